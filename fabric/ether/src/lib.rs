@@ -1,0 +1,16 @@
+//! What is on a wire: MAC addresses, EtherTypes, frame views, checksums, virtual time and capture files.
+//!
+//! Everything here works on bytes that somebody else read; there is no I/O and no clock. Frames are always seen
+//! without their frame check sequence. What a switch or a card decides with these values is not here.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod addr;
+mod frame;
+mod time;
+
+pub use addr::{MacAddr, ParseMacError};
+pub use frame::{ETHERNET_HEADER_LEN, EtherType, Frame};
+pub use time::Time;
