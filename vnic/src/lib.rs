@@ -1,1 +1,2 @@
 //! (in work)
+pub mod report;

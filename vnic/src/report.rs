@@ -1,0 +1,497 @@
+//! What a port is asked to be and what it says of itself: plain data with the JSON shape of `CONTROL-SOCKET.md`, shared by
+//! the configuration file, the control socket and the metrics. Units are last in every name (`delay_ns`, `rate_bps`).
+//! No behaviour beyond merging a change into settings; values are judged by `firmware` and `fabric`, which own their limits.
+
+use std::collections::BTreeMap;
+
+use ether::MacAddr;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Counters by name, in alphabetical order. Values only grow while the process lives.
+pub type Counts = BTreeMap<String, u64>;
+
+/// How a port's vhost-user socket comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketMode {
+    /// `vnicd` binds the socket, the frontend connects.
+    Listen,
+    /// The frontend binds the socket (QEMU: `server=on`), `vnicd` connects, again and again.
+    Connect,
+}
+
+/// One direction of a port's link, as asked for and as in force. Absent fields take the values of [`Default`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinkSettings {
+    /// False: every frame is dropped and counted.
+    pub up: bool,
+    /// Bits per second; 0 = unlimited.
+    pub rate_bps: u64,
+    /// Propagation delay.
+    pub delay_ns: u64,
+    /// Bytes that may wait for their turn on a link with a rate.
+    pub queue_bytes: u64,
+    /// Largest payload (the Ethernet header comes on top); longer frames are dropped and counted.
+    pub mtu: u32,
+    /// Frames lost, out of a million.
+    pub loss_ppm: u32,
+    /// Frames held back by `reorder_delay_ns`, out of a million.
+    pub reorder_ppm: u32,
+    /// How long a reordered frame is held back.
+    pub reorder_delay_ns: u64,
+    /// Frames delivered twice, out of a million.
+    pub duplicate_ppm: u32,
+    /// Frames with one flipped bit, out of a million.
+    pub corrupt_ppm: u32,
+    /// False: a corrupted frame is dropped at the receiver, as its check sequence would do; true: it is delivered.
+    pub corrupt_past_fcs: bool,
+    /// Seed of the fault generator: the same seed and frames give the same faults.
+    pub seed: u64,
+}
+
+impl Default for LinkSettings {
+    /// An ideal link: up, no rate, delay or fault, MTU 9000, 1 MiB of queue.
+    fn default() -> Self {
+        LinkSettings {
+            up: true,
+            rate_bps: 0,
+            delay_ns: 0,
+            queue_bytes: 1 << 20,
+            mtu: 9000,
+            loss_ppm: 0,
+            reorder_ppm: 0,
+            reorder_delay_ns: 0,
+            duplicate_ppm: 0,
+            corrupt_ppm: 0,
+            corrupt_past_fcs: false,
+            seed: 0,
+        }
+    }
+}
+
+/// A change of [`LinkSettings`]: absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinkChange {
+    /// See [`LinkSettings::up`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up: Option<bool>,
+    /// See [`LinkSettings::rate_bps`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// See [`LinkSettings::delay_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ns: Option<u64>,
+    /// See [`LinkSettings::queue_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_bytes: Option<u64>,
+    /// See [`LinkSettings::mtu`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// See [`LinkSettings::loss_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_ppm: Option<u32>,
+    /// See [`LinkSettings::reorder_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder_ppm: Option<u32>,
+    /// See [`LinkSettings::reorder_delay_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder_delay_ns: Option<u64>,
+    /// See [`LinkSettings::duplicate_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate_ppm: Option<u32>,
+    /// See [`LinkSettings::corrupt_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupt_ppm: Option<u32>,
+    /// See [`LinkSettings::corrupt_past_fcs`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupt_past_fcs: Option<bool>,
+    /// See [`LinkSettings::seed`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl LinkChange {
+    /// Writes the given fields into `settings`.
+    pub fn apply_to(&self, settings: &mut LinkSettings) {
+        set(&mut settings.up, self.up);
+        set(&mut settings.rate_bps, self.rate_bps);
+        set(&mut settings.delay_ns, self.delay_ns);
+        set(&mut settings.queue_bytes, self.queue_bytes);
+        set(&mut settings.mtu, self.mtu);
+        set(&mut settings.loss_ppm, self.loss_ppm);
+        set(&mut settings.reorder_ppm, self.reorder_ppm);
+        set(&mut settings.reorder_delay_ns, self.reorder_delay_ns);
+        set(&mut settings.duplicate_ppm, self.duplicate_ppm);
+        set(&mut settings.corrupt_ppm, self.corrupt_ppm);
+        set(&mut settings.corrupt_past_fcs, self.corrupt_past_fcs);
+        set(&mut settings.seed, self.seed);
+    }
+
+    /// True if no field is given: the request only asks for the settings in force.
+    pub fn is_empty(&self) -> bool {
+        *self == LinkChange::default()
+    }
+}
+
+/// Which way of a port's link is meant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Both ways.
+    #[default]
+    Both,
+    /// From the switch to the guest.
+    ToGuest,
+    /// From the guest to the switch.
+    FromGuest,
+}
+
+/// Both ways of a port's link.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PortLinks {
+    /// From the switch to the guest.
+    pub to_guest: LinkSettings,
+    /// From the guest to the switch.
+    pub from_guest: LinkSettings,
+}
+
+/// Interrupt coalescing of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoalescingSettings {
+    /// Name of a strategy of `firmware`: `disabled`, `timeout`, `open-mx`, `stream`.
+    pub strategy: String,
+    /// Longest time an arrived packet waits for its interrupt; 0 with `timeout` means `disabled`.
+    pub delay_ns: u64,
+    /// Packets after which an interrupt is raised at once; 0 = no such limit.
+    pub frames: u32,
+    /// Whether the card looks at the marks of MXoE packets.
+    pub marks: bool,
+}
+
+impl Default for CoalescingSettings {
+    /// The card's default in the papers: `timeout` with 75 µs, marks looked at (papers.md M-GF1).
+    fn default() -> Self {
+        CoalescingSettings {
+            strategy: "timeout".to_owned(),
+            delay_ns: 75_000,
+            frames: 0,
+            marks: true,
+        }
+    }
+}
+
+/// A change of [`CoalescingSettings`]: absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoalescingChange {
+    /// See [`CoalescingSettings::strategy`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    /// See [`CoalescingSettings::delay_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ns: Option<u64>,
+    /// See [`CoalescingSettings::frames`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u32>,
+    /// See [`CoalescingSettings::marks`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<bool>,
+}
+
+impl CoalescingChange {
+    /// Writes the given fields into `settings`.
+    pub fn apply_to(&self, settings: &mut CoalescingSettings) {
+        set(&mut settings.strategy, self.strategy.clone());
+        set(&mut settings.delay_ns, self.delay_ns);
+        set(&mut settings.frames, self.frames);
+        set(&mut settings.marks, self.marks);
+    }
+
+    /// True if no field is given: the request only asks for the settings in force.
+    pub fn is_empty(&self) -> bool {
+        *self == CoalescingChange::default()
+    }
+}
+
+/// The card's modelled DMA engine. All zero (the default) = no modelled time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DmaSettings {
+    /// Time to set up one transfer.
+    pub setup_ns: u64,
+    /// Bits per second; 0 = unlimited.
+    pub rate_bps: u64,
+    /// Transfers under way at once; at least 1.
+    pub parallelism: u32,
+}
+
+impl Default for DmaSettings {
+    /// A DMA engine that takes no time.
+    fn default() -> Self {
+        DmaSettings {
+            setup_ns: 0,
+            rate_bps: 0,
+            parallelism: 1,
+        }
+    }
+}
+
+/// A change of [`DmaSettings`]: absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DmaChange {
+    /// See [`DmaSettings::setup_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup_ns: Option<u64>,
+    /// See [`DmaSettings::rate_bps`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// See [`DmaSettings::parallelism`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<u32>,
+}
+
+impl DmaChange {
+    /// Writes the given fields into `settings`.
+    pub fn apply_to(&self, settings: &mut DmaSettings) {
+        set(&mut settings.setup_ns, self.setup_ns);
+        set(&mut settings.rate_bps, self.rate_bps);
+        set(&mut settings.parallelism, self.parallelism);
+    }
+
+    /// True if no field is given: the request only asks for the settings in force.
+    pub fn is_empty(&self) -> bool {
+        *self == DmaChange::default()
+    }
+}
+
+/// Everything a port is made from. Made by the command line or the configuration file, both already checked for form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Unique name, such as `n1.eth0`.
+    pub name: String,
+    /// Path of the vhost-user socket, for reports; the session opens it.
+    pub socket: String,
+    /// Who binds the socket, for reports.
+    pub mode: SocketMode,
+    /// The guest's address if known, for reports and captures (the frontend tells the guest, not the backend).
+    pub mac: Option<MacAddr>,
+    /// Receive and transmit ring pairs offered.
+    pub queue_pairs: u16,
+    /// Largest payload the card takes.
+    pub mtu: u32,
+    /// Whether checksum and segmentation offloads are offered to the guest.
+    pub offloads: bool,
+    /// Interrupt coalescing at start.
+    pub coalescing: CoalescingSettings,
+    /// DMA engine at start.
+    pub dma: DmaSettings,
+    /// Link at start.
+    pub link: PortLinks,
+}
+
+/// Both ways of a trunk between two switches.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrunkLinks {
+    /// From switch `a` to switch `b`.
+    pub a_to_b: LinkSettings,
+    /// From switch `b` to switch `a`.
+    pub b_to_a: LinkSettings,
+}
+
+/// What a port is and how it does, as `info` of the control socket shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Unique name.
+    pub name: String,
+    /// Name of its switch.
+    pub switch: String,
+    /// The guest's address if configured or seen.
+    #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
+    pub mac: Option<MacAddr>,
+    /// Path of the vhost-user socket.
+    pub socket: String,
+    /// Who binds the socket.
+    pub mode: SocketMode,
+    /// A frontend is connected now.
+    pub connected: bool,
+    /// Both ways of the link are up.
+    pub link_up: bool,
+    /// Rings that are started and enabled.
+    pub rings_started: u32,
+    /// Ring pairs offered.
+    pub queue_pairs: u16,
+    /// Largest payload the card takes.
+    pub mtu: u32,
+    /// Names of the virtio features in force, without prefix: `MRG_RXBUF`, `EVENT_IDX`, …
+    pub features: Vec<String>,
+    /// Why the port does not work; none if it does.
+    pub failed: Option<String>,
+}
+
+/// Traffic of one direction, as the guest sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficStats {
+    /// Frames delivered (a segmented frame counts as the frames it was cut into when it was cut).
+    pub frames: u64,
+    /// Bytes of those frames, without virtio header and check sequence.
+    pub bytes: u64,
+    /// Frames dropped, by reason (`no_buffer`, …).
+    pub dropped: Counts,
+}
+
+/// One class of the histogram of packets announced by one interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketsPerInterrupt {
+    /// Smallest number of packets in this class.
+    pub from: u32,
+    /// Largest number of packets in this class.
+    pub to: u32,
+    /// Interrupts in this class.
+    pub count: u64,
+}
+
+/// Receive interrupts: decided by the card, and what became of each (papers.md M-GF10).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptStats {
+    /// Decided by the firmware; equals the sum of `by_reason`.
+    pub decided: u64,
+    /// Decided, but the guest's driver wanted none (EVENT_IDX, NO_INTERRUPT).
+    pub suppressed: u64,
+    /// Really signalled to the guest.
+    pub signalled: u64,
+    /// Decided, by reason (`every-packet`, `mark`, `timeout`, `count`, `deferred`, …).
+    pub by_reason: Counts,
+    /// How many packets each interrupt announced.
+    pub packets_per_interrupt: Vec<PacketsPerInterrupt>,
+    /// Decisions put off by Stream coalescing (papers.md M-GF5).
+    pub deferred: u64,
+    /// Packets that wait for their announcement now; the one value here that also falls.
+    pub unannounced: u64,
+}
+
+/// Interrupts that tell the guest of sent frames.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxInterruptStats {
+    /// Times the card had something to tell.
+    pub decided: u64,
+    /// Of these, unwanted by the guest's driver.
+    pub suppressed: u64,
+    /// Of these, really signalled.
+    pub signalled: u64,
+}
+
+/// Counters of both ways of a link, by name; what is counted is listed in `fabric`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStats {
+    /// From the switch to the guest.
+    pub to_guest: Counts,
+    /// From the guest to the switch.
+    pub from_guest: Counts,
+}
+
+/// Everything a port counts, as `stats` of the control socket shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Unique name of the port.
+    pub name: String,
+    /// Towards the guest.
+    pub rx: TrafficStats,
+    /// From the guest.
+    pub tx: TrafficStats,
+    /// Receive interrupts.
+    pub interrupts: InterruptStats,
+    /// Received packets that carried a mark.
+    pub marked: u64,
+    /// Transmit interrupts.
+    pub tx_interrupts: TxInterruptStats,
+    /// Notifications received from the guest.
+    pub kicks: u64,
+    /// Bytes of frames copied towards this guest.
+    pub copied_bytes: u64,
+    /// Bytes of frames delivered to this guest; equal to `copied_bytes` where every frame was copied once.
+    pub delivered_bytes: u64,
+    /// What the guest did against the rules, by rule.
+    pub rule_violations: Counts,
+    /// In-band control frames (EtherType 0x88B5): requests, replies, refusals.
+    pub control: Counts,
+    /// The port's link.
+    pub link: LinkStats,
+    /// The port's counters in its switch.
+    pub switch: Counts,
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn mac_out<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {
+    match mac {
+        Some(mac) => serializer.collect_str(mac),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Reads an optional MAC address in its usual text form (`52:54:00:00:00:01`).
+pub(crate) fn mac_in<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| serde::de::Error::custom(format!("{text:?} is not a MAC address such as 52:54:00:00:00:01"))),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_fields_of_a_change_leave_the_settings_alone() {
+        let mut settings = LinkSettings {
+            delay_ns: 5,
+            ..LinkSettings::default()
+        };
+        let change: LinkChange = serde_json::from_str(r#"{"loss_ppm":1000,"up":false}"#).unwrap();
+        assert!(!change.is_empty());
+        change.apply_to(&mut settings);
+        assert_eq!(
+            settings,
+            LinkSettings {
+                up: false,
+                delay_ns: 5,
+                loss_ppm: 1000,
+                ..LinkSettings::default()
+            }
+        );
+        assert!(serde_json::from_str::<LinkChange>("{}").unwrap().is_empty());
+    }
+
+    #[test]
+    fn misspelt_fields_are_refused_not_ignored() {
+        assert!(serde_json::from_str::<LinkChange>(r#"{"loss":1}"#).is_err());
+        assert!(serde_json::from_str::<CoalescingChange>(r#"{"delay_us":75}"#).is_err());
+        assert!(serde_json::from_str::<DmaChange>(r#"{"setup":1}"#).is_err());
+    }
+
+    #[test]
+    fn settings_survive_the_trip_through_json() {
+        let links = PortLinks::default();
+        let text = serde_json::to_string(&links).unwrap();
+        assert_eq!(serde_json::from_str::<PortLinks>(&text).unwrap(), links);
+        let stats = PortStats {
+            name: "a".into(),
+            ..PortStats::default()
+        };
+        let text = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<PortStats>(&text).unwrap(), stats);
+    }
+}
