@@ -8,7 +8,9 @@
 extern crate alloc;
 
 mod addr;
+pub mod checksum;
 mod frame;
+pub mod pcapng;
 mod time;
 
 pub use addr::{MacAddr, ParseMacError};
