@@ -1,0 +1,256 @@
+//! Bodies of the frames that are not plain data: JSON, except the two credit messages. How commands follow each other
+//! is in `PROTOCOL.md`; this module only gives the words.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{Frame, Kind};
+
+/// Version of the protocol. A host and an agent that differ refuse each other with one sentence.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Name of the virtio-serial port.
+pub const PORT_NAME: &str = "weft.agent";
+
+/// Commands an agent runs at once; more are refused. Each costs it up to four threads.
+pub const COMMANDS_MAX: usize = 64;
+
+/// Body of [`Kind::Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The host's [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+}
+
+/// Body of [`Kind::Welcome`]: who answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The agent's [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// The agent's release.
+    pub agent_version: String,
+    /// The guest's host name.
+    pub hostname: String,
+    /// The kernel's boot identifier: another one means the guest has booted again.
+    pub boot_id: String,
+    /// Release of the guest's kernel.
+    pub kernel: String,
+    /// What could not be set up as the configuration asked, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// Body of [`Kind::Exec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// Program and arguments; the program is looked up in the guest's `PATH`.
+    pub argv: Vec<String>,
+    /// Variables added to the agent's environment.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// Working directory; `/root` by default.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Run on a terminal of this size: standard output and error then come as one stream.
+    #[serde(default)]
+    pub pty: Option<WindowSize>,
+    /// Whether input follows; without it the command reads `/dev/null`.
+    #[serde(default)]
+    pub stdin: bool,
+}
+
+/// Body of [`Kind::Resize`]: size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Characters in a line.
+    pub columns: u16,
+    /// Lines.
+    pub rows: u16,
+}
+
+/// Body of [`Kind::Signal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Number of the signal, as Linux counts them.
+    pub number: i32,
+}
+
+/// Body of [`Kind::Started`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Process identifier in the guest.
+    pub pid: i32,
+}
+
+/// Body of [`Kind::Exited`]: how a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExitStatus {
+    /// It exited with this status.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// Whether it exited with status 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+
+    /// The status a shell would show: the exit status, or 128 + the signal's number.
+    #[must_use]
+    pub fn shell_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => 128 + number,
+        }
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(number) => write!(f, "ended by signal {number}"),
+        }
+    }
+}
+
+/// Body of [`Kind::Failed`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// One sentence.
+    pub message: String,
+    /// For [`Kind::Exec`]: the program was not found (a shell says 127), as opposed to found and not started (126).
+    #[serde(default)]
+    pub not_found: bool,
+}
+
+/// Body of [`Kind::CopyIn`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyIn {
+    /// Where to: a directory to copy into, or the new name. Relative paths start at `/root`.
+    pub destination: String,
+    /// Name of what is copied, used when `destination` is a directory.
+    pub name: String,
+}
+
+/// Body of [`Kind::CopyOut`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOut {
+    /// File or directory to send. Relative paths start at `/root`.
+    pub path: String,
+}
+
+/// Body of [`Kind::Power`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Power {
+    /// Switch off.
+    Off,
+    /// Boot again.
+    Reboot,
+}
+
+/// Body of [`Kind::ReportAnswer`]: the guest's own counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Time since the guest booted.
+    pub uptime_ms: u64,
+    /// Every network interface, loopback included.
+    pub interfaces: Vec<InterfaceReport>,
+    /// Lines of `/proc/interrupts`.
+    pub interrupts: Vec<InterruptReport>,
+}
+
+/// One network interface as the guest's kernel sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// Name in the guest.
+    pub name: String,
+    /// MAC address.
+    pub mac: String,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// `up`, `down`, `unknown`, as the kernel says.
+    pub operstate: String,
+    /// The kernel's statistics by name (`rx_packets`, `tx_bytes`, …).
+    pub statistics: std::collections::BTreeMap<String, u64>,
+}
+
+/// One line of `/proc/interrupts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptReport {
+    /// Number or short name.
+    pub name: String,
+    /// Taken so far, one entry per processor.
+    pub taken: Vec<u64>,
+    /// Controller, type and device, as the kernel says: `virtio0-input.0` is at its end.
+    pub description: String,
+}
+
+impl Frame {
+    /// A frame with a JSON body.
+    ///
+    /// # Errors
+    /// One sentence, when the body is longer than a frame may be.
+    pub fn json<T: Serialize>(session: u32, id: u32, kind: Kind, message: &T) -> Result<Self, String> {
+        let body = serde_json::to_vec(message).map_err(|error| format!("a message cannot be written: {error}"))?;
+        if body.len() > crate::frame::BODY_MAX {
+            let (len, max) = (body.len(), crate::frame::BODY_MAX);
+            return Err(format!("the request is {len} bytes long, {max} are possible"));
+        }
+        Ok(Self {
+            session,
+            id,
+            kind,
+            body,
+        })
+    }
+
+    /// Reads a JSON body.
+    ///
+    /// # Errors
+    /// One sentence, when the body is not what its kind promises.
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
+        serde_json::from_slice(&self.body).map_err(|error| format!("a {:?} message is malformed: {error}", self.kind))
+    }
+
+    /// A frame that gives back `bytes` of credit for output stream 1 or 2.
+    #[must_use]
+    pub fn credit_output(session: u32, id: u32, stream: u8, bytes: u32) -> Self {
+        let mut body = vec![stream];
+        body.extend_from_slice(&bytes.to_le_bytes());
+        Self {
+            session,
+            id,
+            kind: Kind::CreditOutput,
+            body,
+        }
+    }
+
+    /// A frame that gives back `bytes` of credit for the input.
+    #[must_use]
+    pub fn credit_input(session: u32, id: u32, bytes: u32) -> Self {
+        Self {
+            session,
+            id,
+            kind: Kind::CreditInput,
+            body: bytes.to_le_bytes().to_vec(),
+        }
+    }
+
+    /// Stream (0 for the input) and bytes of a credit frame; `None` when the body is malformed.
+    #[must_use]
+    pub fn credit(&self) -> Option<(u8, u32)> {
+        match (self.kind, self.body.as_slice()) {
+            (Kind::CreditInput, bytes) => Some((0, u32::from_le_bytes(bytes.try_into().ok()?))),
+            (Kind::CreditOutput, [stream @ 1..=2, bytes @ ..]) => {
+                Some((*stream, u32::from_le_bytes(bytes.try_into().ok()?)))
+            }
+            _ => None,
+        }
+    }
+}
