@@ -1,1 +1,29 @@
-//! (in work)
+//! The programmable network card's firmware: receive pipeline, interrupt coalescing, in-band control.
+//!
+//! Everything here is a state machine without I/O: it is handed events and the time, and hands back what to do. It reads
+//! no clock, starts no thread, sees no guest memory and allocates nothing per packet; drivers of it are `vnicd` and the
+//! simulator. How frames are switched between cards is not here (crate `fabric`).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod coalescing;
+pub mod control;
+mod counters;
+mod dma;
+mod interrupt;
+mod nic;
+mod packet;
+mod pending;
+mod pipeline;
+
+pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
+pub use control::CONTROL_FRAME_MAX;
+pub use counters::{Histogram, RxCounters, RxCounts};
+pub use dma::{DmaError, DmaModel};
+pub use interrupt::{Interrupt, Reason, UnknownReason};
+pub use nic::{ChangeError, Nic, NicConfig, QUEUE_PAIRS_MAX, UnknownQueue};
+pub use packet::{INLINE_HEADER_LEN, PacketInfo};
+pub use pending::PENDING_MAX;
+pub use pipeline::{Event, PipelineConfig, PipelineFull, RxPipeline};

@@ -1,0 +1,183 @@
+//! Interrupt coalescing: the settings, the strategies and the one list that registers them.
+//!
+//! A strategy is one file beside this one and one line in the list at the end of it. Time-out and count limit (`papers.md`
+//! M-GF1, M-GF2) are not a strategy's business: the pipeline enforces them around every strategy.
+
+use core::fmt;
+
+use ether::Time;
+
+use crate::{PacketInfo, Reason};
+
+mod disabled;
+mod open_mx;
+mod registry;
+mod stream;
+mod timeout;
+
+pub use registry::{StrategyKind, UnknownStrategy};
+
+pub(crate) use registry::Active;
+
+/// The card's default coalescing delay, that of the Myri-10G (M-GF1).
+pub const DELAY_NS_DEFAULT: u64 = 75_000;
+/// The longest coalescing delay: a packet that waits a second for its announcement looks lost to every protocol above.
+pub const DELAY_NS_MAX: u64 = 1_000_000_000;
+/// The greatest count limit: no more packets than this fit the largest receive ring.
+pub const FRAMES_MAX_MAX: u32 = crate::PENDING_MAX as u32;
+
+/// How a receive queue coalesces its interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalescing {
+    /// What decides when a packet's DMA has completed.
+    pub strategy: StrategyKind,
+    /// Longest time from the arrival of the first packet not yet announced to its interrupt, in nanoseconds (M-GF1); at
+    /// most [`DELAY_NS_MAX`]. 0 turns coalescing off whatever the strategy: an interrupt for each packet.
+    pub delay_ns: u64,
+    /// An interrupt when so many packets wait (M-GF2); 0 = no count limit, at most [`FRAMES_MAX_MAX`]. Without meaning
+    /// while coalescing is off.
+    pub frames_max: u32,
+    /// Whether the card looks at the latency-sensitive mark of arriving packets (M-GF3).
+    pub marks: bool,
+}
+
+impl Coalescing {
+    /// What a card starts with: time-out coalescing with 75 µs, no count limit, marks looked at.
+    pub const DEFAULT: Self = Self {
+        strategy: StrategyKind::Timeout,
+        delay_ns: DELAY_NS_DEFAULT,
+        frames_max: 0,
+        marks: true,
+    };
+
+    /// The settings unchanged, if they are within the limits stated at their fields.
+    pub const fn validated(self) -> Result<Self, CoalescingError> {
+        if self.delay_ns > DELAY_NS_MAX {
+            return Err(CoalescingError::DelayTooLong);
+        }
+        if self.frames_max > FRAMES_MAX_MAX {
+            return Err(CoalescingError::TooManyFrames);
+        }
+        Ok(self)
+    }
+
+    /// The nearest settings within the limits.
+    pub(crate) fn clamped(self) -> Self {
+        Self {
+            delay_ns: self.delay_ns.min(DELAY_NS_MAX),
+            frames_max: self.frames_max.min(FRAMES_MAX_MAX),
+            ..self
+        }
+    }
+
+    /// The strategy that really decides: a delay of 0 turns coalescing off (M-GF1).
+    pub(crate) fn effective_strategy(self) -> StrategyKind {
+        if self.delay_ns == 0 {
+            StrategyKind::Disabled
+        } else {
+            self.strategy
+        }
+    }
+}
+
+impl Default for Coalescing {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// A change of some settings; `None` leaves a setting as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoalescingChange {
+    /// New [`Coalescing::strategy`].
+    pub strategy: Option<StrategyKind>,
+    /// New [`Coalescing::delay_ns`].
+    pub delay_ns: Option<u64>,
+    /// New [`Coalescing::frames_max`].
+    pub frames_max: Option<u32>,
+    /// New [`Coalescing::marks`].
+    pub marks: Option<bool>,
+}
+
+impl CoalescingChange {
+    /// `settings` with this change applied.
+    pub fn apply(self, settings: Coalescing) -> Coalescing {
+        Coalescing {
+            strategy: self.strategy.unwrap_or(settings.strategy),
+            delay_ns: self.delay_ns.unwrap_or(settings.delay_ns),
+            frames_max: self.frames_max.unwrap_or(settings.frames_max),
+            marks: self.marks.unwrap_or(settings.marks),
+        }
+    }
+}
+
+/// [`Coalescing`] with a value out of range; the settings in use stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoalescingError {
+    /// `delay_ns` is above its limit.
+    DelayTooLong,
+    /// `frames_max` is above its limit.
+    TooManyFrames,
+}
+
+impl CoalescingError {
+    /// The sentence as a constant, for control frames.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::DelayTooLong => "the coalescing delay must be at most 1000000000 ns",
+            Self::TooManyFrames => "the count limit must be at most 1024 frames",
+        }
+    }
+}
+
+impl fmt::Display for CoalescingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl core::error::Error for CoalescingError {}
+
+/// What a strategy is told: the DMA of a packet has completed.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// When.
+    pub at: Time,
+    /// The packet's descriptor, mark included.
+    pub packet: PacketInfo,
+    /// Another packet has arrived by now and its DMA has not completed.
+    pub others_pending: bool,
+}
+
+/// What a strategy may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: the packet waits for the time-out, the count limit or a later completion.
+    Wait,
+    /// As [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
+    Defer,
+    /// An interrupt now, for everything that has completed.
+    Raise(Reason),
+}
+
+/// A coalescing strategy.
+///
+/// Promises made to it: `completed` is called once for each packet, in order of arrival, after the packet's DMA;
+/// `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
+/// restart), and when the queue is reset.
+///
+/// What it cannot do: raise before a DMA has completed, hold a packet longer than the time-out, or loop.
+pub trait Strategy: Copy + Default {
+    /// A packet reached host memory.
+    fn completed(&mut self, completion: Completion) -> Action;
+
+    /// Everything that had completed was announced.
+    #[inline]
+    fn announced(&mut self) {}
+
+    /// An interrupt that was asked for is being put off. If the strategy is taken away now, the pipeline raises it.
+    #[inline]
+    fn is_deferring(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,14 @@
+//! Time-out coalescing (`papers.md` M-GF1, with a count limit M-GF2): marks mean nothing to it.
+
+use super::{Action, Completion, Strategy};
+
+/// Leaves everything to the time-out and the count limit, which the pipeline keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timeout;
+
+impl Strategy for Timeout {
+    #[inline]
+    fn completed(&mut self, _: Completion) -> Action {
+        Action::Wait
+    }
+}

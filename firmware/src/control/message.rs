@@ -1,0 +1,196 @@
+//! What is said between a guest and its card, as values.
+//!
+//! Layouts are in `request` and `reply`, meanings in `CONTROL.md`.
+
+use alloc::borrow::Cow;
+use core::fmt;
+
+use crate::{Coalescing, CoalescingChange, RxCounts, StrategyKind};
+
+/// What a guest asks of its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Which version do we speak, and what can you do?
+    Hello {
+        /// Lowest version that the guest speaks.
+        version_min: u8,
+        /// Highest version that the guest speaks.
+        version_max: u8,
+    },
+    /// What are the coalescing settings of this queue?
+    GetCoalescing {
+        /// Number of the receive queue.
+        queue: u16,
+    },
+    /// Change coalescing settings.
+    SetCoalescing {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+        /// What to change.
+        change: CoalescingChange,
+    },
+    /// What was counted?
+    GetCounters {
+        /// Number of the receive queue; `None` = sum of all.
+        queue: Option<u16>,
+        /// While this strategy was configured; `None` = sum of all.
+        strategy: Option<StrategyKind>,
+    },
+}
+
+/// What a card answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello(Abilities),
+    /// To [`Request::GetCoalescing`].
+    GetCoalescing(CoalescingReport),
+    /// To [`Request::SetCoalescing`]: the settings now in use (of queue 0, if all were changed).
+    SetCoalescing(CoalescingReport),
+    /// To [`Request::GetCounters`].
+    GetCounters(CounterReport),
+    /// To any request: not done, and why.
+    Refused(Refusal),
+}
+
+/// Bits of [`Abilities::bits`].
+pub mod ability {
+    /// The card coalesces interrupts, and requests about it are understood.
+    pub const COALESCING: u32 = 1 << 0;
+    /// The card looks at the latency-sensitive mark of MXoE frames.
+    pub const MARKS: u32 = 1 << 1;
+    /// The card counts, and tells its counters.
+    pub const COUNTERS: u32 = 1 << 2;
+}
+
+/// What a card can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// The version that both will speak.
+    pub version: u8,
+    /// Number of receive queues.
+    pub queue_pairs: u16,
+    /// What the card can do, see [`ability`]; a bit that is not known is to be ignored.
+    pub bits: u32,
+    /// Coalescing strategies.
+    pub strategies: StrategySet,
+    /// Longest coalescing delay, in nanoseconds.
+    pub delay_ns_max: u32,
+    /// Greatest count limit.
+    pub frames_max_max: u32,
+}
+
+/// A set of strategies by their codes, which may contain some that this crate does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StrategySet(pub u32);
+
+impl StrategySet {
+    /// All strategies that this crate knows.
+    pub fn all() -> Self {
+        Self(StrategyKind::ALL.iter().fold(0, |bits, kind| bits | 1 << kind.code()))
+    }
+
+    /// True if the set contains `kind`.
+    pub const fn contains(self, kind: StrategyKind) -> bool {
+        self.0 & 1 << kind.code() != 0
+    }
+
+    /// The strategies in the set that this crate knows.
+    pub fn iter(self) -> impl Iterator<Item = StrategyKind> {
+        StrategyKind::ALL
+            .iter()
+            .copied()
+            .filter(move |&kind| self.contains(kind))
+    }
+}
+
+/// Coalescing settings of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoalescingReport {
+    /// The queue they are of.
+    pub queue: u16,
+    /// The settings.
+    pub coalescing: Coalescing,
+}
+
+/// Counters of a queue or of all, under one strategy or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterReport {
+    /// The queue they are of; `None` = sum of all.
+    pub queue: Option<u16>,
+    /// Counted while this strategy was configured; `None` = sum of all.
+    pub strategy: Option<StrategyKind>,
+    /// The counters.
+    pub counts: RxCounts,
+}
+
+/// A request was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs; a code that this crate does not know stays a number.
+    pub code: u16,
+    /// For people: a short ASCII sentence.
+    pub reason: Cow<'static, str>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the card refused: {} (code {})", self.reason, self.code)
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Why a card refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum RefusalCode {
+    /// The frame is too short, too long, or does not carry the protocol's magic number, or its lengths disagree.
+    Malformed = 1,
+    /// The card does not speak this version.
+    Version = 2,
+    /// The card does not know this operation.
+    Operation = 3,
+    /// The card has no such queue.
+    Queue = 4,
+    /// The card has no such strategy.
+    Strategy = 5,
+    /// A value is out of range.
+    Range = 6,
+    /// Bits or bytes that must be zero are not.
+    Reserved = 7,
+}
+
+impl RefusalCode {
+    /// How many codes there are.
+    pub const COUNT: usize = 7;
+
+    /// All codes, in order.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Malformed,
+        Self::Version,
+        Self::Operation,
+        Self::Queue,
+        Self::Strategy,
+        Self::Range,
+        Self::Reserved,
+    ];
+
+    /// The number in a reply; never 0.
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Version => "version",
+            Self::Operation => "operation",
+            Self::Queue => "queue",
+            Self::Strategy => "strategy",
+            Self::Range => "range",
+            Self::Reserved => "reserved",
+        }
+    }
+}

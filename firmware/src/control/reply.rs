@@ -1,0 +1,219 @@
+//! Layouts of replies.
+//!
+//! Decoding ignores what follows the known part of a body, so that a later card may say more.
+
+use alloc::{borrow::Cow, string::String};
+use core::fmt;
+
+use ether::{EtherType, Frame, MacAddr};
+
+use super::{
+    Abilities, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
+    wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
+};
+use crate::{Coalescing, Histogram, Reason, RxCounts, StrategyKind};
+
+/// A frame is not a reply that can be understood; it is to be ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyError {
+    /// Not a reply from the guest's own card.
+    NotAReply,
+    /// Shorter than its layout says, longer than a control frame, or without the magic number.
+    Malformed,
+    /// Of an operation that this end does not know.
+    UnknownOperation,
+    /// With a value that this end does not know, such as a newer strategy.
+    UnknownValue,
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAReply => "not a reply of this guest's card; ignored",
+            Self::Malformed => "a malformed reply of the card; ignored",
+            Self::UnknownOperation => "a reply of the card to an operation not known here; ignored",
+            Self::UnknownValue => "a reply of the card with a value not known here; ignored",
+        })
+    }
+}
+
+impl core::error::Error for ReplyError {}
+
+impl Reply {
+    /// Writes the reply to request `id` as a frame from the card to `dst` (the guest's address); returns its length.
+    ///
+    /// `operation` is that of the request, for refusals (0 if it could not be read).
+    pub(super) fn encode(&self, dst: MacAddr, id: u16, operation: u8, frame: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+        let (code, status) = match self {
+            Self::Hello(_) => (operation::HELLO, 0),
+            Self::GetCoalescing(_) => (operation::GET_COALESCING, 0),
+            Self::SetCoalescing(_) => (operation::SET_COALESCING, 0),
+            Self::GetCounters(_) => (operation::GET_COUNTERS, 0),
+            Self::Refused(refusal) => (operation, refusal.code),
+        };
+        let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
+        match self {
+            Self::Hello(abilities) => {
+                writer.u8(abilities.version);
+                writer.u8(0);
+                writer.u16(abilities.queue_pairs);
+                writer.u32(abilities.bits);
+                writer.u32(abilities.strategies.0);
+                writer.u32(abilities.delay_ns_max);
+                writer.u32(abilities.frames_max_max);
+            }
+            Self::GetCoalescing(report) | Self::SetCoalescing(report) => {
+                writer.u16(report.queue);
+                writer.u8(report.coalescing.strategy.code());
+                writer.u8(report.coalescing.marks.into());
+                writer.u32(u32::try_from(report.coalescing.delay_ns).unwrap_or(u32::MAX));
+                writer.u32(report.coalescing.frames_max);
+            }
+            Self::GetCounters(report) => write_counters(&mut writer, report),
+            Self::Refused(refusal) => {
+                let text = refusal.reason.as_bytes();
+                writer.bytes(&text[..text.len().min(BODY_MAX)]);
+            }
+        }
+        writer.finish()
+    }
+
+    /// Reads a frame that a guest received; gives the request's id and the reply.
+    ///
+    /// # Errors
+    /// [`ReplyError`]; the frame is then to be ignored.
+    pub fn decode(frame: &[u8]) -> Result<(u16, Self), ReplyError> {
+        let from_card = Frame::new(frame)
+            .is_some_and(|frame| frame.src() == MacAddr::CARD && frame.ether_type() == EtherType::CARD_CONTROL);
+        if !from_card {
+            return Err(ReplyError::NotAReply);
+        }
+        let envelope = Envelope::parse(frame).map_err(|_| ReplyError::Malformed)?;
+        let header = envelope.header;
+        if header.operation & REPLY_BIT == 0 {
+            return Err(ReplyError::NotAReply);
+        }
+        if header.status != 0 {
+            let refusal = Refusal {
+                code: header.status,
+                reason: Cow::Owned(printable(envelope.body)),
+            };
+            return Ok((header.id, Self::Refused(refusal)));
+        }
+        let mut reader = Reader(envelope.body);
+        let reply = match header.operation & !REPLY_BIT {
+            operation::HELLO => read_abilities(&mut reader).map(Self::Hello),
+            operation::GET_COALESCING => read_coalescing(&mut reader)?.map(Self::GetCoalescing),
+            operation::SET_COALESCING => read_coalescing(&mut reader)?.map(Self::SetCoalescing),
+            operation::GET_COUNTERS => read_counters(&mut reader)?.map(Self::GetCounters),
+            _ => return Err(ReplyError::UnknownOperation),
+        };
+        reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)
+    }
+}
+
+/// A reason as text: it may come from a card that is not ours, and ends on a terminal.
+fn printable(text: &[u8]) -> String {
+    text.iter()
+        .map(|&byte| {
+            if matches!(byte, b' '..=b'~') {
+                char::from(byte)
+            } else {
+                '?'
+            }
+        })
+        .collect()
+}
+
+fn read_abilities(reader: &mut Reader) -> Option<Abilities> {
+    let (version, _, queue_pairs) = (reader.u8()?, reader.u8()?, reader.u16()?);
+    Some(Abilities {
+        version,
+        queue_pairs,
+        bits: reader.u32()?,
+        strategies: StrategySet(reader.u32()?),
+        delay_ns_max: reader.u32()?,
+        frames_max_max: reader.u32()?,
+    })
+}
+
+fn read_coalescing(reader: &mut Reader) -> Result<Option<CoalescingReport>, ReplyError> {
+    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?, reader.u32()?, reader.u32()?)))();
+    let Some((queue, strategy, marks, delay_ns, frames_max)) = parts else {
+        return Ok(None);
+    };
+    let strategy = StrategyKind::from_code(strategy).ok_or(ReplyError::UnknownValue)?;
+    let coalescing = Coalescing {
+        strategy,
+        delay_ns: delay_ns.into(),
+        frames_max,
+        marks: marks != 0,
+    };
+    Ok(Some(CoalescingReport { queue, coalescing }))
+}
+
+fn write_counters(writer: &mut Writer, report: &CounterReport) {
+    let counts = &report.counts;
+    writer.u16(report.queue.unwrap_or(QUEUE_ALL));
+    writer.u8(report.strategy.map_or(STRATEGY_ALL, StrategyKind::code));
+    writer.u8(0);
+    for value in [
+        counts.packets,
+        counts.bytes,
+        counts.marked,
+        counts.announced,
+        counts.discarded,
+        counts.refused_full,
+        counts.deferred,
+        counts.suppressed,
+        counts.signalled,
+    ] {
+        writer.u64(value);
+    }
+    counts.decided.iter().for_each(|&value| writer.u64(value));
+    counts
+        .packets_per_interrupt
+        .counts()
+        .iter()
+        .for_each(|&value| writer.u64(value));
+}
+
+fn read_counters(reader: &mut Reader) -> Result<Option<CounterReport>, ReplyError> {
+    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?)))();
+    let Some((queue, code, _)) = parts else { return Ok(None) };
+    let strategy = match (code, StrategyKind::from_code(code)) {
+        (STRATEGY_ALL, _) => None,
+        (_, Some(kind)) => Some(kind),
+        (_, None) => return Err(ReplyError::UnknownValue),
+    };
+    let queue = (queue != QUEUE_ALL).then_some(queue);
+    Ok(read_counts(reader).map(|counts| CounterReport {
+        queue,
+        strategy,
+        counts,
+    }))
+}
+
+fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
+    let mut counts = RxCounts {
+        packets: reader.u64()?,
+        bytes: reader.u64()?,
+        marked: reader.u64()?,
+        announced: reader.u64()?,
+        discarded: reader.u64()?,
+        refused_full: reader.u64()?,
+        deferred: reader.u64()?,
+        suppressed: reader.u64()?,
+        signalled: reader.u64()?,
+        ..RxCounts::default()
+    };
+    for reason in Reason::ALL {
+        counts.decided[reason.index()] = reader.u64()?;
+    }
+    let mut histogram = [0; Histogram::BUCKETS];
+    for bucket in &mut histogram {
+        *bucket = reader.u64()?;
+    }
+    counts.packets_per_interrupt = Histogram::from_counts(histogram);
+    Some(counts)
+}

@@ -1,0 +1,260 @@
+//! Layouts of requests.
+//!
+//! Decoding is strict: a body of another length, or anything but zero where zero must be, is refused with a reason.
+
+use ether::{EtherType, Frame, MacAddr};
+
+use super::{
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request,
+    wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
+};
+use crate::{CoalescingChange, StrategyKind};
+
+/// Which settings a SET_COALESCING changes.
+mod field {
+    pub(super) const STRATEGY: u8 = 1 << 0;
+    pub(super) const DELAY: u8 = 1 << 1;
+    pub(super) const FRAMES: u8 = 1 << 2;
+    pub(super) const MARKS: u8 = 1 << 3;
+    pub(super) const ALL: u8 = STRATEGY | DELAY | FRAMES | MARKS;
+}
+
+/// Why a request is refused: a code for programs and a sentence for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reject {
+    pub(super) code: RefusalCode,
+    pub(super) reason: &'static str,
+}
+
+impl Reject {
+    pub(super) const fn new(code: RefusalCode, reason: &'static str) -> Self {
+        Self { code, reason }
+    }
+}
+
+/// What a frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// A reply, or a frame that is not for the card: never answered.
+    NotARequest,
+    /// A request; `id` 0 and `operation` 0 if they could not be read.
+    Request {
+        id: u16,
+        operation: u8,
+        request: Result<Request, Reject>,
+    },
+}
+
+impl Request {
+    /// Writes the request as a frame from `src` (the guest's address) to its card; returns its length. `id` is chosen by
+    /// the guest and comes back in the reply.
+    ///
+    /// Delays above `u32::MAX` ns cannot be said and are sent as `u32::MAX`, which every card refuses.
+    pub fn encode(&self, src: MacAddr, id: u16, frame: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+        let mut writer = Writer::new(frame, MacAddr::CARD, src, header(self.operation(), id, 0));
+        match *self {
+            Self::Hello {
+                version_min,
+                version_max,
+            } => {
+                writer.u8(version_min);
+                writer.u8(version_max);
+                writer.u16(0);
+            }
+            Self::GetCoalescing { queue } => {
+                writer.u16(queue);
+                writer.u16(0);
+            }
+            Self::SetCoalescing { queue, change } => {
+                let mut fields = 0;
+                for (present, bit) in [
+                    (change.strategy.is_some(), field::STRATEGY),
+                    (change.delay_ns.is_some(), field::DELAY),
+                    (change.frames_max.is_some(), field::FRAMES),
+                    (change.marks.is_some(), field::MARKS),
+                ] {
+                    if present {
+                        fields |= bit;
+                    }
+                }
+                writer.u16(queue.unwrap_or(QUEUE_ALL));
+                writer.u8(fields);
+                writer.u8(change.strategy.map_or(0, StrategyKind::code));
+                writer.u32(u32::try_from(change.delay_ns.unwrap_or(0)).unwrap_or(u32::MAX));
+                writer.u32(change.frames_max.unwrap_or(0));
+                writer.u8(change.marks.unwrap_or(false).into());
+                writer.bytes(&[0; 3]);
+            }
+            Self::GetCounters { queue, strategy } => {
+                writer.u16(queue.unwrap_or(QUEUE_ALL));
+                writer.u8(strategy.map_or(STRATEGY_ALL, StrategyKind::code));
+                writer.u8(0);
+            }
+        }
+        writer.finish()
+    }
+
+    fn operation(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => operation::HELLO,
+            Self::GetCoalescing { .. } => operation::GET_COALESCING,
+            Self::SetCoalescing { .. } => operation::SET_COALESCING,
+            Self::GetCounters { .. } => operation::GET_COUNTERS,
+        }
+    }
+
+    /// Reads a frame that came from a guest.
+    pub(super) fn decode(frame: &[u8]) -> Decoded {
+        let for_card = Frame::new(frame)
+            .is_some_and(|frame| frame.dst() == MacAddr::CARD && frame.ether_type() == EtherType::CARD_CONTROL);
+        if !for_card {
+            return Decoded::NotARequest;
+        }
+        let envelope = match Envelope::parse(frame) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                let reject = Reject::new(RefusalCode::Malformed, error.sentence());
+                return Decoded::Request {
+                    id: 0,
+                    operation: 0,
+                    request: Err(reject),
+                };
+            }
+        };
+        let header = envelope.header;
+        if header.operation & REPLY_BIT != 0 {
+            return Decoded::NotARequest;
+        }
+        let request = if header.version != CONTROL_VERSION {
+            Err(Reject::new(
+                RefusalCode::Version,
+                "this card speaks version 1 of the control protocol",
+            ))
+        } else if header.status != 0 {
+            Err(Reject::new(
+                RefusalCode::Reserved,
+                "the status of a request must be zero",
+            ))
+        } else {
+            decode_body(header.operation, envelope.body)
+        };
+        Decoded::Request {
+            id: header.id,
+            operation: header.operation,
+            request,
+        }
+    }
+}
+
+const LENGTH: Reject = Reject::new(
+    RefusalCode::Malformed,
+    "the body does not have the length of this operation",
+);
+const RESERVED: Reject = Reject::new(RefusalCode::Reserved, "reserved bits and bytes must be zero");
+const STRATEGY: Reject = Reject::new(RefusalCode::Strategy, "the card has no strategy of this code");
+
+fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
+    let body_len = match code {
+        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS => 4,
+        operation::SET_COALESCING => 16,
+        _ => {
+            return Err(Reject::new(
+                RefusalCode::Operation,
+                "the card does not know this operation",
+            ));
+        }
+    };
+    if body.len() != body_len {
+        return Err(LENGTH);
+    }
+    let mut reader = Reader(body);
+    match code {
+        operation::HELLO => hello(&mut reader).ok_or(LENGTH)?,
+        operation::GET_COALESCING => get_coalescing(&mut reader).ok_or(LENGTH)?,
+        operation::SET_COALESCING => set_coalescing(&mut reader).ok_or(LENGTH)?,
+        _ => get_counters(&mut reader).ok_or(LENGTH)?,
+    }
+}
+
+fn zero(value: u32, request: Request) -> Result<Request, Reject> {
+    if value == 0 { Ok(request) } else { Err(RESERVED) }
+}
+
+fn hello(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (version_min, version_max, reserved) = (reader.u8()?, reader.u8()?, reader.u16()?);
+    Some(zero(
+        reserved.into(),
+        Request::Hello {
+            version_min,
+            version_max,
+        },
+    ))
+}
+
+fn get_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (queue, reserved) = (reader.u16()?, reader.u16()?);
+    Some(zero(reserved.into(), Request::GetCoalescing { queue }))
+}
+
+fn set_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (queue, fields, strategy) = (reader.u16()?, reader.u8()?, reader.u8()?);
+    let (delay_ns, frames_max, marks) = (reader.u32()?, reader.u32()?, reader.u8()?);
+    let mut reserved = u32::from(reader.u8()?) | u32::from(reader.u16()?) | u32::from(fields & !field::ALL);
+    // A setting that is not to be changed must be zero, so that a guest that forgot to say so is told.
+    let mut take = |bit: u8, value: u32| {
+        if fields & bit == 0 {
+            reserved |= value;
+            None
+        } else {
+            Some(value)
+        }
+    };
+    let strategy = take(field::STRATEGY, strategy.into());
+    let delay_ns = take(field::DELAY, delay_ns).map(u64::from);
+    let frames_max = take(field::FRAMES, frames_max);
+    let marks = take(field::MARKS, marks.into());
+    let strategy = match strategy.map(|code| StrategyKind::from_code(code as u8)) {
+        Some(None) => return Some(Err(STRATEGY)),
+        Some(known) => known,
+        None => None,
+    };
+    let marks = match marks {
+        None => None,
+        Some(0) => Some(false),
+        Some(1) => Some(true),
+        Some(_) => return Some(Err(Reject::new(RefusalCode::Range, "marks must be 0 or 1"))),
+    };
+    let change = CoalescingChange {
+        strategy,
+        delay_ns,
+        frames_max,
+        marks,
+    };
+    Some(zero(
+        reserved,
+        Request::SetCoalescing {
+            queue: some_queue(queue),
+            change,
+        },
+    ))
+}
+
+fn get_counters(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (queue, code, reserved) = (reader.u16()?, reader.u8()?, reader.u8()?);
+    let strategy = match (code, StrategyKind::from_code(code)) {
+        (STRATEGY_ALL, _) => None,
+        (_, Some(kind)) => Some(kind),
+        (_, None) => return Some(Err(STRATEGY)),
+    };
+    Some(zero(
+        reserved.into(),
+        Request::GetCounters {
+            queue: some_queue(queue),
+            strategy,
+        },
+    ))
+}
+
+fn some_queue(queue: u16) -> Option<u16> {
+    (queue != QUEUE_ALL).then_some(queue)
+}

@@ -1,0 +1,110 @@
+//! Interrupts and the reasons for them.
+//!
+//! A decision of the firmware, not a signal: whether the guest's driver wants the call, and what became of it, is the
+//! driver's business (`papers.md` M-GF10 keeps *decided*, *suppressed*, *signalled* and *taken* apart).
+
+use core::{fmt, str::FromStr};
+
+use ether::Time;
+
+/// Why an interrupt was decided (`papers.md` M-GF10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// Coalescing is off: one interrupt for each packet.
+    EveryPacket = 0,
+    /// The packet that completed carried the latency-sensitive mark.
+    Mark = 1,
+    /// The coalescing delay of the first packet not yet announced ran out.
+    Timeout = 2,
+    /// As many packets as the count limit allows were waiting.
+    Count = 3,
+    /// A marked packet's interrupt had been put off while other packets were on their way, and the last of them came.
+    Deferred = 4,
+    /// The polling watchdog found a host that does not poll.
+    Watchdog = 5,
+    /// Adaptive moderation chose this moment.
+    Adaptive = 6,
+    /// The driver of the firmware started anew and tells every ring once.
+    Restart = 7,
+}
+
+impl Reason {
+    /// How many reasons there are; counters are indexed by [`Reason::index`].
+    pub const COUNT: usize = 8;
+
+    /// All reasons, in the order of their codes.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::EveryPacket,
+        Self::Mark,
+        Self::Timeout,
+        Self::Count,
+        Self::Deferred,
+        Self::Watchdog,
+        Self::Adaptive,
+        Self::Restart,
+    ];
+
+    /// Position in [`Reason::ALL`]; also the order in control frames.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name used in reports, metrics and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EveryPacket => "every-packet",
+            Self::Mark => "mark",
+            Self::Timeout => "timeout",
+            Self::Count => "count",
+            Self::Deferred => "deferred",
+            Self::Watchdog => "watchdog",
+            Self::Adaptive => "adaptive",
+            Self::Restart => "restart",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no [`Reason`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownReason;
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a reason for an interrupt; known are")?;
+        Reason::ALL.iter().try_for_each(|reason| write!(f, " {reason}"))
+    }
+}
+
+impl core::error::Error for UnknownReason {}
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.name() == text)
+            .ok_or(UnknownReason)
+    }
+}
+
+/// One interrupt decided by the firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Why.
+    pub reason: Reason,
+    /// How many packets it announces for the first time. 0 only for [`Reason::Restart`].
+    pub packets: u32,
+    /// This is the n-th interrupt decided on this queue, counted from 1.
+    pub sequence: u64,
+    /// When it was due. Earlier than the time handed to `poll` if the driver polled late.
+    pub decided_at: Time,
+}

@@ -1,0 +1,237 @@
+//! One card: its receive queues and its control interface.
+//!
+//! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived.
+
+use alloc::{boxed::Box, vec::Vec};
+use core::fmt;
+
+use ether::{EtherType, Time};
+
+use crate::{
+    Coalescing, CoalescingChange, CoalescingError, DmaModel, PipelineConfig, RxCounters, RxPipeline,
+    control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
+};
+
+/// The greatest number of queue pairs of a card: one for each of as many processors as a guest of a lab plausibly has.
+pub const QUEUE_PAIRS_MAX: u16 = 64;
+
+/// What a card starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Number of receive queues, brought to 1 … [`QUEUE_PAIRS_MAX`].
+    pub queue_pairs: u16,
+    /// Coalescing of every queue.
+    pub coalescing: Coalescing,
+    /// The DMA model of every queue.
+    pub dma: DmaModel,
+}
+
+impl Default for NicConfig {
+    fn default() -> Self {
+        Self {
+            queue_pairs: 1,
+            coalescing: Coalescing::DEFAULT,
+            dma: DmaModel::ZERO,
+        }
+    }
+}
+
+/// The card has no queue of this number; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownQueue;
+
+impl fmt::Display for UnknownQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the card has no such queue")
+    }
+}
+
+impl core::error::Error for UnknownQueue {}
+
+/// A programmable card.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    rx: Box<[RxPipeline]>,
+    pub(crate) rate_limit: RateLimit,
+    pub(crate) control_counters: ControlCounters,
+}
+
+impl Nic {
+    /// A card with idle queues.
+    pub fn new(config: NicConfig) -> Self {
+        let pipeline = PipelineConfig {
+            coalescing: config.coalescing,
+            dma: config.dma,
+        };
+        let queue_pairs = config.queue_pairs.clamp(1, QUEUE_PAIRS_MAX);
+        Self {
+            rx: (0..queue_pairs)
+                .map(|_| RxPipeline::new(&pipeline))
+                .collect::<Vec<_>>()
+                .into_boxed_slice(),
+            rate_limit: RateLimit::new(),
+            control_counters: ControlCounters::default(),
+        }
+    }
+
+    /// Number of receive queues.
+    pub fn queue_pairs(&self) -> u16 {
+        self.rx.len() as u16
+    }
+
+    /// The pipeline of a receive queue.
+    ///
+    /// # Panics
+    /// If there is no such queue; see [`Nic::queue_pairs`].
+    #[inline]
+    pub fn rx(&mut self, queue: u16) -> &mut RxPipeline {
+        &mut self.rx[usize::from(queue)]
+    }
+
+    /// All receive queues, in order.
+    pub fn queues(&self) -> &[RxPipeline] {
+        &self.rx
+    }
+
+    /// Settings of a queue.
+    ///
+    /// # Errors
+    /// [`UnknownQueue`].
+    pub fn coalescing(&self, queue: u16) -> Result<Coalescing, UnknownQueue> {
+        self.rx
+            .get(usize::from(queue))
+            .map(RxPipeline::coalescing)
+            .ok_or(UnknownQueue)
+    }
+
+    /// Changes the settings of one queue, or of all (`None`), while traffic runs; see [`RxPipeline::set_coalescing`].
+    /// The queues concerned should then be polled.
+    ///
+    /// # Errors
+    /// [`UnknownQueue`]; values beyond their limits are brought to the limit.
+    pub fn set_coalescing(
+        &mut self,
+        now: Time,
+        queue: Option<u16>,
+        coalescing: Coalescing,
+    ) -> Result<(), UnknownQueue> {
+        self.selected(queue)?
+            .iter_mut()
+            .for_each(|rx| rx.set_coalescing(now, coalescing));
+        Ok(())
+    }
+
+    /// Changes some settings of one queue, or of all (`None`), while traffic runs. Nothing is changed unless the result
+    /// is within the limits for every queue concerned. The queues concerned should then be polled.
+    ///
+    /// # Errors
+    /// A missing queue or a value out of range.
+    pub fn change_coalescing(
+        &mut self,
+        now: Time,
+        queue: Option<u16>,
+        change: CoalescingChange,
+    ) -> Result<(), ChangeError> {
+        let queues = self.selected(queue)?;
+        for rx in queues.iter() {
+            change.apply(rx.coalescing()).validated()?;
+        }
+        queues
+            .iter_mut()
+            .for_each(|rx| rx.set_coalescing(now, change.apply(rx.coalescing())));
+        Ok(())
+    }
+
+    /// Changes the DMA model of all queues for packets that arrive from now on.
+    pub fn set_dma(&mut self, model: DmaModel) {
+        self.rx.iter_mut().for_each(|rx| rx.set_dma(model));
+    }
+
+    /// Counters of one queue, or the sum of all (`None`).
+    ///
+    /// # Errors
+    /// [`UnknownQueue`].
+    pub fn counters(&self, queue: Option<u16>) -> Result<RxCounters, UnknownQueue> {
+        match queue {
+            Some(queue) => self
+                .rx
+                .get(usize::from(queue))
+                .map(|rx| *rx.counters())
+                .ok_or(UnknownQueue),
+            None => {
+                let mut sum = RxCounters::default();
+                self.rx.iter().for_each(|rx| sum.add(rx.counters()));
+                Ok(sum)
+            }
+        }
+    }
+
+    /// When one of the queues next has something to do.
+    pub fn next_event(&self) -> Option<Time> {
+        self.rx.iter().filter_map(RxPipeline::next_event).min()
+    }
+
+    /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and
+    /// goes to [`Nic::handle_control`]. `header` are the first bytes of the frame.
+    #[inline]
+    pub fn is_control(header: &[u8]) -> bool {
+        header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes())
+    }
+
+    /// Answers a control frame of the guest; `CONTROL.md` says how.
+    ///
+    /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
+    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Nic::control_counters`]).
+    /// Settings may have changed: poll the queues.
+    pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+        crate::control::serve(self, now, frame, reply)
+    }
+
+    /// What became of control frames.
+    pub fn control_counters(&self) -> &ControlCounters {
+        &self.control_counters
+    }
+
+    fn selected(&mut self, queue: Option<u16>) -> Result<&mut [RxPipeline], UnknownQueue> {
+        match queue {
+            None => Ok(&mut self.rx),
+            Some(queue) => self
+                .rx
+                .get_mut(usize::from(queue))
+                .map(core::slice::from_mut)
+                .ok_or(UnknownQueue),
+        }
+    }
+}
+
+/// Settings could not be changed; all of them are as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// There is no such queue.
+    Queue(UnknownQueue),
+    /// A value is out of range.
+    Value(CoalescingError),
+}
+
+impl From<UnknownQueue> for ChangeError {
+    fn from(error: UnknownQueue) -> Self {
+        Self::Queue(error)
+    }
+}
+
+impl From<CoalescingError> for ChangeError {
+    fn from(error: CoalescingError) -> Self {
+        Self::Value(error)
+    }
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(error) => error.fmt(f),
+            Self::Value(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ChangeError {}

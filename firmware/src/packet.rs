@@ -1,0 +1,41 @@
+//! What the card remembers of a packet: its length and whether the sender marked it as latency-sensitive.
+//!
+//! The mark is read here and nowhere else (`papers.md` M-GF3, `mxoe-wire.md` section 15). The bytes of the packet stay
+//! with the driver.
+
+use ether::{EtherType, Frame};
+
+/// How many bytes from the start of a frame are enough for every decision of the firmware.
+///
+/// One cache line: the longest header of MXoE (native PULL) ends at byte 60.
+pub const INLINE_HEADER_LEN: usize = 64;
+
+/// Frame offset of the MXoE packet type, whose highest bit is the mark.
+const MXOE_TYPE_OFFSET: usize = 16;
+/// The mark within the packet type; all type codes are below 0x40 (`mxoe-wire.md` section 15).
+const MXOE_MARK: u8 = 0x80;
+
+/// The card's packet descriptor as the strategies see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketInfo {
+    /// Length of the frame in bytes, without its frame check sequence.
+    pub len: u32,
+    /// The sending driver asked for an early interrupt.
+    pub marked: bool,
+}
+
+impl PacketInfo {
+    /// Reads the descriptor's content out of a frame.
+    ///
+    /// `header` are the first bytes of the frame (17 are enough, [`INLINE_HEADER_LEN`] is what drivers have at hand);
+    /// `frame_len` is the length of the whole frame in bytes. A frame is marked if `marks_on`, its EtherType is MXoE's and
+    /// bit 7 of its type byte is set; a frame too short to have a type byte is not marked. In any other protocol that
+    /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is looked at first.
+    #[inline]
+    pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
+        let marked = marks_on
+            && header.get(MXOE_TYPE_OFFSET).is_some_and(|kind| kind & MXOE_MARK != 0)
+            && Frame::new(header).is_some_and(|frame| frame.ether_type() == EtherType::MXOE);
+        Self { len: frame_len, marked }
+    }
+}

@@ -1,0 +1,89 @@
+//! The ring of packets that arrived and whose DMA has not completed.
+//!
+//! A fixed ring, allocated once. It knows nothing of interrupts.
+
+use alloc::{boxed::Box, vec};
+
+use ether::Time;
+
+use crate::PacketInfo;
+
+/// How many packets of one queue may be on their way into host memory.
+///
+/// Each of them holds a receive descriptor of the guest; 1024 is the largest receive ring that QEMU gives such a card.
+/// A power of two, so that positions wrap with a mask.
+pub const PENDING_MAX: usize = 1024;
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) arrived: Time,
+    /// [`AT_POLL`] if no time is modelled.
+    pub(crate) completes_at: Time,
+    pub(crate) packet: PacketInfo,
+}
+
+/// In [`Slot::completes_at`]: at whatever time the driver polls next.
+pub(crate) const AT_POLL: Time = Time::ZERO;
+
+const EMPTY: Slot = Slot {
+    arrived: Time::ZERO,
+    completes_at: AT_POLL,
+    packet: PacketInfo { len: 0, marked: false },
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct PendingRing {
+    slots: Box<[Slot; PENDING_MAX]>,
+    head: usize,
+    len: usize,
+}
+
+impl PendingRing {
+    pub(crate) fn new() -> Self {
+        let Ok(slots) = vec![EMPTY; PENDING_MAX].into_boxed_slice().try_into() else {
+            unreachable!("the vector was made with this length")
+        };
+        Self { slots, head: 0, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&Slot> {
+        (self.len != 0).then(|| &self.slots[self.head & (PENDING_MAX - 1)])
+    }
+
+    /// False if the ring is full; the packet was not taken.
+    #[inline]
+    pub(crate) fn push(&mut self, slot: Slot) -> bool {
+        if self.len == PENDING_MAX {
+            return false;
+        }
+        self.slots[(self.head + self.len) & (PENDING_MAX - 1)] = slot;
+        self.len += 1;
+        true
+    }
+
+    /// Removes the oldest packet, if there is one.
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        if self.len != 0 {
+            self.len -= 1;
+            // An empty ring starts over, so that small batches stay in the same few cache lines.
+            self.head = if self.len == 0 {
+                0
+            } else {
+                (self.head + 1) & (PENDING_MAX - 1)
+            };
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.head = 0;
+        self.len = 0;
+    }
+}

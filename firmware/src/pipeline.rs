@@ -1,0 +1,366 @@
+//! The receive pipeline of one queue: arrive → descriptor → DMA → announce.
+//!
+//! It decides when an interrupt is due and why. It is also the guard around the strategies: no interrupt before a DMA has
+//! completed, no packet unannounced for longer than the time-out (or its own DMA, if that takes longer). It moves no bytes
+//! and signals nobody; whoever drives it does.
+
+use core::fmt;
+
+use ether::Time;
+
+use crate::{
+    Coalescing, DmaModel, Interrupt, PacketInfo, Reason, RxCounters, StrategyKind,
+    coalescing::{Action, Active, Completion},
+    dma::DmaEngines,
+    pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
+};
+
+/// What a queue starts with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PipelineConfig {
+    /// Interrupt coalescing; values beyond their limits are brought to the limit.
+    pub coalescing: Coalescing,
+    /// The DMA model; values beyond their limits are brought to the limit.
+    pub dma: DmaModel,
+}
+
+/// [`PENDING_MAX`] packets are on their way into host memory; the packet was not taken, and counted as refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipelineFull;
+
+impl fmt::Display for PipelineFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{PENDING_MAX} packets are on their way into host memory; the packet was not taken"
+        )
+    }
+}
+
+impl core::error::Error for PipelineFull {}
+
+/// What the driver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The DMA of the `count` oldest pending packets completed: publish their descriptors; then, if an interrupt was
+    /// decided, signal it.
+    Completed {
+        /// At least 1.
+        count: u32,
+        /// Decided after the last of them.
+        interrupt: Option<Interrupt>,
+    },
+    /// An interrupt without a completion: signal it.
+    Interrupt(Interrupt),
+}
+
+/// The receive pipeline of one queue.
+///
+/// Times handed to it should not go backwards; one that does is taken as the latest seen. In one instant, completions
+/// come first (in order of arrival), then the time-out.
+#[derive(Clone, Debug)]
+pub struct RxPipeline {
+    coalescing: Coalescing,
+    strategy: Active,
+    dma: DmaEngines,
+    pending: PendingRing,
+    /// Packets in host memory that no interrupt announced yet.
+    waiting: u32,
+    /// `waiting` at which M-GF2 raises; `u32::MAX` without a count limit.
+    count_limit: u32,
+    /// When the oldest unannounced packet arrived, pending or waiting.
+    unannounced_since: Option<Time>,
+    /// `unannounced_since` plus the delay; [`Time::MAX`] if there is none.
+    deadline: Time,
+    /// A change of settings made an interrupt due for what waits.
+    due: Option<Reason>,
+    /// Everything before this time is decided.
+    decided_until: Time,
+    last_arrival: Time,
+    sequence: u64,
+    counters: RxCounters,
+}
+
+impl RxPipeline {
+    /// A queue with nothing in it.
+    pub fn new(config: &PipelineConfig) -> Self {
+        let coalescing = config.coalescing.clamped();
+        Self {
+            coalescing,
+            strategy: Active::new(coalescing.effective_strategy()),
+            dma: DmaEngines::new(config.dma),
+            pending: PendingRing::new(),
+            waiting: 0,
+            count_limit: count_limit(coalescing),
+            unannounced_since: None,
+            deadline: Time::MAX,
+            due: None,
+            decided_until: Time::ZERO,
+            last_arrival: Time::ZERO,
+            sequence: 0,
+            counters: RxCounters::default(),
+        }
+    }
+
+    /// A packet arrived for this queue: creates its descriptor (with the mark) and submits its DMA.
+    ///
+    /// # Errors
+    /// [`PipelineFull`] if [`PENDING_MAX`] packets are pending.
+    #[inline]
+    pub fn arrive(&mut self, now: Time, packet: PacketInfo) -> Result<(), PipelineFull> {
+        let counts = self.counters.strategy_mut(self.coalescing.strategy);
+        if self.pending.len() == PENDING_MAX {
+            counts.refused_full += 1;
+            return Err(PipelineFull);
+        }
+        counts.packets += 1;
+        counts.bytes += u64::from(packet.len);
+        counts.marked += u64::from(packet.marked);
+        let arrived = now.max(self.last_arrival).max(self.decided_until);
+        self.last_arrival = arrived;
+        let completes_at = self.dma.submit(arrived, packet.len).unwrap_or(AT_POLL);
+        self.pending.push(Slot {
+            arrived,
+            completes_at,
+            packet,
+        });
+        if self.unannounced_since.is_none() {
+            self.unannounced_since = Some(arrived);
+            self.deadline = arrived.plus_nanos(self.coalescing.delay_ns);
+        }
+        Ok(())
+    }
+
+    /// What is to be done by `now`; to be called until it says `None`.
+    ///
+    /// Completions up to the first interrupt are merged into one event. After a late call everything is decided as it
+    /// would have been in time, in order of time ([`Interrupt::decided_at`] tells when); only packets without a modelled
+    /// DMA time complete at `now`.
+    #[inline]
+    pub fn poll(&mut self, now: Time) -> Option<Event> {
+        let now = now.max(self.decided_until);
+        let mut count = 0;
+        if let Some(reason) = self.due {
+            return Some(Event::Interrupt(self.raise(self.decided_until, reason)));
+        }
+        loop {
+            // The time-out means nothing while only unfinished DMAs wait; a late one follows the next completion.
+            let timeout = if self.waiting == 0 {
+                Time::MAX
+            } else {
+                self.deadline.max(self.decided_until)
+            };
+            if let Some(slot) = self.pending.front() {
+                let at = if slot.completes_at == AT_POLL {
+                    now
+                } else {
+                    slot.completes_at.max(self.decided_until)
+                };
+                if at <= now && at <= timeout {
+                    count += 1;
+                    if let Some(interrupt) = self.complete(at) {
+                        return Some(Event::Completed {
+                            count,
+                            interrupt: Some(interrupt),
+                        });
+                    }
+                    continue;
+                }
+            }
+            if timeout <= now {
+                let interrupt = self.raise(timeout, Reason::Timeout);
+                return Some(match count {
+                    0 => Event::Interrupt(interrupt),
+                    _ => Event::Completed {
+                        count,
+                        interrupt: Some(interrupt),
+                    },
+                });
+            }
+            self.decided_until = now;
+            return match count {
+                0 => None,
+                _ => Some(Event::Completed { count, interrupt: None }),
+            };
+        }
+    }
+
+    /// The oldest pending packet's DMA completes.
+    #[inline]
+    fn complete(&mut self, at: Time) -> Option<Interrupt> {
+        let packet = self.pending.front()?.packet;
+        self.pending.pop();
+        self.decided_until = at;
+        self.waiting += 1;
+        // A packet that arrives later than this completion may already be in the ring if the driver polls late.
+        let others_pending = self.pending.front().is_some_and(|next| next.arrived <= at);
+        match self.strategy.completed(Completion {
+            at,
+            packet,
+            others_pending,
+        }) {
+            Action::Raise(reason) => return Some(self.raise(at, reason)),
+            Action::Defer => self.counters.strategy_mut(self.coalescing.strategy).deferred += 1,
+            Action::Wait => {}
+        }
+        (self.waiting >= self.count_limit).then(|| self.raise(at, Reason::Count))
+    }
+
+    #[inline]
+    fn raise(&mut self, at: Time, reason: Reason) -> Interrupt {
+        self.sequence += 1;
+        let interrupt = Interrupt {
+            reason,
+            packets: self.waiting,
+            sequence: self.sequence,
+            decided_at: at,
+        };
+        self.decided_until = at;
+        self.waiting = 0;
+        self.due = None;
+        self.strategy.announced();
+        self.restart_timer();
+        self.counters.strategy_mut(self.coalescing.strategy).record(&interrupt);
+        interrupt
+    }
+
+    /// Counts the time-out from the oldest pending packet: to be used when nothing waits.
+    #[inline]
+    fn restart_timer(&mut self) {
+        self.unannounced_since = self.pending.front().map(|slot| slot.arrived);
+        self.set_deadline();
+    }
+
+    #[inline]
+    fn set_deadline(&mut self) {
+        self.deadline = match self.unannounced_since {
+            Some(since) => since.plus_nanos(self.coalescing.delay_ns),
+            None => Time::MAX,
+        };
+    }
+
+    /// When [`RxPipeline::poll`] will next have something to say; `None` = not before another call of `arrive`.
+    pub fn next_event(&self) -> Option<Time> {
+        if self.due.is_some() {
+            return Some(self.decided_until);
+        }
+        let completion = self.pending.front().map(|slot| match slot.completes_at {
+            AT_POLL => slot.arrived.max(self.decided_until),
+            at => at.max(self.decided_until),
+        });
+        let timeout = (self.waiting != 0).then(|| self.deadline.max(self.decided_until));
+        match (completion, timeout) {
+            (Some(completion), Some(timeout)) => Some(completion.min(timeout)),
+            (completion, timeout) => completion.or(timeout),
+        }
+    }
+
+    /// Changes the settings while packets may be pending or waiting; values beyond their limits are brought to the limit.
+    ///
+    /// Completions from now on are decided by the new settings, marks as they were read at arrival. Packets that already
+    /// wait keep a time-out, the new delay from the arrival of the oldest; they are announced by the next `poll` if that
+    /// is over, if there are as many as the new count limit (`count`), if coalescing is now off (`every-packet`), or if
+    /// the strategy that leaves was putting off their interrupt (`deferred`). To have what is due decided by the old
+    /// settings, `poll` before.
+    pub fn set_coalescing(&mut self, now: Time, coalescing: Coalescing) {
+        self.decided_until = self.decided_until.max(now);
+        self.coalescing = coalescing.clamped();
+        self.count_limit = count_limit(self.coalescing);
+        let kind = self.coalescing.effective_strategy();
+        let was_deferring = self.strategy.is_deferring();
+        let changed = self.strategy.kind() != kind;
+        if changed {
+            self.strategy = Active::new(kind);
+        }
+        self.set_deadline();
+        if self.waiting != 0 {
+            if changed && was_deferring {
+                self.due = Some(Reason::Deferred);
+            } else if kind == StrategyKind::Disabled {
+                self.due = Some(Reason::EveryPacket);
+            } else if self.waiting >= self.count_limit {
+                self.due = Some(Reason::Count);
+            }
+        }
+    }
+
+    /// The settings in use.
+    #[inline]
+    pub fn coalescing(&self) -> Coalescing {
+        self.coalescing
+    }
+
+    /// Changes the DMA model for packets that arrive from now on; those under way keep their times. Values beyond their
+    /// limits are brought to the limit.
+    pub fn set_dma(&mut self, model: DmaModel) {
+        self.dma.set_model(model);
+    }
+
+    /// The DMA model in use.
+    pub fn dma(&self) -> DmaModel {
+        self.dma.model()
+    }
+
+    /// Reads a packet's descriptor out of its frame with this queue's setting for marks; see [`PacketInfo::classify`].
+    #[inline]
+    pub fn classify(&self, header: &[u8], frame_len: u32) -> PacketInfo {
+        PacketInfo::classify(header, frame_len, self.coalescing.marks)
+    }
+
+    /// An interrupt for a ring that may have been left without one: whoever drives the firmware started anew.
+    ///
+    /// Announces what waits, if anything does.
+    pub fn restart(&mut self, now: Time) -> Interrupt {
+        let at = now.max(self.decided_until);
+        self.raise(at, Reason::Restart)
+    }
+
+    /// Forgets all packets, pending and waiting: the guest's driver stopped the ring. Settings and counters stay.
+    pub fn reset(&mut self) {
+        let forgotten = self.pending.len() as u64 + u64::from(self.waiting);
+        self.counters.strategy_mut(self.coalescing.strategy).discarded += forgotten;
+        self.pending.clear();
+        self.waiting = 0;
+        self.due = None;
+        self.strategy.announced();
+        self.restart_timer();
+    }
+
+    /// A decided interrupt was signalled to the guest.
+    #[inline]
+    pub fn note_signalled(&mut self) {
+        self.counters.strategy_mut(self.coalescing.strategy).signalled += 1;
+    }
+
+    /// A decided interrupt was not signalled because the guest's driver did not want it.
+    #[inline]
+    pub fn note_suppressed(&mut self) {
+        self.counters.strategy_mut(self.coalescing.strategy).suppressed += 1;
+    }
+
+    /// What was counted since the queue was made.
+    #[inline]
+    pub fn counters(&self) -> &RxCounters {
+        &self.counters
+    }
+
+    /// Packets on their way into host memory.
+    #[inline]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Packets in host memory that no interrupt announced yet.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+}
+
+fn count_limit(coalescing: Coalescing) -> u32 {
+    if coalescing.frames_max == 0 {
+        u32::MAX
+    } else {
+        coalescing.frames_max
+    }
+}
