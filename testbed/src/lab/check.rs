@@ -1,0 +1,592 @@
+//! From the file as written to a checked lab: names, references, limits, addresses. Collects every mistake instead of
+//! stopping at the first. Values of single keys are checked where they are read (`units`, `settings`).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use ether::MacAddr;
+use toml::Spanned;
+
+use super::{
+    Boot, CPUS_MAX, Ipv4Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX,
+    Trunk, error::nearest, file::*, settings,
+};
+use crate::vnicd_client::config::{PortLink, TrunkLink};
+
+/// Smallest guest memory: kernel and initramfs of the recipe need about 50 MiB to unpack.
+const MEMORY_MIB_MIN: u64 = 64;
+/// Largest guest memory.
+const MEMORY_MIB_MAX: u64 = 64 << 10;
+/// Memory of a node that says nothing.
+const MEMORY_MIB_DEFAULT: u32 = 128;
+
+/// Mistakes found so far.
+#[derive(Default)]
+pub(super) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Notes a mistake; the same one at the same place (a default used many times) counts once.
+    pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+        let problem = Problem {
+            span,
+            message: message.into(),
+            help: help.into(),
+        };
+        if !self.0.contains(&problem) {
+            self.0.push(problem);
+        }
+    }
+}
+
+pub(super) fn check(file: &LabFile, stem: &str, folder: &Path) -> Result<Lab, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let name = match &file.name {
+        Some(name) => checked_name(name, "lab", &mut problems),
+        None if name_is_valid(stem) => stem.to_owned(),
+        None => "lab".to_owned(),
+    };
+    let (switches, first_named) = check_switches(file, &mut problems);
+    let mut domains = Domains::new(&switches);
+    let trunks = check_trunks(file, &switches, &mut domains, &mut problems);
+    domains.set_subnets(file, &switches, &mut problems);
+    let nodes = Nodes {
+        file,
+        folder,
+        switches: &switches,
+        names: first_named,
+        macs: BTreeMap::new(),
+    }
+    .check(&mut domains, &mut problems);
+    if problems.0.is_empty() {
+        Ok(Lab {
+            name,
+            switches,
+            nodes,
+            trunks,
+        })
+    } else {
+        Err(problems.0)
+    }
+}
+
+fn name_is_valid(name: &str) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+}
+
+fn checked_name(name: &Spanned<String>, what: &str, problems: &mut Problems) -> String {
+    if !name_is_valid(name.get_ref()) {
+        problems.add(
+            name.span(),
+            format!("\"{}\" cannot be the name of a {what}", name.get_ref()),
+            format!("up to {NAME_LEN_MAX} lower-case letters, digits and dashes, a letter first"),
+        );
+    }
+    name.get_ref().clone()
+}
+
+/// Names of nodes and switches share one space, so that `weft` never has to ask which is meant.
+fn check_unique(
+    name: &Spanned<String>,
+    what: &'static str,
+    taken: &mut BTreeMap<String, &'static str>,
+    problems: &mut Problems,
+) {
+    if let Some(other) = taken.insert(name.get_ref().clone(), what) {
+        problems.add(
+            name.span(),
+            format!("the name \"{}\" is taken by another {other}", name.get_ref()),
+            "nodes and switches need names of their own",
+        );
+    }
+}
+
+fn check_switches(file: &LabFile, problems: &mut Problems) -> (Vec<String>, BTreeMap<String, &'static str>) {
+    let mut taken = BTreeMap::new();
+    if file.switch.is_empty() {
+        return (vec!["s1".to_owned()], taken);
+    }
+    for switch in &file.switch {
+        checked_name(&switch.name, "switch", problems);
+        check_unique(&switch.name, "switch", &mut taken, problems);
+    }
+    if let Some(first_too_many) = file.switch.get(SWITCHES_MAX) {
+        problems.add(
+            first_too_many.name.span(),
+            format!("a lab of {} switches is too large", file.switch.len()),
+            format!("at most {SWITCHES_MAX} switches"),
+        );
+    }
+    (
+        file.switch.iter().map(|switch| switch.name.get_ref().clone()).collect(),
+        taken,
+    )
+}
+
+/// Position of the switch of that name; notes a mistake when there is none.
+fn find_switch(name: &Spanned<String>, switches: &[String], problems: &mut Problems) -> Option<usize> {
+    let found = switches.iter().position(|switch| switch == name.get_ref());
+    if found.is_none() {
+        let near = nearest(name.get_ref(), switches.iter().map(String::as_str));
+        let hint = near.map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
+        problems.add(
+            name.span(),
+            format!("there is no switch \"{}\"", name.get_ref()),
+            format!("{hint}The switches of this lab: {}", switches.join(", ")),
+        );
+    }
+    found
+}
+
+fn check_trunks(file: &LabFile, switches: &[String], domains: &mut Domains, problems: &mut Problems) -> Vec<Trunk> {
+    let mut trunks = Vec::new();
+    // Seeds of trunks start where those of any number of NICs have ended.
+    for (index, trunk) in (NODES_MAX * NICS_MAX..).zip(&file.trunk) {
+        let ends = trunk
+            .between
+            .get_ref()
+            .each_ref()
+            .map(|end| find_switch(end, switches, problems));
+        let defaults = Some(&file.defaults.link);
+        let link = TrunkLink {
+            a_to_b: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_forth.as_ref()], problems),
+            b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], problems),
+        };
+        let [Some(a), Some(b)] = ends else { continue };
+        if !domains.join(a, b) {
+            problems.add(
+                trunk.between.span(),
+                "this trunk closes a loop: frames would circle in it without end",
+                "at most one way between two switches, and none from a switch to itself",
+            );
+        }
+        let mut link = link;
+        seed_directions(index, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
+        trunks.push(Trunk {
+            a: switches[a].clone(),
+            b: switches[b].clone(),
+            link,
+        });
+    }
+    trunks
+}
+
+/// Gives both directions of the `index`-th cable seeds unlike those of all other cables.
+fn seed_directions(index: usize, one: &mut u64, other: &mut u64) {
+    let number = index as u64 * 2;
+    *one = one.wrapping_add(number);
+    *other = other.wrapping_add(number + 1);
+}
+
+/// Switches joined by trunks form one broadcast domain and share one IPv4 network.
+struct Domains {
+    /// Domain of each switch, by position.
+    of_switch: Vec<usize>,
+    /// Network of each domain and whether the file said so (or an address implied it).
+    subnets: Vec<(Ipv4Net, bool)>,
+    taken: Vec<BTreeSet<Ipv4Addr>>,
+}
+
+impl Domains {
+    fn new(switches: &[String]) -> Self {
+        let default = |number: usize| (Ipv4Net::default_for(u8::try_from(number + 1).unwrap_or(u8::MAX)), false);
+        Self {
+            of_switch: (0..switches.len()).collect(),
+            subnets: (0..switches.len()).map(default).collect(),
+            taken: vec![BTreeSet::new(); switches.len()],
+        }
+    }
+
+    /// False when the two were joined before.
+    fn join(&mut self, a: usize, b: usize) -> bool {
+        let (keep, drop) = (
+            self.of_switch[a].min(self.of_switch[b]),
+            self.of_switch[a].max(self.of_switch[b]),
+        );
+        for domain in &mut self.of_switch {
+            if *domain == drop {
+                *domain = keep;
+            }
+        }
+        keep != drop
+    }
+
+    fn set_subnets(&mut self, file: &LabFile, switches: &[String], problems: &mut Problems) {
+        for (index, switch) in file.switch.iter().enumerate() {
+            let Some(text) = &switch.subnet else { continue };
+            match text.get_ref().parse::<Ipv4Net>() {
+                Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.0/24\""),
+                Ok(net) if net.network() != net => {
+                    problems.add(
+                        text.span(),
+                        format!("{net} is an address in a network"),
+                        format!("the network is \"{}\"", net.network()),
+                    );
+                }
+                Ok(net) => self.state(self.of_switch[index], net, text.span(), problems),
+            }
+        }
+        // An address of the file implies the network where no switch states one.
+        for nic in file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
+            let switch = match &nic.switch {
+                None => Some(0),
+                Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
+            };
+            let address = nic
+                .address
+                .as_ref()
+                .and_then(|text| text.get_ref().parse::<Ipv4Net>().ok());
+            if let (Some(switch), Some(address)) = (switch, address) {
+                let (subnet, stated) = &mut self.subnets[self.of_switch[switch]];
+                if !*stated {
+                    (*subnet, *stated) = (address.network(), true);
+                }
+            }
+        }
+        let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
+        let used: BTreeSet<usize> = self.of_switch.iter().copied().collect();
+        for (position, &a) in used.iter().enumerate() {
+            for &b in used.iter().skip(position + 1) {
+                let (a, b) = (self.subnets[a].0, self.subnets[b].0);
+                if a.overlaps(b) {
+                    let help = "switches that no trunk joins need networks that do not overlap: set `subnet`";
+                    problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
+                }
+            }
+        }
+    }
+
+    fn state(&mut self, domain: usize, net: Ipv4Net, span: Range<usize>, problems: &mut Problems) {
+        let (subnet, stated) = &mut self.subnets[domain];
+        if *stated && *subnet != net {
+            let message = format!("a switch joined to this one by a trunk says the network is {subnet}");
+            problems.add(
+                span,
+                message,
+                "switches joined by trunks share one network: name the same for both, or for one only",
+            );
+        } else {
+            (*subnet, *stated) = (net, true);
+        }
+    }
+}
+
+/// What the checks of nodes look at and remember.
+struct Nodes<'a> {
+    file: &'a LabFile,
+    folder: &'a Path,
+    switches: &'a [String],
+    names: BTreeMap<String, &'static str>,
+    macs: BTreeMap<MacAddr, String>,
+}
+
+impl Nodes<'_> {
+    fn check(mut self, domains: &mut Domains, problems: &mut Problems) -> Vec<Node> {
+        if self.file.node.is_empty() {
+            problems.add(
+                0..0,
+                "this lab has no node",
+                "add at least one: [[node]] with name = \"n1\"",
+            );
+        }
+        if let Some(first_too_many) = self.file.node.get(NODES_MAX) {
+            let message = format!("a lab of {} nodes is too large", self.file.node.len());
+            problems.add(
+                first_too_many.name.span(),
+                message,
+                format!("at most {NODES_MAX} nodes"),
+            );
+            return Vec::new();
+        }
+        self.take_stated_addresses(domains, problems);
+        let file = self.file;
+        let mut nodes = Vec::new();
+        for (node_index, node) in file.node.iter().enumerate() {
+            let name = checked_name(&node.name, "node", problems);
+            check_unique(&node.name, "node", &mut self.names, problems);
+            let one_nic = [NicFile::default()];
+            let written = node.nic.as_deref().unwrap_or(&one_nic);
+            if written.len() > NICS_MAX {
+                let message = format!("node {name} has {} NICs", written.len());
+                problems.add(node.name.span(), message, format!("at most {NICS_MAX}"));
+            }
+            let nics = (0..).zip(written.iter().take(NICS_MAX));
+            let nics = nics
+                .filter_map(|(index, nic)| self.check_nic(nic, &node.name, (node_index, index), domains, problems))
+                .collect();
+            if node.uplink == Some(true) && domains.subnets.iter().any(|(net, _)| net.overlaps(Ipv4Net::UPLINK)) {
+                let message = format!("the lab uses {}, which `uplink` needs for itself", Ipv4Net::UPLINK);
+                problems.add(node.name.span(), message, "choose another `subnet` for the switch");
+            }
+            nodes.push(Node {
+                cpus: self.cpus(node, problems),
+                memory_mib: self.memory_mib(node, problems),
+                nics,
+                uplink: node.uplink.unwrap_or(false),
+                boot: self.boot(node, problems),
+                name,
+            });
+        }
+        nodes
+    }
+
+    fn cpus(&self, node: &NodeFile, problems: &mut Problems) -> u32 {
+        let Some(cpus) = node.cpus.as_ref().or(self.file.defaults.cpus.as_ref()) else {
+            return 1;
+        };
+        if !(1..=CPUS_MAX).contains(cpus.get_ref()) {
+            let message = format!("{} processors are not possible", cpus.get_ref());
+            problems.add(cpus.span(), message, format!("from 1 to {CPUS_MAX}"));
+        }
+        *cpus.get_ref()
+    }
+
+    fn memory_mib(&self, node: &NodeFile, problems: &mut Problems) -> u32 {
+        let Some(memory) = node.memory.as_ref().or(self.file.defaults.memory.as_ref()) else {
+            return MEMORY_MIB_DEFAULT;
+        };
+        let size = *memory.get_ref();
+        let mib = size.0 >> 20;
+        if !(MEMORY_MIB_MIN..=MEMORY_MIB_MAX).contains(&mib) || size.0 % (1 << 20) != 0 {
+            let help = format!("whole MiB from {MEMORY_MIB_MIN}M to {}G", MEMORY_MIB_MAX >> 10);
+            problems.add(memory.span(), format!("a guest cannot have {size} of memory"), help);
+        }
+        u32::try_from(mib).unwrap_or(u32::MAX)
+    }
+
+    fn boot(&self, node: &NodeFile, problems: &mut Problems) -> Boot {
+        let append = node
+            .append
+            .as_ref()
+            .map(|text| text.get_ref().clone())
+            .unwrap_or_default();
+        let mut path = |path: &Spanned<PathBuf>, what: &str| {
+            let full = self.folder.join(path.get_ref());
+            if !full.is_file() {
+                let message = format!("there is no {what} {}", full.display());
+                problems.add(path.span(), message, "a path to a file, relative to the lab file");
+            }
+            full
+        };
+        let disk = node.disk.as_ref().map(|disk| path(disk, "disk image"));
+        let kernel = node.kernel.as_ref().map(|kernel| path(kernel, "kernel"));
+        let initramfs = node.initramfs.as_ref().map(|initramfs| path(initramfs, "initramfs"));
+        if let (None, Some(writable)) = (&disk, &node.disk_writable) {
+            problems.add(
+                writable.span(),
+                "`disk_writable` without a `disk`",
+                "name the image: disk = \"image.qcow2\"",
+            );
+        }
+        match (disk, kernel, initramfs) {
+            (Some(image), None, None) => {
+                if let Some(append) = &node.append {
+                    let help = "a disk image boots with its own command line: leave `append` out";
+                    problems.add(append.span(), "`append` has no effect with `disk`", help);
+                }
+                let writable = node.disk_writable.as_ref().is_some_and(|writable| *writable.get_ref());
+                Boot::Disk { image, writable }
+            }
+            (None, Some(kernel), Some(initramfs)) => Boot::Kernel {
+                kernel,
+                initramfs,
+                append,
+            },
+            (None, None, None) => Boot::Recipe { append },
+            (disk, ..) => {
+                let span = [&node.kernel, &node.initramfs]
+                    .into_iter()
+                    .flatten()
+                    .next()
+                    .map_or(0..0, Spanned::span);
+                let message = match disk {
+                    Some(_) => "a node boots either from `disk` or from `kernel` and `initramfs`",
+                    None => "`kernel` and `initramfs` belong together",
+                };
+                problems.add(
+                    span,
+                    message,
+                    "name both `kernel` and `initramfs`, or only `disk`, or nothing for our recipe",
+                );
+                Boot::Recipe { append }
+            }
+        }
+    }
+
+    /// Stated addresses are taken before any is given out, so that the order in the file does not matter.
+    fn take_stated_addresses(&self, domains: &mut Domains, problems: &mut Problems) {
+        for nic in self.file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
+            let Some(text) = &nic.address else { continue };
+            let Some(switch) = self.switch_of(nic) else { continue };
+            let Ok(address) = text.get_ref().parse::<Ipv4Net>() else {
+                continue;
+            };
+            if !domains.taken[domains.of_switch[switch]].insert(address.address) {
+                let message = format!("the address {} is taken by another NIC", address.address);
+                problems.add(
+                    text.span(),
+                    message,
+                    "another address, or none: leave `address` out to get a free one",
+                );
+            }
+        }
+    }
+
+    fn switch_of(&self, nic: &NicFile) -> Option<usize> {
+        match &nic.switch {
+            Some(name) => self.switches.iter().position(|switch| switch == name.get_ref()),
+            None => (self.switches.len() == 1).then_some(0),
+        }
+    }
+
+    fn check_nic(
+        &mut self,
+        nic: &NicFile,
+        node: &Spanned<String>,
+        (node_index, nic_index): (usize, usize),
+        domains: &mut Domains,
+        problems: &mut Problems,
+    ) -> Option<Nic> {
+        let switch = match &nic.switch {
+            Some(name) => find_switch(name, self.switches, problems)?,
+            None if self.switches.len() == 1 => 0,
+            None => {
+                let message = format!(
+                    "a NIC of node {} does not say which switch it is plugged into",
+                    node.get_ref()
+                );
+                problems.add(
+                    node.span(),
+                    message,
+                    format!("add switch = … with one of: {}", self.switches.join(", ")),
+                );
+                return None;
+            }
+        };
+        let domain = domains.of_switch[switch];
+        let defaults = &self.file.defaults;
+        let mac = self.mac(nic, node, (node_index, nic_index), problems);
+        let address = nic_address(nic, node, domain, domains, problems);
+        let queue_pairs = nic.queue_pairs.as_ref().or(defaults.nic.queue_pairs.as_ref());
+        if let Some(pairs) = queue_pairs.filter(|pairs| !(1..=QUEUE_PAIRS_MAX).contains(pairs.get_ref())) {
+            let message = format!("{} queue pairs are not possible", pairs.get_ref());
+            problems.add(pairs.span(), message, format!("from 1 to {QUEUE_PAIRS_MAX}"));
+        }
+        let mtu = nic
+            .mtu
+            .as_ref()
+            .or(defaults.nic.mtu.as_ref())
+            .map_or(1500, |mtu| settings::mtu_within(mtu, problems));
+        let cable = [Some(&defaults.link), nic.link.as_ref()];
+        let mut link = PortLink {
+            to_guest: settings::link(&[cable[0], cable[1], nic.link_to_guest.as_ref()], problems),
+            from_guest: settings::link(&[cable[0], cable[1], nic.link_from_guest.as_ref()], problems),
+        };
+        seed_directions(
+            node_index * NICS_MAX + nic_index,
+            &mut link.to_guest.seed,
+            &mut link.from_guest.seed,
+        );
+        let coalescing = [defaults.nic.coalescing.as_ref(), nic.coalescing.as_ref()];
+        Some(Nic {
+            switch: self.switches[switch].clone(),
+            mac,
+            address,
+            queue_pairs: queue_pairs.map_or(1, |pairs| *pairs.get_ref()),
+            mtu,
+            offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
+            coalescing: settings::coalescing(&coalescing, problems),
+            dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),
+            link,
+        })
+    }
+
+    fn mac(
+        &mut self,
+        nic: &NicFile,
+        node: &Spanned<String>,
+        (node_index, nic_index): (usize, usize),
+        problems: &mut Problems,
+    ) -> MacAddr {
+        let byte = |n: usize| u8::try_from(n + 1).unwrap_or(u8::MAX);
+        let derived = MacAddr([0x52, 0x54, 0x00, 0x00, byte(node_index), byte(nic_index)]);
+        let (mac, span) = match &nic.mac {
+            None => (derived, node.span()),
+            Some(text) => match text.get_ref().parse::<MacAddr>() {
+                Err(_) => {
+                    let message = format!("\"{}\" is not a MAC address", text.get_ref());
+                    problems.add(
+                        text.span(),
+                        message,
+                        "six two-digit hexadecimal numbers, as in \"52:54:00:00:00:01\"",
+                    );
+                    return derived;
+                }
+                Ok(mac) => (mac, text.span()),
+            },
+        };
+        if mac.is_multicast() || mac == MacAddr::default() || mac == MacAddr::CARD {
+            let help = "an address with an even first byte, as in \"52:54:00:00:00:01\"; all zeros and the card's own are taken";
+            problems.add(span.clone(), format!("{mac} cannot be a NIC's own address"), help);
+        }
+        let port = super::port_name(node.get_ref(), nic_index);
+        if let Some(other) = self.macs.insert(mac, port) {
+            let message = format!("the MAC address {mac} is taken by {other}");
+            problems.add(span, message, "every NIC needs its own: leave `mac` out to get one");
+        }
+        mac
+    }
+}
+
+fn nic_address(
+    nic: &NicFile,
+    node: &Spanned<String>,
+    domain: usize,
+    domains: &mut Domains,
+    problems: &mut Problems,
+) -> Option<Ipv4Net> {
+    let subnet = domains.subnets[domain].0;
+    let Some(text) = &nic.address else {
+        let free = subnet.first_free(&domains.taken[domain]);
+        match free {
+            Some(free) => _ = domains.taken[domain].insert(free.address),
+            None => {
+                let message = format!("the network {subnet} has no address left for node {}", node.get_ref());
+                problems.add(
+                    node.span(),
+                    message,
+                    "a larger `subnet` for the switch, such as \"10.77.0.0/16\"",
+                );
+            }
+        }
+        return free;
+    };
+    if text.get_ref() == "none" {
+        return None;
+    }
+    match text.get_ref().parse::<Ipv4Net>() {
+        Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.7/24\", or \"none\""),
+        Ok(address) if address.network() != subnet => {
+            let message = format!("{address} is not in the network {subnet} of this switch");
+            problems.add(
+                text.span(),
+                message,
+                "the same network for every NIC on a switch, with the same prefix length",
+            );
+        }
+        Ok(address) if !address.is_host() => {
+            let message = format!("{address} is the network's own or its broadcast address");
+            problems.add(text.span(), message, "an address in between");
+        }
+        Ok(address) => return Some(address),
+    }
+    None
+}

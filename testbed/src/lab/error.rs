@@ -1,0 +1,189 @@
+//! Mistakes in a lab file, shown with file, line, column, the line itself and what would be right.
+//! Does not decide what a mistake is.
+
+use std::{fmt, ops::Range};
+
+/// Mistakes shown at once; more would scroll the first ones away.
+pub const PROBLEMS_SHOWN_MAX: usize = 20;
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Bytes of the file it is about.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: String,
+}
+
+/// All mistakes found in one lab file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabError {
+    file: String,
+    text: String,
+    problems: Vec<Problem>,
+}
+
+impl LabError {
+    /// `file` is the name shown, `text` what was read from it.
+    #[must_use]
+    pub fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.span.start);
+        Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            problems,
+        }
+    }
+
+    /// The mistakes, in the order of the file.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Line and column of a byte, both from 1; columns count characters.
+    #[must_use]
+    pub fn position(&self, byte: usize) -> (usize, usize) {
+        let mut byte = byte.min(self.text.len());
+        while !self.text.is_char_boundary(byte) {
+            byte -= 1;
+        }
+        let before = &self.text[..byte];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (
+            before.matches('\n').count() + 1,
+            before[line_start..].chars().count() + 1,
+        )
+    }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().take(PROBLEMS_SHOWN_MAX).enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            let (line, column) = self.position(problem.span.start);
+            let shown = self.text.lines().nth(line - 1).unwrap_or("");
+            let width = self.text.get(problem.span.clone()).map_or(1, |part| {
+                part.lines()
+                    .next()
+                    .unwrap_or("")
+                    .chars()
+                    .count()
+                    .clamp(1, shown.chars().count().max(1))
+            });
+            let gutter = line.to_string().len();
+            writeln!(f, "{}:{line}:{column}: {}", self.file, problem.message)?;
+            writeln!(f, "{line} | {shown}")?;
+            writeln!(
+                f,
+                "{:gutter$} | {:indent$}{}",
+                "",
+                "",
+                "^".repeat(width),
+                indent = column - 1
+            )?;
+            write!(f, "{:gutter$} = {}", "", problem.help)?;
+        }
+        if self.problems.len() > PROBLEMS_SHOWN_MAX {
+            write!(f, "\n… and {} more", self.problems.len() - PROBLEMS_SHOWN_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LabError {}
+
+/// Turns what the TOML reader says into a problem; unknown keys get the nearest known one.
+pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
+    let span = error.span().unwrap_or(0..0);
+    let message = error.message().lines().next().unwrap_or("not a TOML file").to_owned();
+    if let Some((unknown, known)) = unknown_field(&message) {
+        let help = match nearest(&unknown, known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`? The keys here are: {}", known.join(", ")),
+            None => format!("the keys here are: {}", known.join(", ")),
+        };
+        return Problem {
+            span,
+            message: format!("unknown key `{unknown}`"),
+            help,
+        };
+    }
+    if let Some((unknown, known)) = unknown_variant(&message) {
+        let near = nearest(&unknown, known.iter().map(String::as_str));
+        let help = match near {
+            Some(near) => format!("did you mean \"{near}\"? Possible are: {}", known.join(", ")),
+            None => format!("possible are: {}", known.join(", ")),
+        };
+        return Problem {
+            span,
+            message: format!("unknown value \"{unknown}\""),
+            help,
+        };
+    }
+    // The sentences of `units` carry their own remedy behind the colon.
+    if let Some((what, right)) = message.split_once(": write ") {
+        return Problem {
+            span,
+            message: what.to_owned(),
+            help: format!("write {right}"),
+        };
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return Problem {
+            span,
+            message: format!("the key {field} is missing here"),
+            help: format!("add {field} = …"),
+        };
+    }
+    if let Some((found, expected)) = message.split_once(", expected ") {
+        let message = found
+            .replace("invalid type: ", "wrong kind of value: ")
+            .replace("invalid value: ", "wrong value: ");
+        return Problem {
+            span,
+            message,
+            help: format!("expected here: {expected}"),
+        };
+    }
+    Problem {
+        span,
+        message,
+        help: "see `weft init` for an example and lab.schema.json for every key".to_owned(),
+    }
+}
+
+/// Takes serde's "unknown field `a`, expected one of `b`, `c`" apart.
+fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
+    split_expected(message.strip_prefix("unknown field `")?)
+}
+
+/// Takes serde's "unknown variant `a`, expected one of `b`, `c`" apart.
+fn unknown_variant(message: &str) -> Option<(String, Vec<String>)> {
+    split_expected(message.strip_prefix("unknown variant `")?)
+}
+
+fn split_expected(rest: &str) -> Option<(String, Vec<String>)> {
+    let (unknown, rest) = rest.split_once('`')?;
+    Some((
+        unknown.to_owned(),
+        rest.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
+    ))
+}
+
+/// The known name most like `name`, if one is like enough to be a slip.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|candidate| {
+            (
+                strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase()),
+                candidate,
+            )
+        })
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

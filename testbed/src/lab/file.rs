@@ -1,0 +1,255 @@
+//! The lab file as it is written: one struct per TOML table, every key documented (the JSON schema is made from these).
+//! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::units::{Rate, Share, Size, Span};
+
+/// A lab: nodes (QEMU guests), switches, and what joins them.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabFile {
+    /// Name of the lab: up to 24 lower-case letters, digits and dashes. Default: the name of the file without `.toml`.
+    #[schemars(with = "Option<String>")]
+    pub name: Option<Spanned<String>>,
+    /// What holds for every node, NIC and link that does not say otherwise.
+    #[serde(default)]
+    pub defaults: DefaultsFile,
+    /// Switches. Without any, there is one named `s1`.
+    #[serde(default)]
+    pub switch: Vec<SwitchFile>,
+    /// Nodes: one QEMU guest each, started in the order of the file.
+    #[serde(default)]
+    pub node: Vec<NodeFile>,
+    /// Trunks: links between two switches.
+    #[serde(default)]
+    pub trunk: Vec<TrunkFile>,
+}
+
+/// Settings that hold unless a node, NIC or trunk says otherwise.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultsFile {
+    /// Processors per node (1).
+    #[schemars(with = "Option<u32>")]
+    pub cpus: Option<Spanned<u32>>,
+    /// Memory per node (`128M`).
+    #[schemars(with = "Option<Size>")]
+    pub memory: Option<Spanned<Size>>,
+    /// NIC settings.
+    #[serde(default)]
+    pub nic: NicSettingsFile,
+    /// Link settings, for the cables of NICs and for trunks.
+    #[serde(default)]
+    pub link: LinkFile,
+}
+
+/// A learning Ethernet switch.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchFile {
+    /// Name, unlike those of all nodes and switches.
+    #[schemars(with = "String")]
+    pub name: Spanned<String>,
+    /// IPv4 network that NICs on this switch get their address from, such as `10.0.0.0/24`.
+    /// Default: `10.77.N.0/24`, the same for switches joined by trunks.
+    #[schemars(with = "Option<String>")]
+    pub subnet: Option<Spanned<String>>,
+}
+
+/// One QEMU guest.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFile {
+    /// Name, also the guest's host name: up to 24 lower-case letters, digits and dashes.
+    #[schemars(with = "String")]
+    pub name: Spanned<String>,
+    /// Processors (1 to 16).
+    #[schemars(with = "Option<u32>")]
+    pub cpus: Option<Spanned<u32>>,
+    /// Memory (`64M` to `64G`).
+    #[schemars(with = "Option<Size>")]
+    pub memory: Option<Spanned<Size>>,
+    /// NICs, `eth0` first. Without any: one, on the only switch. `nic = []` for none.
+    pub nic: Option<Vec<NicFile>>,
+    /// A second way out: a QEMU user-mode NIC behind the others, with address translation to the host's network.
+    pub uplink: Option<bool>,
+    /// A Linux kernel of your own (bzImage) instead of the recipe's; relative to the lab file. Needs `initramfs`.
+    #[schemars(with = "Option<String>")]
+    pub kernel: Option<Spanned<PathBuf>>,
+    /// The initramfs for `kernel`. Run `weft-agent` in it if `weft exec` shall reach the guest.
+    #[schemars(with = "Option<String>")]
+    pub initramfs: Option<Spanned<PathBuf>>,
+    /// Words added to the kernel's command line (with the recipe or `kernel`).
+    #[schemars(with = "Option<String>")]
+    pub append: Option<Spanned<String>>,
+    /// A disk image (qcow2 or raw) to boot from instead of a kernel. It is never written to unless `disk_writable`.
+    #[schemars(with = "Option<String>")]
+    pub disk: Option<Spanned<PathBuf>>,
+    /// Keep what the guest writes to `disk` (default: false, writes are forgotten).
+    #[schemars(with = "Option<bool>")]
+    pub disk_writable: Option<Spanned<bool>>,
+}
+
+/// One programmable NIC of a node, with its cable to the switch.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NicFile {
+    /// The switch it is plugged into. May be left out when there is only one.
+    #[schemars(with = "Option<String>")]
+    pub switch: Option<Spanned<String>>,
+    /// Unicast MAC address. Default: `52:54:00:…` from the positions of node and NIC.
+    #[schemars(with = "Option<String>")]
+    pub mac: Option<Spanned<String>>,
+    /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network.
+    #[schemars(with = "Option<String>")]
+    pub address: Option<Spanned<String>>,
+    /// Pairs of receive and transmit queue (1 to 8; default 1).
+    #[schemars(with = "Option<u16>")]
+    pub queue_pairs: Option<Spanned<u16>>,
+    /// Largest IP packet in bytes (68 to 9000; default 1500).
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Spanned<u32>>,
+    /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
+    pub offloads: Option<bool>,
+    /// When the card interrupts its guest.
+    pub coalescing: Option<CoalescingFile>,
+    /// The modelled DMA engine.
+    pub dma: Option<DmaFile>,
+    /// The cable between this NIC and its switch, both directions.
+    pub link: Option<LinkFile>,
+    /// What is different on the way from the switch to the guest.
+    pub link_to_guest: Option<LinkFile>,
+    /// What is different on the way from the guest to the switch.
+    pub link_from_guest: Option<LinkFile>,
+}
+
+/// NIC settings that can have a lab-wide default.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NicSettingsFile {
+    /// Pairs of receive and transmit queue (1 to 8; default 1).
+    #[schemars(with = "Option<u16>")]
+    pub queue_pairs: Option<Spanned<u16>>,
+    /// Largest IP packet in bytes (68 to 9000; default 1500).
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Spanned<u32>>,
+    /// Checksum and segmentation offloads (default true).
+    pub offloads: Option<bool>,
+    /// When the card interrupts its guest.
+    pub coalescing: Option<CoalescingFile>,
+    /// The modelled DMA engine.
+    pub dma: Option<DmaFile>,
+}
+
+/// Interrupt coalescing strategies of the card's firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// An interrupt for every packet.
+    Disabled,
+    /// An interrupt when the delay (or the frame count) is reached.
+    #[default]
+    Timeout,
+    /// `timeout`, but a marked packet interrupts at once.
+    OpenMx,
+    /// `open-mx`, but held back while more packets are on their way into memory.
+    Stream,
+}
+
+impl Strategy {
+    /// All strategies, in the order in which tables show them.
+    pub const ALL: [Self; 4] = [Self::Disabled, Self::Timeout, Self::OpenMx, Self::Stream];
+
+    /// The name used in files, on the command line and by the card.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::Timeout => "timeout",
+            Self::OpenMx => "open-mx",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// When the card interrupts its guest.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoalescingFile {
+    /// Strategy (default `timeout`).
+    pub strategy: Option<Strategy>,
+    /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
+    #[schemars(with = "Option<Span>")]
+    pub delay: Option<Spanned<Span>>,
+    /// Interrupt when this many packets wait (default 0: no such limit).
+    pub frames: Option<u32>,
+    /// Whether the card looks at latency-sensitive marks (default true).
+    pub marks: Option<bool>,
+}
+
+/// The modelled DMA engine of a card; all zero costs no time.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DmaFile {
+    /// Set-up time per transfer (default `0`, at most `1s`).
+    #[schemars(with = "Option<Span>")]
+    pub setup: Option<Spanned<Span>>,
+    /// Transfer rate (default `unlimited`).
+    pub rate: Option<Rate>,
+    /// Transfers under way at a time (1 to 64; default 1).
+    #[schemars(with = "Option<u32>")]
+    pub parallelism: Option<Spanned<u32>>,
+}
+
+/// A cable, or one direction of it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkFile {
+    /// Whether the cable is plugged in (default true).
+    pub up: Option<bool>,
+    /// Bit rate (default `unlimited`).
+    pub rate: Option<Rate>,
+    /// Propagation delay (default `0`, at most `10s`).
+    #[schemars(with = "Option<Span>")]
+    pub delay: Option<Spanned<Span>>,
+    /// Room in front of a link with a rate (default `1M`).
+    pub queue: Option<Size>,
+    /// Largest payload the link carries (68 to 9000; default 9000).
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Spanned<u32>>,
+    /// Probability that a frame is lost.
+    pub loss: Option<Share>,
+    /// Probability that a frame is held back by `reorder_delay`.
+    pub reorder: Option<Share>,
+    /// How long a reordered frame is held back (default `0`, at most `10s`).
+    #[schemars(with = "Option<Span>")]
+    pub reorder_delay: Option<Spanned<Span>>,
+    /// Probability that a frame arrives twice.
+    pub duplicate: Option<Share>,
+    /// Probability that one bit of a frame is flipped.
+    pub corrupt: Option<Share>,
+    /// Deliver corrupted frames instead of dropping them as a real frame check sequence would.
+    pub corrupt_past_fcs: Option<bool>,
+    /// Seed of the random choices: the same seed, the same faults. Each direction of each cable draws its own from it.
+    pub seed: Option<u64>,
+}
+
+/// A link between two switches.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrunkFile {
+    /// The two switches, such as `["s1", "s2"]`.
+    #[schemars(with = "[String; 2]")]
+    pub between: Spanned<[Spanned<String>; 2]>,
+    /// The cable, both directions.
+    pub link: Option<LinkFile>,
+    /// What is different on the way from the first switch to the second.
+    pub link_forth: Option<LinkFile>,
+    /// What is different on the way from the second switch to the first.
+    pub link_back: Option<LinkFile>,
+}

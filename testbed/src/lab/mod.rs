@@ -1,0 +1,201 @@
+//! A lab: nodes, switches and what joins them, read from a TOML file and checked into values that cannot be wrong.
+//! Starts nothing and touches no file but the lab file and the ones it names.
+
+mod address;
+mod check;
+mod error;
+mod file;
+mod settings;
+pub mod units;
+
+use std::path::{Path, PathBuf};
+
+use ether::MacAddr;
+
+pub use address::Ipv4Net;
+
+pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
+pub use file::{LabFile, Strategy};
+
+use crate::vnicd_client::config::{Coalescing, Dma, PortLink, TrunkLink};
+
+/// Nodes of one lab: more than a machine that runs TCG guests can hold, and the span of derived MAC addresses is far.
+pub const NODES_MAX: usize = 64;
+/// NICs of one node: QEMU's q35 board has about thirty PCI slots, and each NIC is a vhost-user session.
+pub const NICS_MAX: usize = 8;
+/// Switches of one lab, each a thread of `vnicd` under load.
+pub const SWITCHES_MAX: usize = 16;
+/// Queue pairs of one NIC: what `vnicd` offers at most.
+pub const QUEUE_PAIRS_MAX: u16 = 8;
+/// Processors of one node.
+pub const CPUS_MAX: u32 = 16;
+/// Characters of a lab, node or switch name: sockets named after them must fit into 107 bytes.
+pub const NAME_LEN_MAX: usize = 24;
+/// Bytes of a lab file.
+pub const FILE_LEN_MAX: u64 = 1 << 20;
+
+/// A checked lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lab {
+    /// Name, also of the folder for its sockets.
+    pub name: String,
+    /// Names of the switches.
+    pub switches: Vec<String>,
+    /// Guests in the order of the file.
+    pub nodes: Vec<Node>,
+    /// Links between switches.
+    pub trunks: Vec<Trunk>,
+}
+
+/// One guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name and host name.
+    pub name: String,
+    /// Processors, 1 to [`CPUS_MAX`].
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// NICs; the position is the number in `ethN`.
+    pub nics: Vec<Nic>,
+    /// Whether there is a QEMU user-mode NIC behind the others.
+    pub uplink: bool,
+    /// What it boots.
+    pub boot: Boot,
+}
+
+/// What a guest boots. All paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Boot {
+    /// Kernel and initramfs of the recipe `minimal`.
+    Recipe {
+        /// Words added to the kernel's command line.
+        append: String,
+    },
+    /// Kernel and initramfs of the user.
+    Kernel {
+        /// bzImage.
+        kernel: PathBuf,
+        /// initramfs.
+        initramfs: PathBuf,
+        /// Words added to the kernel's command line.
+        append: String,
+    },
+    /// A disk image.
+    Disk {
+        /// qcow2 or raw image.
+        image: PathBuf,
+        /// Whether what the guest writes is kept.
+        writable: bool,
+    },
+}
+
+/// One NIC with its cable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Switch it is plugged into.
+    pub switch: String,
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its IPv4 address, if it shall have one.
+    pub address: Option<Ipv4Net>,
+    /// Queue pairs.
+    pub queue_pairs: u16,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Checksum and segmentation offloads.
+    pub offloads: bool,
+    /// Interrupt coalescing.
+    pub coalescing: Coalescing,
+    /// Modelled DMA engine.
+    pub dma: Dma,
+    /// The cable.
+    pub link: PortLink,
+}
+
+/// A link between two switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trunk {
+    /// First switch.
+    pub a: String,
+    /// Second switch.
+    pub b: String,
+    /// The cable.
+    pub link: TrunkLink,
+}
+
+impl Lab {
+    /// Reads and checks a lab file.
+    ///
+    /// # Errors
+    /// One sentence when the file cannot be read, or every mistake in it with line and column.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        use anyhow::{Context, ensure};
+        let shown = path.display();
+        let length = std::fs::metadata(path)
+            .with_context(|| format!("cannot read the lab file {shown}"))?
+            .len();
+        ensure!(
+            length <= FILE_LEN_MAX,
+            "{shown} is {length} bytes long: a lab file has at most {FILE_LEN_MAX}"
+        );
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the lab file {shown}"))?;
+        let absolute = std::path::absolute(path)?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
+        Ok(Self::parse(&text, &shown.to_string(), stem, folder)?)
+    }
+
+    /// Checks the text of a lab file; `shown` names it in messages, `stem` is its default name, `folder` the place that
+    /// paths in it are relative to.
+    ///
+    /// # Errors
+    /// Every mistake with line and column.
+    pub fn parse(text: &str, shown: &str, stem: &str, folder: &Path) -> Result<Self, LabError> {
+        let file: LabFile =
+            toml::from_str(text).map_err(|error| LabError::new(shown, text, vec![error::from_toml(&error)]))?;
+        check::check(&file, stem, folder).map_err(|problems| LabError::new(shown, text, problems))
+    }
+
+    /// The node of that name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// Every NIC with its port name `node.ethN`.
+    pub fn ports(&self) -> impl Iterator<Item = (String, &Node, &Nic)> {
+        self.nodes.iter().flat_map(|node| {
+            node.nics
+                .iter()
+                .enumerate()
+                .map(move |(index, nic)| (port_name(&node.name, index), node, nic))
+        })
+    }
+}
+
+impl Node {
+    /// The first IPv4 address, the one that its name means in the other guests.
+    #[must_use]
+    pub fn address(&self) -> Option<Ipv4Net> {
+        self.nics.iter().find_map(|nic| nic.address)
+    }
+}
+
+/// Name of a NIC in `vnicd` and on the command line.
+#[must_use]
+pub fn port_name(node: &str, nic: usize) -> String {
+    format!("{node}.eth{nic}")
+}
+
+/// The JSON schema of the lab file, shipped as `testbed/lab.schema.json`.
+#[must_use]
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(LabFile);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Merging NIC, DMA and link settings from the lab's defaults down to one direction of one cable, with their limits.
+
+use toml::Spanned;
+
+use super::{
+    check::Problems,
+    file::{CoalescingFile, DmaFile, LinkFile},
+    units::Span,
+};
+use crate::vnicd_client::config::{Coalescing, Dma, LinkSettings};
+
+/// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
+pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
+/// Longest time on a link: frames wait in `vnicd` meanwhile.
+pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
+/// DMA transfers under way at a time.
+pub const DMA_PARALLELISM_MAX: u32 = 64;
+/// MTU that IPv4 asks of every link, and the largest that the card offers.
+pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
+
+pub(super) fn span_within(value: &Spanned<Span>, max_ns: u64, what: &str, problems: &mut Problems) -> u64 {
+    let ns = value.get_ref().0;
+    if ns > max_ns {
+        problems.add(
+            value.span(),
+            format!("{what} of {} is too long", Span(ns)),
+            format!("at most {}", Span(max_ns)),
+        );
+    }
+    ns
+}
+
+pub(super) fn mtu_within(value: &Spanned<u32>, problems: &mut Problems) -> u32 {
+    if !MTU_RANGE.contains(value.get_ref()) {
+        let (min, max) = (MTU_RANGE.start(), MTU_RANGE.end());
+        problems.add(
+            value.span(),
+            format!("an MTU of {} bytes is not possible", value.get_ref()),
+            format!("from {min} to {max}; 1500 is usual, 9000 are jumbo frames"),
+        );
+    }
+    *value.get_ref()
+}
+
+pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Problems) -> Coalescing {
+    let mut merged = Coalescing::default();
+    for layer in layers.iter().copied().flatten() {
+        if let Some(strategy) = layer.strategy {
+            merged.strategy = strategy;
+        }
+        if let Some(delay) = &layer.delay {
+            merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a coalescing delay", problems);
+        }
+        merged.frames = layer.frames.unwrap_or(merged.frames);
+        merged.marks = layer.marks.unwrap_or(merged.marks);
+    }
+    merged
+}
+
+pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> Dma {
+    let mut merged = Dma::default();
+    for layer in layers.iter().copied().flatten() {
+        if let Some(setup) = &layer.setup {
+            merged.setup_ns = span_within(setup, CARD_DELAY_NS_MAX, "a DMA set-up time", problems);
+        }
+        merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
+        if let Some(parallelism) = &layer.parallelism {
+            if !(1..=DMA_PARALLELISM_MAX).contains(parallelism.get_ref()) {
+                problems.add(
+                    parallelism.span(),
+                    format!("{} DMA transfers at a time are not possible", parallelism.get_ref()),
+                    format!("from 1 to {DMA_PARALLELISM_MAX}"),
+                );
+            }
+            merged.parallelism = *parallelism.get_ref();
+        }
+    }
+    merged
+}
+
+pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> LinkSettings {
+    let mut merged = LinkSettings::default();
+    for layer in layers.iter().copied().flatten() {
+        merged.up = layer.up.unwrap_or(merged.up);
+        merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
+        if let Some(delay) = &layer.delay {
+            merged.delay_ns = span_within(delay, LINK_DELAY_NS_MAX, "a link delay", problems);
+        }
+        merged.queue_bytes = layer.queue.map_or(merged.queue_bytes, |queue| queue.0);
+        if let Some(mtu) = &layer.mtu {
+            merged.mtu = mtu_within(mtu, problems);
+        }
+        merged.loss_ppm = layer.loss.map_or(merged.loss_ppm, |share| share.0);
+        merged.reorder_ppm = layer.reorder.map_or(merged.reorder_ppm, |share| share.0);
+        if let Some(delay) = &layer.reorder_delay {
+            merged.reorder_delay_ns = span_within(delay, LINK_DELAY_NS_MAX, "a reordering delay", problems);
+        }
+        merged.duplicate_ppm = layer.duplicate.map_or(merged.duplicate_ppm, |share| share.0);
+        merged.corrupt_ppm = layer.corrupt.map_or(merged.corrupt_ppm, |share| share.0);
+        merged.corrupt_past_fcs = layer.corrupt_past_fcs.unwrap_or(merged.corrupt_past_fcs);
+        merged.seed = layer.seed.unwrap_or(merged.seed);
+    }
+    merged
+}

@@ -1,0 +1,209 @@
+use std::path::Path;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Lab, LabError> {
+    Lab::parse(text, "lab.toml", "lab", Path::new("/nowhere"))
+}
+
+/// The first mistake found in `text`, as `line:column: message = help`.
+fn mistake(text: &str) -> String {
+    let error = parse(text).expect_err("this lab file has a mistake");
+    let problem = &error.problems()[0];
+    let (line, column) = error.position(problem.span.start);
+    format!("{line}:{column}: {} = {}", problem.message, problem.help)
+}
+
+#[test]
+fn two_names_are_a_whole_lab() {
+    let lab = parse("[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n").expect("valid");
+    assert_eq!(lab.switches, ["s1"]);
+    let nics: Vec<_> = lab
+        .ports()
+        .map(|(port, _, nic)| (port, nic.mac.to_string(), nic.address))
+        .collect();
+    assert_eq!(nics[0].0, "n1.eth0");
+    assert_eq!(nics[0].1, "52:54:00:00:01:01");
+    assert_eq!(nics[1].2.map(|net| net.to_string()).as_deref(), Some("10.77.1.2/24"));
+    assert_eq!(lab.nodes[0].memory_mib, 128);
+}
+
+#[test]
+fn settings_fall_through_from_defaults_to_one_direction() {
+    let lab = parse(
+        r#"
+        [defaults.link]
+        rate = "1Gbit"
+        delay = "10us"
+        [defaults.nic.coalescing]
+        strategy = "open-mx"
+        [[node]]
+        name = "n1"
+        [[node.nic]]
+        coalescing = { delay = "1ms" }
+        link = { delay = "20us" }
+        link_to_guest = { loss = "1%" }
+        "#,
+    )
+    .expect("valid");
+    let nic = &lab.nodes[0].nics[0];
+    assert_eq!(
+        (nic.coalescing.strategy, nic.coalescing.delay_ns),
+        (Strategy::OpenMx, 1_000_000)
+    );
+    assert_eq!(
+        (nic.link.to_guest.rate_bps, nic.link.to_guest.delay_ns),
+        (1_000_000_000, 20_000)
+    );
+    assert_eq!((nic.link.to_guest.loss_ppm, nic.link.from_guest.loss_ppm), (10_000, 0));
+    assert_ne!(nic.link.to_guest.seed, nic.link.from_guest.seed);
+}
+
+#[test]
+fn switches_joined_by_a_trunk_share_a_network() {
+    let lab = parse(
+        r#"
+        [[switch]]
+        name = "a"
+        [[switch]]
+        name = "b"
+        [[switch]]
+        name = "c"
+        [[trunk]]
+        between = ["a", "b"]
+        link = { rate = "10Gbit" }
+        [[node]]
+        name = "n1"
+        nic = [{ switch = "a" }, { switch = "c" }]
+        [[node]]
+        name = "n2"
+        nic = [{ switch = "b" }]
+        "#,
+    )
+    .expect("valid");
+    let addresses: Vec<_> = lab
+        .ports()
+        .filter_map(|(_, _, nic)| nic.address)
+        .map(|net| net.to_string())
+        .collect();
+    assert_eq!(addresses, ["10.77.1.1/24", "10.77.3.1/24", "10.77.1.2/24"]);
+    assert_eq!(lab.trunks[0].link.a_to_b.rate_bps, 10_000_000_000);
+}
+
+#[test]
+fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
+    let node = "[[node]]\nname = \"n1\"\n";
+    let cases = [
+        ("[[node]\n".to_owned(), "1:"),
+        (
+            format!("{node}cpu = 2\n"),
+            "3:1: unknown key `cpu` = did you mean `cpus`?",
+        ),
+        (
+            format!("{node}cpus = \"two\"\n"),
+            "3:8: wrong kind of value: string \"two\" = expected here: u32",
+        ),
+        (
+            format!("{node}cpus = 0\n"),
+            "3:8: 0 processors are not possible = from 1 to 16",
+        ),
+        (
+            format!("{node}memory = \"128\"\n"),
+            "3:10: \"128\" is not a size = write it as",
+        ),
+        (
+            format!("{node}memory = \"1M\"\n"),
+            "3:10: a guest cannot have 1M of memory",
+        ),
+        (format!("{node}{node}"), "4:8: the name \"n1\" is taken by another node"),
+        (
+            "[[node]]\nname = \"N 1\"\n".to_owned(),
+            "2:8: \"N 1\" cannot be the name of a node",
+        ),
+        ("[[node]]\ncpus = 1\n".to_owned(), "1:1: the key `name` is missing here"),
+        (
+            format!("{node}nic = [{{ switch = \"s2\" }}]\n"),
+            "3:19: there is no switch \"s2\" = The switches of this lab: s1",
+        ),
+        (
+            format!("{node}nic = [{{ mac = \"01:00:00:00:00:01\" }}]\n"),
+            "3:16: 01:00:00:00:00:01 cannot be",
+        ),
+        (
+            format!("{node}nic = [{{ mac = \"nonsense\" }}]\n"),
+            "3:16: \"nonsense\" is not a MAC address",
+        ),
+        (
+            format!("{node}nic = [{{ mtu = 9001 }}]\n"),
+            "3:16: an MTU of 9001 bytes is not possible",
+        ),
+        (
+            format!("{node}nic = [{{ queue_pairs = 9 }}]\n"),
+            "3:24: 9 queue pairs are not possible = from 1 to 8",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ loss = \"101%\" }} }}]\n"),
+            "3:26: \"101%\" is not a probability",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ delay = \"1h\" }} }}]\n"),
+            "3:27: \"1h\" is not a time",
+        ),
+        (
+            format!("{node}nic = [{{ coalescing = {{ strategy = \"openmx\" }} }}]\n"),
+            "3:36: unknown value \"openmx\" = did you mean \"open-mx\"?",
+        ),
+        (
+            format!("{node}nic = [{{ address = \"10.0.0.1/24\" }}, {{ address = \"10.0.0.1/24\" }}]\n"),
+            "3:49: the address 10.0.0.1 is taken by another NIC",
+        ),
+        (
+            format!("{node}nic = [{{ address = \"10.0.0.1/24\" }}, {{ address = \"10.0.1.1/24\" }}]\n"),
+            "3:49: 10.0.1.1/24 is not in the network 10.0.0.0/24",
+        ),
+        (
+            format!("{node}kernel = \"vmlinuz\"\n"),
+            "3:10: there is no kernel /nowhere/vmlinuz",
+        ),
+        (
+            "[[switch]]\nname = \"a\"\nsubnet = \"10.0.0.1/24\"\n".to_owned() + node,
+            "3:10: 10.0.0.1/24 is an address",
+        ),
+        (
+            "[[switch]]\nname = \"a\"\n[[trunk]]\nbetween = [\"a\", \"a\"]\n".to_owned() + node,
+            "4:11: this trunk closes a loop",
+        ),
+        (String::new(), "1:1: this lab has no node"),
+    ];
+    let wrong: Vec<String> = cases
+        .into_iter()
+        .map(|(text, expected)| (mistake(&text), expected))
+        .filter(|(found, expected)| !found.starts_with(expected))
+        .map(|(found, expected)| format!("expected {expected}\nfound    {found}"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn several_mistakes_are_shown_together_in_the_order_of_the_file() {
+    let error = parse("[[node]]\nname = \"n1\"\ncpus = 99\nmemory = \"1M\"\n").expect_err("two mistakes");
+    assert_eq!(
+        error.to_string(),
+        "lab.toml:3:8: 99 processors are not possible\n3 | cpus = 99\n  |        ^^\n  = from 1 to 16\n\
+         lab.toml:4:10: a guest cannot have 1M of memory\n4 | memory = \"1M\"\n  |          ^^^^\n  \
+         = whole MiB from 64M to 64G"
+    );
+}
+
+#[test]
+fn the_shipped_schema_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab.schema.json");
+    if std::env::var_os("WEFT_UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, schema()).expect("the schema can be written");
+    }
+    let shipped = std::fs::read_to_string(&path).expect("testbed/lab.schema.json is shipped");
+    assert!(
+        shipped == schema(),
+        "run this test once with WEFT_UPDATE_SCHEMA=1 and commit testbed/lab.schema.json"
+    );
+}

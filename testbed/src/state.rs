@@ -1,0 +1,299 @@
+//! Where running labs live: one folder per lab with its sockets and logs, gone when the lab is. Holds the lock that says
+//! a lab is alive, and clears away what a killed supervisor could not. Starts and ends no process.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+
+/// Longest path of a Unix socket that the kernel takes, without the closing zero byte.
+pub const SOCKET_PATH_LEN_MAX: usize = 107;
+
+/// Name of the lock file in a lab's folder; held by the supervisor for as long as it lives.
+const LOCK: &str = "lock";
+
+/// The folder of all labs of this user: `$XDG_RUNTIME_DIR/weft`, or `/tmp/weft-UID`.
+#[must_use]
+pub fn root() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+        Some(dir) => Path::new(&dir).join("weft"),
+        None => PathBuf::from(format!("/tmp/weft-{}", rustix::process::getuid().as_raw())),
+    }
+}
+
+/// The folder of one lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+/// Proof that this process is the lab's only supervisor (or the one that clears up after it). Released when dropped,
+/// and by the kernel when the process dies.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl StateDir {
+    /// The folder of the lab named `lab` (a checked name); nothing is created.
+    #[must_use]
+    pub fn of(lab: &str) -> Self {
+        Self { path: root().join(lab) }
+    }
+
+    /// A folder at a path of its own.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Path of the folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Name of the lab.
+    #[must_use]
+    pub fn lab(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or("lab")
+    }
+
+    /// A file or socket in the folder.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A socket in the folder.
+    ///
+    /// # Errors
+    /// One sentence when the path is longer than the kernel takes.
+    pub fn socket(&self, name: &str) -> Result<PathBuf> {
+        let path = self.file(name);
+        let length = path.as_os_str().len();
+        ensure!(
+            length <= SOCKET_PATH_LEN_MAX,
+            "the socket path {} has {length} bytes and the kernel takes {SOCKET_PATH_LEN_MAX}: set XDG_RUNTIME_DIR to a \
+             folder with a shorter path",
+            path.display()
+        );
+        Ok(path)
+    }
+
+    /// Socket of the supervisor.
+    ///
+    /// # Errors
+    /// See [`StateDir::socket`].
+    pub fn supervisor_socket(&self) -> Result<PathBuf> {
+        self.socket("weft.sock")
+    }
+
+    /// Control socket of `vnicd`.
+    ///
+    /// # Errors
+    /// See [`StateDir::socket`].
+    pub fn vnicd_socket(&self) -> Result<PathBuf> {
+        self.socket("vnicd.sock")
+    }
+
+    /// Takes the lab for a new supervisor: makes the folder (mode 0700), locks it and clears what an earlier one left.
+    ///
+    /// # Errors
+    /// One sentence when the lab is running already, or the folder cannot be made or is somebody else's.
+    pub fn claim(&self) -> Result<Lock> {
+        own_folder(self.path.parent().unwrap_or(Path::new("/")))?;
+        own_folder(&self.path)?;
+        let Some(lock) = self.try_lock()? else {
+            bail!(
+                "the lab {} is running already: `weft down --lab {0}` ends it",
+                self.lab()
+            );
+        };
+        self.clear()?;
+        Ok(lock)
+    }
+
+    /// Whether a supervisor holds the lab.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.path.join(LOCK).exists() && matches!(self.try_lock(), Ok(None))
+    }
+
+    /// The lock, or `None` when somebody else holds it.
+    fn try_lock(&self) -> Result<Option<Lock>> {
+        let path = self.file(LOCK);
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .open(&path)
+                .with_context(|| format!("cannot create {}", path.display()))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+            }
+            // Whoever held it before may have removed the file with the lab: then this is a lock on nothing.
+            let locked = file.metadata()?.ino();
+            if fs::metadata(&path).is_ok_and(|now| now.ino() == locked) {
+                return Ok(Some(Lock { _file: file }));
+            }
+            own_folder(&self.path)?;
+        }
+    }
+
+    /// Removes everything in the folder but the lock.
+    fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.path).with_context(|| format!("cannot read {}", self.path.display()))? {
+            let entry = entry?;
+            if entry.file_name() == LOCK {
+                continue;
+            }
+            let path = entry.path();
+            let removed = if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
+            removed.with_context(|| format!("cannot remove the left-over {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the folder, lock and all.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove(&self, lock: Lock) -> Result<()> {
+        self.clear()?;
+        fs::remove_file(self.file(LOCK))
+            .and_then(|()| fs::remove_dir(&self.path))
+            .or_else(ignore_absent)?;
+        drop(lock);
+        // The folder of all labs goes with the last of them.
+        if let Some(root) = self.path.parent() {
+            _ = fs::remove_dir(root);
+        }
+        Ok(())
+    }
+
+    /// Removes the folder if nobody holds the lab. True when it did.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove_if_dead(&self) -> Result<bool> {
+        if !self.path.is_dir() {
+            return Ok(false);
+        }
+        match self.try_lock()? {
+            Some(lock) => self.remove(lock).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+fn ignore_absent(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+/// Makes a folder that only this user can enter, or checks that the one found is such a folder.
+fn own_folder(path: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot create the folder {}", path.display())),
+    }
+    let found = fs::symlink_metadata(path)?;
+    ensure!(
+        found.is_dir() && found.uid() == rustix::process::getuid().as_raw(),
+        "{} is not a folder of this user: remove it, or set XDG_RUNTIME_DIR",
+        path.display()
+    );
+    if found.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Names of the labs that run, sorted. What dead ones left behind is removed on the way.
+///
+/// # Errors
+/// When a left-over file cannot be removed.
+pub fn running_labs() -> Result<Vec<String>> {
+    let mut labs = Vec::new();
+    let entries = match fs::read_dir(root()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(labs),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", root().display())),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let state = StateDir::at(&entry.path());
+        if !state.remove_if_dead()? {
+            labs.push(state.lab().to_owned());
+        }
+    }
+    labs.sort();
+    Ok(labs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_has_one_supervisor_and_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let state = StateDir::at(&folder.path().join("weft").join("pair"));
+        let lock = state.claim().expect("free");
+        assert!(state.is_alive());
+        let refusal = state.claim().expect_err("held").to_string();
+        assert_eq!(
+            refusal,
+            "the lab pair is running already: `weft down --lab pair` ends it"
+        );
+        assert!(!state.remove_if_dead().expect("readable"));
+        fs::write(state.file("n1.log"), "text").expect("writable");
+        assert_eq!(
+            fs::metadata(state.path()).expect("there").permissions().mode() & 0o777,
+            0o700
+        );
+        state.remove(lock).expect("removable");
+        assert!(!folder.path().join("weft").exists());
+    }
+
+    #[test]
+    fn what_a_killed_supervisor_left_is_cleared_by_the_next() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let state = StateDir::at(&folder.path().join("pair"));
+        drop(state.claim().expect("free"));
+        fs::write(state.file("n1.eth0.sock"), "").expect("writable");
+        let lock = state.claim().expect("free again");
+        assert!(!state.file("n1.eth0.sock").exists());
+        drop(lock);
+        assert!(state.remove_if_dead().expect("removable"));
+        assert!(!state.path().exists());
+    }
+
+    #[test]
+    fn a_socket_path_too_long_for_the_kernel_is_answered_with_a_sentence() {
+        let state = StateDir::at(Path::new(&format!("/tmp/{}", "x".repeat(100))));
+        let sentence = state.socket("weft.sock").expect_err("too long").to_string();
+        assert!(sentence.contains("115 bytes and the kernel takes 107"), "{sentence}");
+    }
+}
