@@ -1,0 +1,336 @@
+//! From bytes to values: every length is checked here, once.
+
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::{
+    Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, Extension, FrameView, HEAD_LEN, HOST_NAME_LEN_MAX, Head,
+    HostQuery, HostReply, Medium, Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Pull, PullReply,
+    RAW_FRAME_LEN_MAX, Raw, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    layout::{
+        ConnectLayout, EagerLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
+        PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
+    },
+};
+
+/// The only type of TRUC: an acknowledgement.
+pub(super) const TRUC_ACK: u8 = 0x55;
+/// What CONNECT and TRUC write in their length field, and the least they must say.
+pub(super) const INNER_LEN: u8 = 16;
+/// What RNDV writes in its length field, and the least it must say.
+pub(super) const RNDV_LEN: u16 = 8;
+
+/// Why a frame is dropped; each is to be counted (section 11, see [`WireError::counter`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// No Ethernet header, or another EtherType.
+    #[error("not an MXoE frame; it is not for us")]
+    NotMxoe,
+    /// Shorter than the header of its type.
+    #[error("the frame ends inside the header; it is dropped")]
+    HeaderTooShort,
+    /// A length field says more or less than its type allows, or a fragment has no place in its message.
+    #[error("the length field is out of range for this type; the frame is dropped")]
+    BadLength,
+    /// Less data than the length field announces.
+    #[error("the frame holds less data than it announces; it is dropped")]
+    Truncated,
+    /// A RAW frame of more than 1024 bytes.
+    #[error("the RAW frame has more than 1024 bytes; it is dropped")]
+    RawTooLarge,
+    /// A type that only MX uses.
+    #[error("packet type {0} is MX's own; the frame is dropped")]
+    InvalidType(u8),
+    /// No type has this code; also a marked frame where marking is off.
+    #[error("packet type {0} is unknown; the frame is dropped")]
+    UnknownType(u8),
+    /// A TRUC that is no acknowledgement.
+    #[error("TRUC type {0:#04x} is unknown; the frame is dropped")]
+    UnknownTruc(u8),
+    /// A refusal with a reason that does not exist for its type.
+    #[error("nack code {0} does not exist; the frame is ignored")]
+    UnknownNack(u8),
+}
+
+impl WireError {
+    /// Index of the counter in section 11; `None` where the reference has none.
+    pub const fn counter(&self) -> Option<u8> {
+        match self {
+            Self::HeaderTooShort => Some(49),
+            Self::BadLength => Some(50),
+            Self::Truncated => Some(51),
+            Self::RawTooLarge => Some(68),
+            Self::InvalidType(_) => Some(70),
+            Self::UnknownType(_) => Some(71),
+            Self::NotMxoe | Self::UnknownTruc(_) | Self::UnknownNack(_) => None,
+        }
+    }
+}
+
+impl Dialect {
+    /// View and decode in one go.
+    ///
+    /// # Errors
+    /// [`WireError`] says why the frame must be dropped.
+    #[inline]
+    pub fn decode<'a>(&self, frame: &'a [u8]) -> Result<(Head, Packet<'a>), WireError> {
+        let view = self.view(frame)?;
+        Ok((view.head(), view.packet()?))
+    }
+}
+
+fn split<T: FromBytes + KnownLayout + Immutable + Unaligned>(body: &[u8]) -> Result<(&T, &[u8]), WireError> {
+    T::ref_from_prefix(body).map_err(|_| WireError::HeaderTooShort)
+}
+
+fn data_of(rest: &[u8], len: usize) -> Result<&[u8], WireError> {
+    rest.get(..len).ok_or(WireError::Truncated)
+}
+
+impl<'a> FrameView<'a> {
+    /// The packet as a value, its data borrowed from the frame.
+    ///
+    /// # Errors
+    /// [`WireError`] says why the frame must be dropped.
+    pub fn packet(&self) -> Result<Packet<'a>, WireError> {
+        let body = self.body();
+        Ok(match self.packet_type() {
+            PacketType::Raw => {
+                if self.bytes.len() > RAW_FRAME_LEN_MAX {
+                    return Err(WireError::RawTooLarge);
+                }
+                Packet::Raw(Raw {
+                    payload: &self.bytes[HEAD_LEN + 1..],
+                })
+            }
+            PacketType::HostQuery => {
+                let (l, _) = split::<HostLayout>(body)?;
+                Packet::HostQuery(HostQuery {
+                    peer_index: l.peer_index.get(),
+                    magic: l.magic.get(),
+                })
+            }
+            PacketType::HostReply => Packet::HostReply(host_reply(body)?),
+            PacketType::Truc => Packet::Ack(ack(body)?),
+            PacketType::Connect => Packet::Connect(connect(body)?),
+            PacketType::Tiny => Packet::Tiny(eager(body, TINY_DATA_MAX)?),
+            PacketType::Small => Packet::Small(eager(body, SMALL_DATA_MAX)?),
+            PacketType::Medium => Packet::Medium(medium(body, &self.dialect)?),
+            PacketType::Rndv => Packet::Rndv(rndv(body)?),
+            PacketType::Pull => Packet::Pull(pull(body, &self.dialect)?),
+            PacketType::PullReply => {
+                let (l, rest) = split::<PullReplyLayout>(body)?;
+                Packet::PullReply(PullReply {
+                    frame_seqnum: l.frame_seqnum,
+                    msg_offset: l.msg_offset.get(),
+                    handle: l.handle.get(),
+                    magic: l.magic.get(),
+                    data: data_of(rest, l.frame_length.get().into())?,
+                })
+            }
+            PacketType::Notify => {
+                let (l, _) = split::<NotifyLayout>(body)?;
+                Packet::Notify(Notify {
+                    dst_endpoint: l.dst_endpoint,
+                    src_endpoint: l.src_endpoint,
+                    session: l.session.get(),
+                    total_length: l.total_length.get(),
+                    rdma_id: l.rdma_id,
+                    rdma_seqnum: l.rdma_seqnum,
+                    seqnum: l.seqnum.get(),
+                    piggyack: l.piggyack.get(),
+                })
+            }
+            PacketType::NackLib => {
+                let (l, _) = split::<NackLibLayout>(body)?;
+                Packet::NackLib(NackLib {
+                    src_endpoint: l.src_endpoint,
+                    dst_endpoint: l.dst_endpoint,
+                    code: NackCode::from_code(l.code)
+                        .filter(|code| *code != NackCode::BadRdmaWindow)
+                        .ok_or(WireError::UnknownNack(l.code))?,
+                    peer_index: l.peer_index.get(),
+                    seqnum: l.seqnum.get(),
+                })
+            }
+            PacketType::NackMcp => {
+                let (l, _) = split::<NackMcpLayout>(body)?;
+                Packet::NackMcp(NackMcp {
+                    src_endpoint: l.src_endpoint,
+                    code: NackCode::from_code(l.code).ok_or(WireError::UnknownNack(l.code))?,
+                    handle: l.handle.get(),
+                    magic: l.magic.get(),
+                })
+            }
+        })
+    }
+}
+
+fn host_reply(body: &[u8]) -> Result<HostReply<'_>, WireError> {
+    let (l, rest) = split::<HostLayout>(body)?;
+    let len = usize::from(l.length);
+    if len == 0 || len > HOST_NAME_LEN_MAX {
+        return Err(WireError::BadLength);
+    }
+    // The last announced byte is taken as the terminating zero, whatever it is.
+    let name = &data_of(rest, len)?[..len - 1];
+    let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    Ok(HostReply {
+        peer_index: l.peer_index.get(),
+        magic: l.magic.get(),
+        name,
+    })
+}
+
+fn ack(body: &[u8]) -> Result<Ack, WireError> {
+    let (l, _) = split::<TrucLayout>(body)?;
+    if l.truc != TRUC_ACK {
+        return Err(WireError::UnknownTruc(l.truc));
+    }
+    if l.length < INNER_LEN {
+        return Err(WireError::BadLength);
+    }
+    Ok(Ack {
+        dst_endpoint: l.dst_endpoint,
+        src_endpoint: l.src_endpoint,
+        session: l.session.get(),
+        ack: l.ack.get(),
+        session_id: l.session_id.get(),
+        acknum: l.acknum.get(),
+        send_seq: l.send_seq.get(),
+        resent: l.resent,
+    })
+}
+
+fn connect(body: &[u8]) -> Result<Connect, WireError> {
+    let (l, _) = split::<ConnectLayout>(body)?;
+    if l.length < INNER_LEN {
+        return Err(WireError::BadLength);
+    }
+    let value = l.key_or_session.get();
+    Ok(Connect {
+        dst_endpoint: l.dst_endpoint,
+        src_endpoint: l.src_endpoint,
+        seqnum: l.seqnum.get(),
+        peer_index: l.peer_index.get(),
+        src_session: l.src_session.get(),
+        recv_seqnum_start: l.recv_seqnum_start.get(),
+        connect_seqnum: l.connect_seqnum,
+        kind: match l.is_reply {
+            0 => ConnectKind::Request { key: value },
+            _ => ConnectKind::Reply {
+                session: value,
+                status: l.status,
+            },
+        },
+        extension: (l.extension.get() == EXTENSION_WORD).then_some(Extension {
+            flags: l.flags,
+            block_frames_log2: l.block_frames_log2,
+            preset: l.preset,
+        }),
+    })
+}
+
+fn eager(body: &[u8], data_max: usize) -> Result<Eager<'_>, WireError> {
+    let (l, rest) = split::<EagerLayout>(body)?;
+    let len = usize::from(l.length.get());
+    if len > data_max {
+        return Err(WireError::BadLength);
+    }
+    Ok(Eager {
+        dst_endpoint: l.dst_endpoint,
+        src_endpoint: l.src_endpoint,
+        seqnum: l.seqnum.get(),
+        piggyack: l.piggyack.get(),
+        match_info: l.match_info.get(),
+        session: l.session.get(),
+        data: data_of(rest, len)?,
+    })
+}
+
+fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError> {
+    let (l, rest) = split::<MediumLayout>(body)?;
+    let frag_len = l.frag_length.get();
+    if u32::from(frag_len) > dialect.sizes.fragment_payload() {
+        return Err(WireError::BadLength);
+    }
+    let [a, b, c, d] = l.length;
+    let (length, frag_pipeline) = match dialect.sizes.mode() {
+        Mode::Wire => (u16::from_be_bytes([a, b]).into(), l.frag_pipeline),
+        Mode::Native => (u32::from_be_bytes([a, b, c, d]), 0),
+    };
+    let medium = Medium {
+        dst_endpoint: l.dst_endpoint,
+        src_endpoint: l.src_endpoint,
+        length,
+        seqnum: l.seqnum.get(),
+        piggyack: l.piggyack.get(),
+        match_info: l.match_info.get(),
+        session: l.session.get(),
+        frag_seqnum: l.frag_seqnum,
+        frag_pipeline,
+        data: data_of(rest, frag_len.into())?,
+    };
+    if medium.is_well_placed(&dialect.sizes) {
+        Ok(medium)
+    } else {
+        Err(WireError::BadLength)
+    }
+}
+
+fn rndv(body: &[u8]) -> Result<Rndv, WireError> {
+    let (l, _) = split::<RndvLayout>(body)?;
+    if l.eager.length.get() < RNDV_LEN {
+        return Err(WireError::BadLength);
+    }
+    Ok(Rndv {
+        dst_endpoint: l.eager.dst_endpoint,
+        src_endpoint: l.eager.src_endpoint,
+        seqnum: l.eager.seqnum.get(),
+        piggyack: l.eager.piggyack.get(),
+        match_info: l.eager.match_info.get(),
+        session: l.eager.session.get(),
+        msg_length: l.msg_length.get(),
+        rdma_id: l.rdma_id,
+        rdma_seqnum: l.rdma_seqnum,
+        rdma_offset: l.rdma_offset.get(),
+    })
+}
+
+fn pull(body: &[u8], dialect: &Dialect) -> Result<Pull, WireError> {
+    Ok(match dialect.sizes.mode() {
+        Mode::Wire => {
+            let (l, _) = split::<PullWireLayout>(body)?;
+            Pull {
+                dst_endpoint: l.dst_endpoint,
+                src_endpoint: l.src_endpoint,
+                session: l.session.get(),
+                total_length: l.total_length.get(),
+                rdma_id: l.rdma_id.into(),
+                rdma_seqnum: l.rdma_seqnum,
+                rdma_offset: l.rdma_offset.get().into(),
+                handle: l.handle.get(),
+                magic: l.magic.get(),
+                first_frame_offset: l.first_frame_offset.get().into(),
+                block_length: l.block_length.get().into(),
+                frame_index: l.frame_index.get(),
+            }
+        }
+        Mode::Native => {
+            let (l, _) = split::<PullNativeLayout>(body)?;
+            Pull {
+                dst_endpoint: l.dst_endpoint,
+                src_endpoint: l.src_endpoint,
+                session: l.session.get(),
+                total_length: l.total_length.get(),
+                rdma_id: l.rdma_id.get(),
+                rdma_seqnum: l.rdma_seqnum,
+                rdma_offset: l.rdma_offset.get(),
+                handle: l.handle.get(),
+                magic: l.magic.get(),
+                first_frame_offset: l.first_frame_offset.get(),
+                block_length: l.block_length.get(),
+                frame_index: l.frame_index.get(),
+            }
+        }
+    })
+}

@@ -1,0 +1,331 @@
+//! From values to bytes: pads are zeros, short frames are padded, impossible values are refused.
+
+use zerocopy::IntoBytes;
+
+use super::{
+    ConnectKind, Dialect, EXTENSION_WORD, Eager, FRAME_LEN_MIN, HEAD_LEN, HEADER_LEN_MAX, HOST_NAME_LEN_MAX, Head,
+    MARK, Medium, Mode, NackCode, Packet, PacketType, Pull, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    decode::{INNER_LEN, RNDV_LEN, TRUC_ACK},
+    layout::{
+        ConnectLayout, EagerLayout, HeadLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
+        PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
+    },
+};
+
+/// Why a packet was not written. Nothing useful is in the buffer then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EmitError {
+    /// The buffer is too small.
+    #[error("the frame needs {needed} bytes, the buffer has fewer; nothing was written")]
+    BufferTooSmall {
+        /// Bytes of the frame.
+        needed: usize,
+    },
+    /// A field or the data do not fit the type's layout in this dialect.
+    #[error("the {0} packet holds a value its layout cannot carry; nothing was written")]
+    Unencodable(PacketType),
+}
+
+impl Dialect {
+    /// Bytes of the frame of `packet`, padding included.
+    #[inline]
+    pub fn frame_len(&self, packet: &Packet<'_>) -> usize {
+        match packet {
+            // The one type whose padding comes in addition to the variable part (1.2).
+            Packet::HostReply(reply) => FRAME_LEN_MIN + reply.name.len() + 1,
+            _ => self
+                .header_len(packet.packet_type())
+                .saturating_add(packet.data().len())
+                .max(FRAME_LEN_MIN),
+        }
+    }
+
+    /// Bytes before the data: head and body header.
+    #[inline]
+    pub const fn header_len(&self, packet_type: PacketType) -> usize {
+        HEAD_LEN + self.body_len(packet_type)
+    }
+
+    /// Writes the whole frame, padded with zeros to at least 60 bytes; returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError`]: the buffer is too small, or a value does not fit its field.
+    pub fn emit(&self, head: &Head, packet: &Packet<'_>, out: &mut [u8]) -> Result<usize, EmitError> {
+        let needed = self.frame_len(packet);
+        let out = out.get_mut(..needed).ok_or(EmitError::BufferTooSmall { needed })?;
+        let mut header = [0; HEADER_LEN_MAX];
+        let header_len = self.emit_header(head, packet, &mut header)?;
+        let data_end = header_len + packet.data().len();
+        out[..header_len].copy_from_slice(&header[..header_len]);
+        out[header_len..data_end].copy_from_slice(packet.data());
+        out[data_end..].fill(0);
+        Ok(needed)
+    }
+
+    /// Writes head and body header only and returns their length: for senders that hand over header and data as two
+    /// pieces. Such a frame must reach 60 bytes with its data, or be padded by the caller.
+    ///
+    /// # Errors
+    /// [`EmitError::Unencodable`] if a value does not fit its field.
+    pub fn emit_header(
+        &self,
+        head: &Head,
+        packet: &Packet<'_>,
+        out: &mut [u8; HEADER_LEN_MAX],
+    ) -> Result<usize, EmitError> {
+        let packet_type = packet.packet_type();
+        self.check(packet)?;
+        let len = self.header_len(packet_type);
+        let layout = HeadLayout {
+            dst: head.dst.0,
+            src: head.src.0,
+            ether_type: self.ether_type.0.into(),
+            peer_index: head.peer_index.into(),
+        };
+        let (head_bytes, body) = out[..len].split_at_mut(HEAD_LEN);
+        head_bytes.copy_from_slice(layout.as_bytes());
+        self.emit_body(packet, body)?;
+        body[0] = packet_type.code() | if head.marked && self.marks { MARK } else { 0 };
+        Ok(len)
+    }
+
+    fn check(&self, packet: &Packet<'_>) -> Result<(), EmitError> {
+        let fits = match packet {
+            Packet::Raw(raw) => raw.payload.len() < RAW_FRAME_LEN_MAX - HEAD_LEN,
+            Packet::HostReply(reply) => reply.name.len() < HOST_NAME_LEN_MAX && !reply.name.contains(&0),
+            Packet::Tiny(p) => p.data.len() <= TINY_DATA_MAX,
+            Packet::Small(p) => p.data.len() <= SMALL_DATA_MAX,
+            Packet::Medium(p) => {
+                p.data.len() <= self.sizes.fragment_payload() as usize
+                    && p.is_well_placed(&self.sizes)
+                    && match self.sizes.mode() {
+                        Mode::Wire => p.length <= u16::MAX.into(),
+                        Mode::Native => p.frag_pipeline == 0,
+                    }
+            }
+            Packet::PullReply(p) => p.data.len() <= u16::MAX.into(),
+            Packet::NackLib(p) => p.code != NackCode::BadRdmaWindow,
+            _ => true,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(EmitError::Unencodable(packet.packet_type()))
+        }
+    }
+
+    /// Writes the body header into `body`, which has exactly its length. The type byte is left to the caller.
+    fn emit_body(&self, packet: &Packet<'_>, body: &mut [u8]) -> Result<(), EmitError> {
+        match packet {
+            Packet::Raw(_) => {}
+            Packet::HostQuery(p) => body.copy_from_slice(
+                HostLayout {
+                    peer_index: p.peer_index.into(),
+                    magic: p.magic.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Packet::HostReply(p) => body.copy_from_slice(
+                HostLayout {
+                    // At most 80: checked before.
+                    length: p.name.len() as u8 + 1,
+                    peer_index: p.peer_index.into(),
+                    magic: p.magic.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Packet::Ack(p) => body.copy_from_slice(
+                TrucLayout {
+                    dst_endpoint: p.dst_endpoint,
+                    src_endpoint: p.src_endpoint,
+                    length: INNER_LEN,
+                    session: p.session.into(),
+                    truc: TRUC_ACK,
+                    ack: p.ack.into(),
+                    session_id: p.session_id.into(),
+                    acknum: p.acknum.into(),
+                    send_seq: p.send_seq.into(),
+                    resent: p.resent,
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Packet::Connect(p) => {
+                let (value, is_reply, status) = match p.kind {
+                    ConnectKind::Request { key } => (key, 0, 0),
+                    ConnectKind::Reply { session, status } => (session, 1, status),
+                };
+                let mut layout = ConnectLayout {
+                    dst_endpoint: p.dst_endpoint,
+                    src_endpoint: p.src_endpoint,
+                    length: INNER_LEN,
+                    seqnum: p.seqnum.into(),
+                    peer_index: p.peer_index.into(),
+                    src_session: p.src_session.into(),
+                    key_or_session: value.into(),
+                    recv_seqnum_start: p.recv_seqnum_start.into(),
+                    is_reply,
+                    connect_seqnum: p.connect_seqnum,
+                    status,
+                    ..Default::default()
+                };
+                if let Some(extension) = p.extension {
+                    layout.extension = EXTENSION_WORD.into();
+                    layout.flags = extension.flags;
+                    layout.block_frames_log2 = extension.block_frames_log2;
+                    layout.preset = extension.preset;
+                }
+                body.copy_from_slice(layout.as_bytes());
+            }
+            Packet::Tiny(p) | Packet::Small(p) => body.copy_from_slice(eager(p).as_bytes()),
+            Packet::Medium(p) => body.copy_from_slice(self.medium(p).as_bytes()),
+            Packet::Rndv(p) => body.copy_from_slice(rndv(p).as_bytes()),
+            Packet::Pull(p) => self.pull(p, body).ok_or(EmitError::Unencodable(PacketType::Pull))?,
+            Packet::PullReply(p) => body.copy_from_slice(
+                PullReplyLayout {
+                    kind: 0,
+                    frame_seqnum: p.frame_seqnum,
+                    frame_length: (p.data.len() as u16).into(),
+                    msg_offset: p.msg_offset.into(),
+                    handle: p.handle.into(),
+                    magic: p.magic.into(),
+                }
+                .as_bytes(),
+            ),
+            Packet::Notify(p) => body.copy_from_slice(
+                NotifyLayout {
+                    dst_endpoint: p.dst_endpoint,
+                    src_endpoint: p.src_endpoint,
+                    session: p.session.into(),
+                    total_length: p.total_length.into(),
+                    rdma_id: p.rdma_id,
+                    rdma_seqnum: p.rdma_seqnum,
+                    seqnum: p.seqnum.into(),
+                    piggyack: p.piggyack.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Packet::NackLib(p) => body.copy_from_slice(
+                NackLibLayout {
+                    src_endpoint: p.src_endpoint,
+                    code: p.code as u8,
+                    dst_endpoint: p.dst_endpoint,
+                    peer_index: p.peer_index.into(),
+                    seqnum: p.seqnum.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Packet::NackMcp(p) => body.copy_from_slice(
+                NackMcpLayout {
+                    src_endpoint: p.src_endpoint,
+                    code: p.code as u8,
+                    handle: p.handle.into(),
+                    magic: p.magic.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+        }
+        Ok(())
+    }
+
+    fn medium(&self, p: &Medium<'_>) -> MediumLayout {
+        let length = match self.sizes.mode() {
+            // At most 65535: checked before.
+            Mode::Wire => p.length << 16,
+            Mode::Native => p.length,
+        };
+        MediumLayout {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            length: length.to_be_bytes(),
+            seqnum: p.seqnum.into(),
+            piggyack: p.piggyack.into(),
+            match_info: p.match_info.into(),
+            session: p.session.into(),
+            frag_length: (p.data.len() as u16).into(),
+            frag_seqnum: p.frag_seqnum,
+            frag_pipeline: p.frag_pipeline,
+            ..Default::default()
+        }
+    }
+
+    fn pull(&self, p: &Pull, body: &mut [u8]) -> Option<()> {
+        match self.sizes.mode() {
+            Mode::Wire => body.copy_from_slice(
+                PullWireLayout {
+                    dst_endpoint: p.dst_endpoint,
+                    src_endpoint: p.src_endpoint,
+                    session: p.session.into(),
+                    total_length: p.total_length.into(),
+                    rdma_id: p.rdma_id.try_into().ok()?,
+                    rdma_seqnum: p.rdma_seqnum,
+                    rdma_offset: u16::try_from(p.rdma_offset).ok()?.into(),
+                    handle: p.handle.into(),
+                    magic: p.magic.into(),
+                    first_frame_offset: u16::try_from(p.first_frame_offset).ok()?.into(),
+                    block_length: u16::try_from(p.block_length).ok()?.into(),
+                    frame_index: p.frame_index.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+            Mode::Native => body.copy_from_slice(
+                PullNativeLayout {
+                    dst_endpoint: p.dst_endpoint,
+                    src_endpoint: p.src_endpoint,
+                    session: p.session.into(),
+                    total_length: p.total_length.into(),
+                    rdma_id: p.rdma_id.into(),
+                    rdma_seqnum: p.rdma_seqnum,
+                    rdma_offset: p.rdma_offset.into(),
+                    handle: p.handle.into(),
+                    magic: p.magic.into(),
+                    first_frame_offset: p.first_frame_offset.into(),
+                    block_length: p.block_length.into(),
+                    frame_index: p.frame_index.into(),
+                    ..Default::default()
+                }
+                .as_bytes(),
+            ),
+        }
+        Some(())
+    }
+}
+
+fn eager(p: &Eager<'_>) -> EagerLayout {
+    EagerLayout {
+        dst_endpoint: p.dst_endpoint,
+        src_endpoint: p.src_endpoint,
+        // At most 128: checked before.
+        length: (p.data.len() as u16).into(),
+        seqnum: p.seqnum.into(),
+        piggyack: p.piggyack.into(),
+        match_info: p.match_info.into(),
+        session: p.session.into(),
+        ..Default::default()
+    }
+}
+
+fn rndv(p: &Rndv) -> RndvLayout {
+    RndvLayout {
+        eager: EagerLayout {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            length: RNDV_LEN.into(),
+            seqnum: p.seqnum.into(),
+            piggyack: p.piggyack.into(),
+            match_info: p.match_info.into(),
+            session: p.session.into(),
+            ..Default::default()
+        },
+        msg_length: p.msg_length.into(),
+        rdma_id: p.rdma_id,
+        rdma_seqnum: p.rdma_seqnum,
+        rdma_offset: p.rdma_offset.into(),
+    }
+}
