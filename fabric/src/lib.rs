@@ -1,1 +1,20 @@
-//! (in work)
+//! The emulated switch and its links: who gets a frame, and when.
+//!
+//! State machines without I/O, clock or threads: they are told the time and the frame's first bytes and answer with a
+//! decision. Frames themselves are moved, held back and changed by the caller; guest memory and processes are unknown
+//! here.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod link;
+mod switch;
+mod topology;
+
+pub use link::{Admission, Link, LinkConfig, LinkConfigError, LinkCounters, LinkDrop, PPM, wire_bits};
+pub use switch::{
+    DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId, PORTS_MAX, PortCounters, PortId,
+    Switch, SwitchConfig, SwitchFull, TableEntry, TrunkId,
+};
+pub use topology::{LoopError, TrunkGraph};

@@ -1,0 +1,354 @@
+//! One direction of a link: whether a frame arrives, when, and in what state.
+//!
+//! Rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are under way. A link holds
+//! no frames and flips no bits: it answers when and what, and the caller keeps the frame until then.
+
+mod chance;
+mod config;
+
+use core::fmt;
+
+use ether::{ETHERNET_HEADER_LEN, Time};
+
+use chance::{Chance, Use};
+pub use config::{LinkConfig, LinkConfigError, PPM};
+
+/// What a frame takes on the wire beside its bytes: preamble and start delimiter 8, frame check sequence 4, gap 12.
+const WIRE_OVERHEAD_BYTES: u64 = 24;
+
+/// Shortest frame without its frame check sequence; shorter ones are padded by the sender (IEEE 802.3 3.2.8).
+const WIRE_FRAME_BYTES_MIN: u64 = 60;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The time a frame takes on an Ethernet wire, in bit times: padded to 60 bytes, with preamble, frame check sequence and
+/// gap. So 10 Gbit/s carry 14.88 million short frames per second here, as they do on a cable.
+#[inline]
+pub const fn wire_bits(frame_len: usize) -> u64 {
+    let bytes = if (frame_len as u64) < WIRE_FRAME_BYTES_MIN {
+        WIRE_FRAME_BYTES_MIN
+    } else {
+        frame_len as u64
+    };
+    bytes.saturating_add(WIRE_OVERHEAD_BYTES).saturating_mul(8)
+}
+
+/// Why a frame does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum LinkDrop {
+    /// The link is down.
+    Down,
+    /// Its payload is larger than the MTU.
+    Mtu,
+    /// Too many bytes wait for the wire.
+    QueueFull,
+    /// Lost on the wire, after it took its time there.
+    Loss,
+    /// A bit was flipped, and the receiver's frame check sequence found it.
+    Corrupt,
+}
+
+impl LinkDrop {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Down, Self::Mtu, Self::QueueFull, Self::Loss, Self::Corrupt];
+
+    /// The name in statistics: `down`, `queue-full`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Mtu => "mtu",
+            Self::QueueFull => "queue-full",
+            Self::Loss => "loss",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+impl fmt::Display for LinkDrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What becomes of a frame on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It does not arrive; the reason is counted.
+    Drop(LinkDrop),
+    /// It arrives. Frames with equal times arrive in the order in which they were admitted.
+    Deliver {
+        /// When.
+        at: Time,
+        /// When a second copy arrives, if one does; not before `at`.
+        duplicate_at: Option<Time>,
+        /// The bit to flip, in both copies: bit `n % 8` (lowest first) of byte `n / 8` of the frame.
+        corrupt_bit: Option<u32>,
+    },
+}
+
+/// Counts of one direction of a link since it was made; changes of its settings do not reset them.
+///
+/// `offered_frames + duplicated_frames = delivered_frames + ` [`LinkCounters::dropped_total`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Frames the link was asked to carry.
+    pub offered_frames: u64,
+    /// Their bytes, without frame check sequence.
+    pub offered_bytes: u64,
+    /// Frames that arrive, second copies included.
+    pub delivered_frames: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Frames held back by the reorder delay.
+    pub held_back_frames: u64,
+    /// Frames that arrive before one that was sent earlier: reordering that really happened.
+    pub overtaking_frames: u64,
+    /// Frames that arrive twice.
+    pub duplicated_frames: u64,
+    /// Frames that arrive with a flipped bit (each counted once, duplicated or not).
+    pub corrupted_frames: u64,
+    /// Most bytes that ever waited for the wire, counted as on the wire.
+    pub queue_bytes_peak: u64,
+    dropped: [u64; LinkDrop::ALL.len()],
+}
+
+impl LinkCounters {
+    /// Frames that did not arrive for this reason.
+    pub const fn dropped(&self, reason: LinkDrop) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Frames that did not arrive.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// One direction of a link.
+///
+/// # Promises
+/// - Without reordering asked for, arrival times never fall, also when rate or delay change under way.
+/// - The rate is kept to the nanosecond over any number of frames: what division leaves over is carried on.
+/// - Same seed, settings and calls: same answers, on every machine.
+/// - [`Link::admit`] allocates nothing.
+pub struct Link {
+    config: LinkConfig,
+    counters: LinkCounters,
+    /// When the last bit of the last accepted frame has been sent, rounded down.
+    busy_until: Time,
+    /// What is missing from `busy_until`, in parts of a nanosecond, `rate_bps` of which are one.
+    busy_rest: u64,
+    /// Latest arrival among frames that were not held back: others of that kind do not come before it.
+    in_order_at: Time,
+    /// Latest arrival of all.
+    latest_at: Time,
+    loss: Chance,
+    reorder: Chance,
+    duplicate: Chance,
+    corrupt: Chance,
+}
+
+impl Link {
+    /// A link on which nothing is under way.
+    pub fn new(config: LinkConfig) -> Self {
+        let seed = config.seed;
+        Self {
+            config,
+            counters: LinkCounters::default(),
+            busy_until: Time::ZERO,
+            busy_rest: 0,
+            in_order_at: Time::ZERO,
+            latest_at: Time::ZERO,
+            loss: Chance::new(seed, Use::Loss),
+            reorder: Chance::new(seed, Use::Reorder),
+            duplicate: Chance::new(seed, Use::Duplicate),
+            corrupt: Chance::new(seed, Use::Corrupt),
+        }
+    }
+
+    /// Changes the settings while frames are under way: those keep their times, and the wire stays taken until they are
+    /// sent. The random streams go on where they were, unless the seed changed: then they start again from it.
+    pub fn set_config(&mut self, config: LinkConfig) {
+        if config.seed != self.config.seed {
+            let seed = config.seed;
+            self.loss = Chance::new(seed, Use::Loss);
+            self.reorder = Chance::new(seed, Use::Reorder);
+            self.duplicate = Chance::new(seed, Use::Duplicate);
+            self.corrupt = Chance::new(seed, Use::Corrupt);
+        }
+        if config.rate_bps != self.config.rate_bps {
+            // Parts of a nanosecond of the old rate mean nothing at the new one.
+            self.busy_until = self.busy_until.plus_nanos(u64::from(self.busy_rest > 0));
+            self.busy_rest = 0;
+        }
+        self.config = config;
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &LinkCounters {
+        &self.counters
+    }
+
+    /// Whether frames pass at once and unharmed: up, no rate, delay or fault. The caller may then deliver at once and
+    /// call [`Link::count_passed`] instead of [`Link::admit`], once nothing is under way any more
+    /// ([`Link::is_drained`]), and if the MTU is kept.
+    #[inline]
+    pub fn is_ideal(&self) -> bool {
+        self.config.is_ideal()
+    }
+
+    /// Whether every frame admitted so far has arrived by `now`.
+    #[inline]
+    pub fn is_drained(&self, now: Time) -> bool {
+        self.latest_at <= now
+    }
+
+    /// Counts frames that the caller delivered itself because the link is ideal.
+    #[inline]
+    pub fn count_passed(&mut self, frames: u64, bytes: u64) {
+        self.counters.offered_frames += frames;
+        self.counters.offered_bytes += bytes;
+        self.counters.delivered_frames += frames;
+        self.counters.delivered_bytes += bytes;
+    }
+
+    /// Bytes that wait for the wire or are being sent at `now`, counted as on the wire.
+    pub fn queue_bytes(&self, now: Time) -> u64 {
+        bytes_in(self.busy_until.nanos_since(now), self.config.rate_bps)
+    }
+
+    /// Decides about a frame of `frame_len` bytes (without frame check sequence) that is handed to the link at `now`,
+    /// which must not go backwards from call to call.
+    ///
+    /// In this order: down, MTU, queue limit; then it takes its time on the wire; then loss, corruption, duplication
+    /// (the second copy takes the wire's time again), reordering.
+    pub fn admit(&mut self, now: Time, frame_len: usize) -> Admission {
+        let bytes = frame_len as u64;
+        self.counters.offered_frames += 1;
+        self.counters.offered_bytes += bytes;
+        if !self.config.up {
+            return self.drop(LinkDrop::Down);
+        }
+        if bytes > ETHERNET_HEADER_LEN as u64 + u64::from(self.config.mtu) {
+            return self.drop(LinkDrop::Mtu);
+        }
+        let bits = wire_bits(frame_len);
+        if !self.take_room(now, bits / 8) {
+            return self.drop(LinkDrop::QueueFull);
+        }
+        let sent_at = self.send(now, bits);
+        // Each stream draws for each frame that was sent, so that the fate of the n-th frame in one respect does not
+        // depend on the other probabilities.
+        let lost = self.loss.hits(self.config.loss_ppm);
+        let corrupted = self.corrupt.hits(self.config.corrupt_ppm);
+        let duplicated = self.duplicate.hits(self.config.duplicate_ppm);
+        let held_back = self.reorder.hits(self.config.reorder_ppm);
+        if lost {
+            return self.drop(LinkDrop::Loss);
+        }
+        if corrupted && !self.config.corrupt_past_fcs {
+            return self.drop(LinkDrop::Corrupt);
+        }
+        let corrupt_bit = (corrupted && frame_len > 0).then(|| {
+            self.counters.corrupted_frames += 1;
+            self.corrupt
+                .below(u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX))
+        });
+        let at = self.arrival(sent_at, held_back);
+        self.delivered(bytes);
+        let duplicate_at = duplicated.then(|| {
+            self.counters.duplicated_frames += 1;
+            self.delivered(bytes);
+            let sent_at = self.send(now, bits);
+            self.arrival(sent_at, held_back).max(at)
+        });
+        if held_back {
+            self.counters.held_back_frames += 1;
+        }
+        Admission::Deliver {
+            at,
+            duplicate_at,
+            corrupt_bit,
+        }
+    }
+
+    fn drop(&mut self, reason: LinkDrop) -> Admission {
+        self.counters.dropped[reason as usize] += 1;
+        Admission::Drop(reason)
+    }
+
+    fn delivered(&mut self, bytes: u64) {
+        self.counters.delivered_frames += 1;
+        self.counters.delivered_bytes += bytes;
+    }
+
+    /// Whether the queue takes a frame of this size on the wire; a free wire always does.
+    fn take_room(&mut self, now: Time, wire_bytes: u64) -> bool {
+        let waiting = self.queue_bytes(now);
+        if waiting == 0 {
+            return true;
+        }
+        let after = waiting.saturating_add(wire_bytes);
+        let fits = after <= self.config.queue_bytes_max;
+        if fits {
+            self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(after);
+        }
+        fits
+    }
+
+    /// Puts bits on the wire as soon as it is free; the time the last one is sent.
+    fn send(&mut self, now: Time, bits: u64) -> Time {
+        if self.busy_until < now {
+            self.busy_until = now;
+            self.busy_rest = 0;
+        }
+        let rate = self.config.rate_bps;
+        if rate > 0 {
+            let parts = u128::from(bits) * u128::from(NANOS_PER_SECOND) + u128::from(self.busy_rest);
+            let (ns, rest) = divide(parts, rate);
+            self.busy_until = self.busy_until.plus_nanos(ns);
+            self.busy_rest = rest;
+        }
+        self.busy_until
+    }
+
+    /// When a frame arrives whose last bit is sent at `sent_at`.
+    fn arrival(&mut self, sent_at: Time, held_back: bool) -> Time {
+        let at = sent_at.plus_nanos(self.config.delay_ns);
+        let at = if held_back {
+            at.plus_nanos(self.config.reorder_delay_ns)
+        } else {
+            self.in_order_at = self.in_order_at.max(at);
+            self.in_order_at
+        };
+        if at < self.latest_at {
+            self.counters.overtaking_frames += 1;
+        }
+        self.latest_at = self.latest_at.max(at);
+        at
+    }
+}
+
+/// Quotient and remainder; in 64 bits where that is enough, since 128 take several times as long.
+#[inline]
+fn divide(parts: u128, rate: u64) -> (u64, u64) {
+    match u64::try_from(parts) {
+        Ok(parts) => (parts / rate, parts % rate),
+        Err(_) => {
+            let ns = u64::try_from(parts / u128::from(rate)).unwrap_or(u64::MAX);
+            (ns, (parts % u128::from(rate)) as u64)
+        }
+    }
+}
+
+/// Whole bytes that are sent in `ns` at `rate`, rounded up.
+fn bytes_in(ns: u64, rate_bps: u64) -> u64 {
+    let bits_e9 = u128::from(ns) * u128::from(rate_bps);
+    u64::try_from(bits_e9.div_ceil(8 * u128::from(NANOS_PER_SECOND))).unwrap_or(u64::MAX)
+}

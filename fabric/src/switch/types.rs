@@ -1,0 +1,165 @@
+//! The words in which a switch is asked and answers.
+
+use core::fmt;
+
+/// A port of one switch: numbers are given out from 0 and used again after [`Switch::remove_port`].
+///
+/// [`Switch::remove_port`]: super::Switch::remove_port
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u16);
+
+/// A trunk to another switch, in this process or elsewhere; numbered by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrunkId(pub u16);
+
+/// A multicast group with members; valid until the next [`Switch::join`] or [`Switch::leave`].
+///
+/// [`Switch::join`]: super::Switch::join
+/// [`Switch::leave`]: super::Switch::leave
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u16);
+
+/// Where a frame leaves the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Egress {
+    /// To the card behind this port.
+    Local(PortId),
+    /// Over a trunk to another switch.
+    Trunk(TrunkId),
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// It goes one way; never back to its own port.
+    One(Egress),
+    /// It goes to every other port that is up ([`Switch::flood_targets`]).
+    ///
+    /// [`Switch::flood_targets`]: super::Switch::flood_targets
+    Flood,
+    /// It goes to the members of a group that are up, its own port excepted ([`Switch::flood_targets`]).
+    ///
+    /// [`Switch::flood_targets`]: super::Switch::flood_targets
+    Group(GroupId),
+    /// It ends here; the reason is counted already.
+    Drop(DropReason),
+}
+
+/// Why a frame ends in the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// Shorter than an Ethernet header.
+    TooShort,
+    /// The port it came from is down or was removed (then it is counted nowhere).
+    PortDown,
+    /// For the card itself (EtherType 0x88B5, or to the card address): never forwarded.
+    CardControl,
+    /// The source is a group address, all zero, or the card address, which no station can have.
+    InvalidSource,
+    /// To 01:80:c2:00:00:0x, which ends at the first bridge (IEEE 802.1D table 7-10).
+    ReservedAddress,
+    /// The destination is behind the port it came from.
+    SamePort,
+}
+
+impl DropReason {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::TooShort,
+        Self::PortDown,
+        Self::CardControl,
+        Self::InvalidSource,
+        Self::ReservedAddress,
+        Self::SamePort,
+    ];
+
+    /// The name in statistics: `too-short`, `same-port`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooShort => "too-short",
+            Self::PortDown => "port-down",
+            Self::CardControl => "card-control",
+            Self::InvalidSource => "invalid-source",
+            Self::ReservedAddress => "reserved-address",
+            Self::SamePort => "same-port",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Counts of one port since it was added. "In" is from the port into the switch.
+///
+/// `in_frames` = frames forwarded + [`PortCounters::dropped_total`]. What happens to a frame after the switch sent it
+/// to a port (link, receive ring) is counted there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames that came from the port, dropped ones included.
+    pub in_frames: u64,
+    /// Their bytes, from the first of the Ethernet header, without frame check sequence.
+    pub in_bytes: u64,
+    /// Of those frames, the ones to ff:ff:ff:ff:ff:ff that were flooded.
+    pub in_broadcast: u64,
+    /// Of those frames, the ones to other group addresses that were flooded or sent to a group.
+    pub in_multicast: u64,
+    /// Of those frames, the ones to one station that were flooded, because its port was not known.
+    pub in_unknown: u64,
+    /// Frames sent to the port.
+    pub out_frames: u64,
+    /// Their bytes, counted as `in_bytes`.
+    pub out_bytes: u64,
+    /// Of the frames sent to the port, the ones that were flooded or went to a group.
+    pub out_flooded: u64,
+    /// Addresses learned on the port that the table did not hold before.
+    pub learned: u64,
+    /// Addresses that came from the port and were known on another one until then. Many of them mean a loop, or two
+    /// stations with one address.
+    pub moved: u64,
+    /// Times a source address was not learned, because the table or the port's part of it was full. Frames to such an
+    /// address are flooded; while it goes on sending to the same station, it is tried again every 10 ms.
+    pub not_learned: u64,
+    pub(super) dropped: [u64; DropReason::ALL.len()],
+}
+
+impl PortCounters {
+    pub(super) const ZERO: Self = Self {
+        in_frames: 0,
+        in_bytes: 0,
+        in_broadcast: 0,
+        in_multicast: 0,
+        in_unknown: 0,
+        out_frames: 0,
+        out_bytes: 0,
+        out_flooded: 0,
+        learned: 0,
+        moved: 0,
+        not_learned: 0,
+        dropped: [0; DropReason::ALL.len()],
+    };
+
+    /// Frames from the port that ended in the switch for this reason.
+    pub const fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Frames from the port that ended in the switch.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// One line of the forwarding table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The station.
+    pub mac: ether::MacAddr,
+    /// The port it was last seen on.
+    pub port: PortId,
+    /// Time since then, in nanoseconds.
+    pub age_ns: u64,
+}
