@@ -1,6 +1,8 @@
 //! Labs of QEMU guests on programmable cards: the lab file, the supervisor that owns a running lab, the verbs of `weft`,
 //! and the demo. Everything here steers other programs; no frame passes through this crate.
 
+pub mod accel;
 pub mod lab;
+pub mod qemu;
 pub mod state;
 pub mod vnicd_client;

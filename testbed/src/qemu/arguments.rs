@@ -1,0 +1,413 @@
+//! The argument list of a machine, as virt-facts section 2 found it to work on every supported QEMU. It checks what
+//! QEMU would only answer with a riddle; it starts nothing.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::{Qemu, QemuError, SOCKET_PATH_LEN_MAX, accel_argument};
+use crate::accel::Accel;
+
+/// Most processors of a guest: what Debian's QEMU and the q35 machine take without further options.
+pub const CPUS_MAX: u32 = 255;
+
+/// Least memory of a guest in MiB: below it Debian's kernel does not boot with the minimal image.
+pub const MEMORY_MIB_MIN: u32 = 96;
+
+/// Most NICs of a guest, uplink included: free slots of the q35 root bus beside what every machine has.
+pub const NICS_MAX: usize = 24;
+
+/// Most queue pairs of a NIC: more than a host for experiments has processors, and within QEMU's 1024 vectors.
+pub const QUEUE_PAIRS_MAX: u16 = 64;
+
+/// The kernel command line of every guest that boots one of our kernels: console on the serial line, restart at a
+/// panic, no mitigations (they cost time under TCG and guard nothing here).
+pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
+
+/// A guest.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Name of the process (`-name`).
+    pub name: String,
+    /// Processors, 1 to [`CPUS_MAX`].
+    pub cpus: u32,
+    /// Memory in MiB, at least [`MEMORY_MIB_MIN`]. The host needs about 70 MiB more.
+    pub memory_mib: u32,
+    /// What runs the guest's instructions.
+    pub accel: Accel,
+    /// What it boots.
+    pub boot: Boot,
+    /// Its programmable cards, in the order of `eth0`, `eth1`, ….
+    pub nics: Vec<Nic>,
+    /// A card on QEMU's user-mode network behind the others.
+    pub uplink: Option<Uplink>,
+    /// Where QEMU listens for the client of `weft-agent`; `None`: no agent port.
+    pub agent_socket: Option<PathBuf>,
+    /// Where QEMU listens for QMP.
+    pub qmp_socket: PathBuf,
+    /// File that gets everything from the serial line; appended to.
+    pub serial_log: PathBuf,
+    /// Where QEMU listens for somebody who types on the serial line (a guest without agent has no other console).
+    pub serial_socket: Option<PathBuf>,
+    /// File with the [`weft_agent::config::GuestConfig`] as JSON; read once, when QEMU starts.
+    pub guest_config: Option<PathBuf>,
+    /// What a reboot of the guest does.
+    pub on_reboot: OnReboot,
+}
+
+/// What happens when the guest reboots or its kernel panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReboot {
+    /// It boots again in the same process, as a real machine does.
+    #[default]
+    BootAgain,
+    /// QEMU exits.
+    Exit,
+}
+
+/// What a guest boots: a kernel, a disk, or a kernel with its root on the disk. At least one of them.
+#[derive(Clone, Debug, Default)]
+pub struct Boot {
+    /// Kernel image.
+    pub kernel: Option<PathBuf>,
+    /// Initramfs; only with a kernel.
+    pub initramfs: Option<PathBuf>,
+    /// Added to [`KERNEL_COMMAND_LINE`]; only with a kernel.
+    pub append: String,
+    /// First disk, `/dev/vda`.
+    pub disk: Option<Disk>,
+}
+
+/// A disk image.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// The image file.
+    pub path: PathBuf,
+    /// Its format; never guessed by QEMU, since a guest can write a raw image that looks like another format.
+    pub format: DiskFormat,
+    /// Whether the guest's writes are thrown away at its end.
+    pub discard_writes: bool,
+}
+
+/// Format of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFormat {
+    /// Bytes as they are.
+    Raw,
+    /// QEMU's own.
+    Qcow2,
+}
+
+impl DiskFormat {
+    /// The format that the file's first bytes show.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        use std::io::Read;
+        let mut magic = Vec::new();
+        std::fs::File::open(path)?.take(4).read_to_end(&mut magic)?;
+        Ok(if magic == b"QFI\xfb" { Self::Qcow2 } else { Self::Raw })
+    }
+}
+
+/// Who listens on a vhost-user socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SocketMode {
+    /// The backend (`vnicd`) listens, QEMU connects and reconnects.
+    #[default]
+    BackendListens,
+    /// QEMU listens, the backend connects. The guest does not boot before it did.
+    QemuListens,
+}
+
+/// A programmable card.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// MAC address.
+    pub mac: ether::MacAddr,
+    /// The vhost-user socket.
+    pub socket: PathBuf,
+    /// Who listens there.
+    pub mode: SocketMode,
+    /// Queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
+    pub queue_pairs: u16,
+    /// MTU the card tells the guest; it needs a backend that offers VIRTIO_NET_F_MTU.
+    pub host_mtu: Option<u16>,
+}
+
+impl Nic {
+    /// QEMU's name for the `index`-th card's link: what [`super::Qmp::set_link`] wants.
+    #[must_use]
+    pub fn link_name(index: usize) -> String {
+        format!("nic{index}")
+    }
+}
+
+/// A card on QEMU's user-mode network: the guest reaches what the host's user reaches, nobody reaches the guest. The
+/// guest's address there is [`Uplink::ADDRESS`].
+#[derive(Clone, Debug)]
+pub struct Uplink {
+    /// MAC address.
+    pub mac: ether::MacAddr,
+}
+
+impl Uplink {
+    /// The guest's address with prefix length.
+    pub const ADDRESS: &str = "10.0.2.15/24";
+    /// The router.
+    pub const GATEWAY: &str = "10.0.2.2";
+    /// The name server.
+    pub const NAMESERVER: &str = "10.0.2.3";
+}
+
+impl Qemu {
+    /// The whole argument list (without the binary) for `machine`.
+    ///
+    /// # Errors
+    /// One sentence about the first thing that cannot be.
+    pub fn arguments(&self, machine: &Machine) -> Result<Vec<OsString>, QemuError> {
+        check(machine)?;
+        let mut list = List(self.data_arguments().collect());
+        list.text("-name", &format!("{0},process={0}", escape(&machine.name)));
+        list.text("-M", "q35");
+        list.text("-accel", accel_argument(machine.accel));
+        list.text("-cpu", "max");
+        list.text("-smp", &machine.cpus.to_string());
+        list.text("-m", &format!("{}M", machine.memory_mib));
+        list.text(
+            "-object",
+            &format!("memory-backend-memfd,id=memory0,size={}M,share=on", machine.memory_mib),
+        );
+        list.text("-machine", "memory-backend=memory0");
+        for flag in ["-nodefaults", "-no-user-config"] {
+            list.0.push(flag.into());
+        }
+        list.text("-display", "none");
+        if machine.on_reboot == OnReboot::Exit {
+            list.text("-action", "reboot=shutdown");
+        }
+        boot(&mut list, &machine.boot);
+        console(&mut list, machine);
+        for (index, nic) in machine.nics.iter().enumerate() {
+            self.nic(&mut list, index, nic);
+        }
+        if let Some(uplink) = &machine.uplink {
+            list.text("-netdev", "user,id=uplink0");
+            list.text(
+                "-device",
+                &format!("virtio-net-pci,id=uplink,netdev=uplink0,mac={},romfile=", uplink.mac),
+            );
+        }
+        Ok(list.0)
+    }
+
+    fn nic(&self, list: &mut List, index: usize, nic: &Nic) {
+        let mode = match nic.mode {
+            SocketMode::BackendListens => self.reconnect(),
+            SocketMode::QemuListens => "server=on",
+        };
+        list.file(
+            "-chardev",
+            &format!("socket,id=nicsocket{index},path="),
+            &nic.socket,
+            &format!(",{mode}"),
+        );
+        let pairs = nic.queue_pairs;
+        let queues = if pairs > 1 {
+            format!(",queues={pairs}")
+        } else {
+            String::new()
+        };
+        list.text(
+            "-netdev",
+            &format!("vhost-user,id=nicback{index},chardev=nicsocket{index}{queues}"),
+        );
+        let mut device = format!(
+            "virtio-net-pci,id={},netdev=nicback{index},mac={},romfile=",
+            Nic::link_name(index),
+            nic.mac
+        );
+        if pairs > 1 {
+            device += ",mq=on";
+        }
+        if !self.queue_interrupts() {
+            device += ",vectors=0";
+        } else if pairs > 1 {
+            device += &format!(",vectors={}", 2 * pairs + 2);
+        }
+        if let Some(mtu) = nic.host_mtu {
+            device += &format!(",host_mtu={mtu}");
+        }
+        list.text("-device", &device);
+    }
+}
+
+fn boot(list: &mut List, boot: &Boot) {
+    if let Some(kernel) = &boot.kernel {
+        list.file("-kernel", "", kernel, "");
+        if let Some(initramfs) = &boot.initramfs {
+            // QEMU takes this one as it is, commas included.
+            list.0.extend(["-initrd".into(), initramfs.clone().into_os_string()]);
+        }
+        let command_line = format!("{KERNEL_COMMAND_LINE} {}", boot.append);
+        list.text("-append", command_line.trim_end());
+    }
+    if let Some(disk) = &boot.disk {
+        let format = match disk.format {
+            DiskFormat::Raw => "raw",
+            DiskFormat::Qcow2 => "qcow2",
+        };
+        let snapshot = if disk.discard_writes { "on" } else { "off" };
+        list.file(
+            "-drive",
+            "if=none,id=disk0,file=",
+            &disk.path,
+            &format!(",format={format},snapshot={snapshot},discard=unmap"),
+        );
+        list.text("-device", "virtio-blk-pci,drive=disk0");
+    }
+}
+
+fn console(list: &mut List, machine: &Machine) {
+    let log = |prefix: &str| format!("{prefix}logappend=on,logfile=");
+    match &machine.serial_socket {
+        Some(socket) => {
+            let mut argument = OsString::from("socket,id=serial0,path=");
+            argument.push(escape_path(socket));
+            argument.push(log(",server=on,wait=off,"));
+            argument.push(escape_path(&machine.serial_log));
+            list.0.extend(["-chardev".into(), argument]);
+        }
+        None => list.file("-chardev", &log("null,id=serial0,"), &machine.serial_log, ""),
+    }
+    list.text("-serial", "chardev:serial0");
+    list.file(
+        "-chardev",
+        "socket,id=qmp0,path=",
+        &machine.qmp_socket,
+        ",server=on,wait=off",
+    );
+    list.text("-mon", "chardev=qmp0,mode=control");
+    if let Some(socket) = &machine.agent_socket {
+        list.text("-device", "virtio-serial-pci");
+        list.file("-chardev", "socket,id=agent0,path=", socket, ",server=on,wait=off");
+        list.text(
+            "-device",
+            &format!("virtserialport,chardev=agent0,name={}", weft_agent::message::PORT_NAME),
+        );
+    }
+    if let Some(config) = &machine.guest_config {
+        list.file(
+            "-fw_cfg",
+            &format!("name={},file=", weft_agent::config::FW_CFG_ITEM),
+            config,
+            "",
+        );
+    }
+}
+
+fn check(machine: &Machine) -> Result<(), QemuError> {
+    let wrong = |why: String| Err(QemuError::Machine(format!("guest {}: {why}", machine.name)));
+    if machine.cpus == 0 || machine.cpus > CPUS_MAX {
+        return wrong(format!(
+            "{} processors are not possible, 1 to {CPUS_MAX} are",
+            machine.cpus
+        ));
+    }
+    if machine.memory_mib < MEMORY_MIB_MIN {
+        return wrong(format!(
+            "{} MiB of memory are too little, {MEMORY_MIB_MIN} are needed",
+            machine.memory_mib
+        ));
+    }
+    if machine.nics.len() + usize::from(machine.uplink.is_some()) > NICS_MAX {
+        return wrong(format!(
+            "{} cards are too many, {NICS_MAX} are possible",
+            machine.nics.len()
+        ));
+    }
+    if machine.boot.kernel.is_none() && (machine.boot.initramfs.is_some() || !machine.boot.append.is_empty()) {
+        return wrong("an initramfs or a command line needs a kernel".into());
+    }
+    if machine.boot.kernel.is_none() && machine.boot.disk.is_none() {
+        return wrong("it has neither a kernel nor a disk to boot".into());
+    }
+    for nic in &machine.nics {
+        if nic.queue_pairs == 0 || nic.queue_pairs > QUEUE_PAIRS_MAX {
+            return wrong(format!(
+                "{} queue pairs are not possible, 1 to {QUEUE_PAIRS_MAX} are",
+                nic.queue_pairs
+            ));
+        }
+    }
+    let sockets = [
+        Some(&machine.qmp_socket),
+        machine.agent_socket.as_ref(),
+        machine.serial_socket.as_ref(),
+    ];
+    for socket in machine
+        .nics
+        .iter()
+        .map(|nic| &nic.socket)
+        .chain(sockets.into_iter().flatten())
+    {
+        let len = socket.as_os_str().len();
+        if len > SOCKET_PATH_LEN_MAX {
+            let path = socket.display();
+            return wrong(format!(
+                "socket path of {len} bytes, {SOCKET_PATH_LEN_MAX} are possible: {path}"
+            ));
+        }
+    }
+    let boot = &machine.boot;
+    let files = [
+        boot.kernel.as_ref(),
+        boot.initramfs.as_ref(),
+        boot.disk.as_ref().map(|disk| &disk.path),
+    ];
+    for file in files.into_iter().flatten().chain(&machine.guest_config) {
+        if let Err(error) = std::fs::File::open(file) {
+            return wrong(format!("{} cannot be read: {error}", file.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The argument list under construction.
+struct List(Vec<OsString>);
+
+impl List {
+    fn text(&mut self, option: &str, value: &str) {
+        self.0.extend([option.into(), value.into()]);
+    }
+
+    /// `option before<path>after`, the path escaped as QEMU wants it inside an option.
+    fn file(&mut self, option: &str, before: &str, path: &Path, after: &str) {
+        // A value of its own (nothing before or after it) is taken as it is.
+        let mut value = OsString::from(before);
+        value.push(if before.is_empty() {
+            path.as_os_str().to_owned()
+        } else {
+            escape_path(path)
+        });
+        value.push(after);
+        self.0.extend([option.into(), value]);
+    }
+}
+
+/// A comma ends a value in QEMU's options; doubled it stands for itself.
+fn escape(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+fn escape_path(path: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut escaped = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        escaped.push(byte);
+        if byte == b',' {
+            escaped.push(byte);
+        }
+    }
+    OsString::from_vec(escaped)
+}

@@ -1,0 +1,63 @@
+//! QEMU as weft uses it: which binary and version there is, the argument list of a machine, the process, and its
+//! monitor (QMP). It knows nothing of labs: the caller names every socket and file.
+
+pub mod arguments;
+pub mod discover;
+pub mod process;
+pub mod qmp;
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+pub use arguments::{Boot, Disk, DiskFormat, Machine, Nic, OnReboot, SocketMode, Uplink};
+pub use discover::{Qemu, Version};
+pub use process::{QemuProcess, spawn_bound};
+pub use qmp::Qmp;
+
+use crate::accel::Accel;
+
+/// Longest path of a Unix socket, in bytes (`sun_path` with its ending zero).
+pub const SOCKET_PATH_LEN_MAX: usize = 107;
+
+/// What can go wrong with QEMU, and what follows.
+#[derive(Debug, Error)]
+pub enum QemuError {
+    /// No binary.
+    #[error("{} was not found: install the package qemu-system-x86, or name a binary in WEFT_QEMU", .0.display())]
+    NotFound(PathBuf),
+    /// A binary that is no QEMU, or one too old.
+    #[error("{} cannot be used: {why}", .binary.display())]
+    Unusable {
+        /// The binary.
+        binary: PathBuf,
+        /// One clause.
+        why: String,
+    },
+    /// A machine that cannot be.
+    #[error("{0}")]
+    Machine(String),
+    /// The process could not be started.
+    #[error("QEMU could not be started: {0}")]
+    Spawn(#[source] io::Error),
+    /// The monitor refused a command.
+    #[error("QEMU refused {command}: {why}")]
+    Refused {
+        /// The QMP command.
+        command: String,
+        /// What QEMU said.
+        why: String,
+    },
+    /// The monitor does not answer, or not as QMP.
+    #[error("QEMU's monitor does not answer: {0}")]
+    Monitor(#[source] io::Error),
+}
+
+/// What QEMU's `-accel` wants for `accel`.
+fn accel_argument(accel: Accel) -> &'static str {
+    match accel {
+        Accel::Kvm => "kvm",
+        Accel::Tcg => "tcg,thread=multi",
+    }
+}

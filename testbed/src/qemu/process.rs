@@ -1,0 +1,188 @@
+//! Starts child processes that cannot outlive this one, QEMU first of all. Supervising (when to restart whom) is the
+//! supervisor's.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{OnceLock, mpsc};
+
+use super::{Machine, Qemu, QemuError};
+
+/// Longest part of a process's log that is shown in an error, in bytes: its last lines say why it ended.
+const LOG_TAIL_MAX: u64 = 2048;
+
+type Request = (Command, mpsc::SyncSender<io::Result<Child>>);
+
+/// Starts `command` so that the kernel kills it (SIGKILL) when this process ends, however it ends. It gets a process
+/// group of its own: a Ctrl-C at the terminal reaches this process only.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
+    let parent = std::process::id();
+    command.process_group(0);
+    let bind = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // The parent may have died before the line above: then nobody would ever end this process.
+        let born_to = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+        if born_to == parent {
+            Ok(())
+        } else {
+            Err(io::Error::other("its parent has ended"))
+        }
+    };
+    // SAFETY: between fork and exec `bind` makes two system calls and compares integers; it takes no lock. Only its
+    // error path allocates, in a child whose parent is gone and which ends there.
+    unsafe { command.pre_exec(bind) };
+    // The death signal is sent when the *thread* that forked ends. So all children are forked by one thread that never
+    // does; any thread may ask it.
+    static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = mpsc::channel::<Request>();
+        std::thread::Builder::new()
+            .name("spawner".into())
+            .spawn(move || {
+                for (mut command, answer) in requests {
+                    // An asker that is gone does not want the child either; dropping it here leaves it to its parent.
+                    let _ = answer.send(command.spawn());
+                }
+            })
+            .expect("a thread can be started");
+        sender
+    });
+    let (answer, child) = mpsc::sync_channel(1);
+    let gone = |_| io::Error::other("the thread that starts processes has ended");
+    spawner.send((command, answer)).map_err(|_| gone(()))?;
+    child.recv().map_err(|_| gone(()))?
+}
+
+/// A running QEMU. Dropping it kills QEMU and waits for its end.
+#[derive(Debug)]
+pub struct QemuProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Qemu {
+    /// Starts `machine`; what QEMU itself prints goes to the file `log`. Socket files left by a former QEMU at the
+    /// machine's paths are removed before.
+    ///
+    /// # Errors
+    /// When the machine cannot be, or the process not be started. Mistakes QEMU finds itself show as its exit.
+    pub fn spawn(&self, machine: &Machine, log: &Path) -> Result<QemuProcess, QemuError> {
+        let arguments = self.arguments(machine)?;
+        for socket in [
+            Some(&machine.qmp_socket),
+            machine.agent_socket.as_ref(),
+            machine.serial_socket.as_ref(),
+        ] {
+            match socket.map(fs::remove_file) {
+                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(QemuError::Spawn(error)),
+                _ => {}
+            }
+        }
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(QemuError::Spawn)?;
+        let errors = output.try_clone().map_err(QemuError::Spawn)?;
+        let mut command = Command::new(self.binary());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        tracing::debug!(?command, "starting QEMU");
+        let child = spawn_bound(command).map_err(QemuError::Spawn)?;
+        Ok(QemuProcess {
+            child,
+            log: log.to_path_buf(),
+        })
+    }
+}
+
+impl QemuProcess {
+    /// Process identifier.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it did.
+    ///
+    /// # Errors
+    /// When the process cannot be asked about.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When the process cannot be waited for.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+
+    /// Kills it and waits for its end.
+    ///
+    /// # Errors
+    /// When the process cannot be waited for.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// The last lines QEMU printed: why it ended.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        use std::io::{Read, Seek, SeekFrom};
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&self.log)?;
+            let len = file.metadata()?.len();
+            file.seek(SeekFrom::Start(len.saturating_sub(LOG_TAIL_MAX)))?;
+            let mut tail = Vec::new();
+            file.take(LOG_TAIL_MAX).read_to_end(&mut tail)?;
+            Ok(String::from_utf8_lossy(&tail).trim().to_owned())
+        };
+        read().unwrap_or_default()
+    }
+}
+
+impl Drop for QemuProcess {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        let mut cat = Command::new("cat");
+        cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = std::thread::spawn(|| spawn_bound(cat)).join().unwrap().unwrap();
+        drop(child.stdin.take());
+        let mut out = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert!(
+            child.wait().unwrap().success(),
+            "cat saw the end of its input, not a signal"
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_an_error() {
+        let error = spawn_bound(Command::new("/no/such/program")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
