@@ -1,2 +1,4 @@
 //! (in work)
 pub mod report;
+#[cfg(feature = "testing")]
+pub mod testing;

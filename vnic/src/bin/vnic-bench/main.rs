@@ -1,0 +1,86 @@
+//! `vnic-bench`: vnicd against DPDK's testpmd as vhost forwarders between two test frontends, on the
+//! same cores, alternating in one run. Called by `scripts/bench dataplane`, which builds both ends.
+
+mod backends;
+mod dataplane;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+
+/// Compares vnicd with dpdk-testpmd as vhost-user forwarders.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Alternating rounds; figures are medians over them.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Length of one sample in milliseconds.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    sample_ms: u64,
+    /// Frame sizes in bytes (Ethernet header included, FCS not).
+    #[arg(long, value_delimiter = ',', default_value = "64,512,1500,9000")]
+    sizes: Vec<usize>,
+    /// Forwarders to measure.
+    #[arg(long, value_delimiter = ',', default_value = "vnicd,testpmd")]
+    backends: Vec<backends::Kind>,
+    /// What to measure.
+    #[arg(long, value_delimiter = ',', default_value = "one-way,interrupts,ping-pong,idle")]
+    parts: Vec<dataplane::Part>,
+    /// The vnicd binary; by default the one beside this program.
+    #[arg(long)]
+    vnicd: Option<PathBuf>,
+    /// The testpmd binary.
+    #[arg(long, default_value = "dpdk-testpmd")]
+    testpmd: PathBuf,
+    /// Further arguments for vnicd, split at blanks (for trying settings other than the defaults).
+    #[arg(long, default_value = "")]
+    vnicd_args: String,
+    /// Core of the forwarder.
+    #[arg(long, default_value_t = 0)]
+    forwarder_core: usize,
+    /// Core of the thread that plays both guests.
+    #[arg(long, default_value_t = 1)]
+    frontend_core: usize,
+    /// Entries per ring.
+    #[arg(long, default_value_t = 256)]
+    ring: u16,
+    /// Bytes per receive buffer; 0: the frame fits one buffer.
+    #[arg(long, default_value_t = 0)]
+    rx_buffer: usize,
+    /// Leave EVENT_IDX out of the negotiation.
+    #[arg(long)]
+    no_event_idx: bool,
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// An error once Ctrl-C or SIGTERM came: what was started is then dropped, and with it stopped and removed.
+fn check_interrupted() -> anyhow::Result<()> {
+    anyhow::ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
+    Ok(())
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { libc::signal(signal, interrupt as *const () as libc::sighandler_t) };
+    }
+    let lines = dataplane::run(&options)?;
+    if options.json {
+        println!("{}", table::json(&options, &lines));
+    } else {
+        println!("{}", table::text(&options, &lines));
+    }
+    Ok(())
+}

@@ -1,0 +1,413 @@
+//! The guest as a whole: memory, queue pairs, and the vhost-user session that hands them to a
+//! backend, with the messages in QEMU's order. Does not interpret frames; see `frames`.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Frontend as Wire, VhostUserFrontend};
+use vhost::{VhostBackend, VringConfigData};
+
+use super::memory::GuestMemory;
+use super::queue::{RxRing, TxRing};
+use super::ring::{DriverRing, Interrupts};
+use super::slots::Layout;
+
+/// Feature bit: partial checksums may be handed to the device.
+pub const F_CSUM: u64 = 1 << 0;
+/// Feature bit: partial checksums may be handed to the driver.
+pub const F_GUEST_CSUM: u64 = 1 << 1;
+/// Feature bit: the device knows an MTU.
+pub const F_MTU: u64 = 1 << 3;
+/// Feature bit: TCP/IPv4 segments may be handed to the driver.
+pub const F_GUEST_TSO4: u64 = 1 << 7;
+/// Feature bit: TCP/IPv6 segments may be handed to the driver.
+pub const F_GUEST_TSO6: u64 = 1 << 8;
+/// Feature bit: TCP/IPv4 segments may be handed to the device.
+pub const F_HOST_TSO4: u64 = 1 << 11;
+/// Feature bit: TCP/IPv6 segments may be handed to the device.
+pub const F_HOST_TSO6: u64 = 1 << 12;
+/// Feature bit: a frame may fill several receive buffers.
+pub const F_MRG_RXBUF: u64 = 1 << 15;
+/// Feature bit: several queue pairs.
+pub const F_MQ: u64 = 1 << 22;
+/// Feature bit: indirect descriptors.
+pub const F_INDIRECT_DESC: u64 = 1 << 28;
+/// Feature bit: used_event and avail_event.
+pub const F_EVENT_IDX: u64 = 1 << 29;
+/// Feature bit of vhost-user: protocol features are negotiated.
+pub const F_PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Feature bit: virtio 1.
+pub const F_VERSION_1: u64 = 1 << 32;
+
+/// Longest wait for the backend's socket, or for the backend to connect.
+const CONNECT_WAIT: Duration = Duration::from_secs(20);
+/// Longest wait for the answer to a session message; a backend that takes longer hangs.
+const REPLY_WAIT: Duration = Duration::from_secs(20);
+
+/// What went wrong with the session.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call of the frontend failed; the frontend is unusable.
+    #[error("test frontend: {0}")]
+    Io(#[from] io::Error),
+    /// The backend refused a message or ended the session; reconnect or give up.
+    #[error("vhost-user session: {0}")]
+    Session(#[from] vhost::Error),
+    /// The backend offers too little for the configuration asked for.
+    #[error("the backend does not offer feature bits {0:#x}")]
+    Missing(u64),
+    /// Nobody connected, or no backend answered, in time.
+    #[error("no backend at {0} within 20 s")]
+    NoBackend(PathBuf),
+}
+
+/// Which end of the Unix socket the frontend is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transport {
+    /// Connects to a backend that listens at the path.
+    Connect(PathBuf),
+    /// Listens at the path (QEMU's `server=on`).
+    Listen(PathBuf),
+}
+
+/// How the guest is built.
+#[derive(Debug, Clone)]
+pub struct FrontendConfig {
+    /// The socket.
+    pub transport: Transport,
+    /// Entries per ring, a power of two.
+    pub ring_size: u16,
+    /// Queue pairs.
+    pub queue_pairs: u16,
+    /// Feature bits wanted (`F_*`); VERSION_1 and PROTOCOL_FEATURES are added. Those the backend lacks are an error.
+    pub features: u64,
+    /// Memfds the memory is divided into.
+    pub regions: usize,
+    /// Bytes per transmit buffer, header included.
+    pub tx_buffer_len: usize,
+    /// Bytes per receive buffer, header included.
+    pub rx_buffer_len: usize,
+    /// How transmit buffers are cut into descriptors.
+    pub tx_layout: Layout,
+    /// How receive buffers are cut into descriptors.
+    pub rx_layout: Layout,
+    /// Whether receive calls are wanted.
+    pub rx_interrupts: Interrupts,
+    /// Whether transmit calls are wanted.
+    pub tx_interrupts: Interrupts,
+    /// Regions are added one by one with ADD_MEM_REG (as QEMU and DPDK do) instead of SET_MEM_TABLE.
+    pub memory_slots: bool,
+    /// Bytes of guest memory left over for the test's own use.
+    pub spare_memory: usize,
+}
+
+impl FrontendConfig {
+    /// Ring 256, one queue pair, mergeable buffers, EVENT_IDX and indirect descriptors, buffers of 2 KiB, polling.
+    pub fn new(transport: Transport) -> Self {
+        FrontendConfig {
+            transport,
+            ring_size: 256,
+            queue_pairs: 1,
+            features: F_MRG_RXBUF | F_EVENT_IDX | F_INDIRECT_DESC,
+            regions: 1,
+            tx_buffer_len: 2048,
+            rx_buffer_len: 2048,
+            tx_layout: Layout::Single,
+            rx_layout: Layout::Single,
+            rx_interrupts: Interrupts::Never,
+            tx_interrupts: Interrupts::Never,
+            memory_slots: false,
+            spare_memory: 1 << 20,
+        }
+    }
+
+    /// `new` for a backend that listens at `path`.
+    pub fn connect(path: impl Into<PathBuf>) -> Self {
+        Self::new(Transport::Connect(path.into()))
+    }
+}
+
+/// The two rings of a queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    /// Towards the guest.
+    pub rx: RxRing,
+    /// From the guest.
+    pub tx: TxRing,
+}
+
+/// A guest with its card's driver.
+pub struct Frontend {
+    config: FrontendConfig,
+    memory: Arc<GuestMemory>,
+    /// The rings; pair `n` is vring `2n` (receive) and `2n + 1` (transmit).
+    pub pairs: Vec<QueuePair>,
+    wire: Option<Wire>,
+    watch: Option<UnixStream>,
+    listener: Option<UnixListener>,
+    features: u64,
+}
+
+impl Frontend {
+    /// Builds the guest, connects, negotiates, starts all rings and posts all receive buffers.
+    pub fn start(config: FrontendConfig) -> Result<Self, Error> {
+        let mut frontend = Self::build(config)?;
+        frontend.connect()?;
+        Ok(frontend)
+    }
+
+    /// Builds the guest without connecting; in listen mode the socket exists afterwards.
+    pub fn build(config: FrontendConfig) -> Result<Self, Error> {
+        let per_buffer = |len: usize| (len.div_ceil(64) | 1) * 64 + 1024;
+        let per_pair =
+            usize::from(config.ring_size) * (per_buffer(config.tx_buffer_len) + per_buffer(config.rx_buffer_len));
+        let total = (per_pair + (64 << 10)) * usize::from(config.queue_pairs) + config.spare_memory;
+        let memory = Arc::new(GuestMemory::new(total, config.regions)?);
+        let mut pairs = Vec::new();
+        for _ in 0..config.queue_pairs {
+            let rx = RxRing::new(&memory, config.ring_size, config.rx_layout, config.rx_buffer_len)?;
+            let tx = TxRing::new(&memory, config.ring_size, config.tx_layout, config.tx_buffer_len)?;
+            pairs.push(QueuePair { rx, tx });
+        }
+        let listener = match &config.transport {
+            Transport::Listen(path) => Some(UnixListener::bind(path)?),
+            Transport::Connect(_) => None,
+        };
+        Ok(Frontend {
+            config,
+            memory,
+            pairs,
+            wire: None,
+            watch: None,
+            listener,
+            features: 0,
+        })
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// How the guest was built.
+    pub fn config(&self) -> &FrontendConfig {
+        &self.config
+    }
+
+    /// Feature bits negotiated.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Connects (or waits for the backend) and starts the device where the rings stand: a fresh guest starts at 0, a
+    /// reconnecting one at the used index in memory, as QEMU does.
+    pub fn connect(&mut self) -> Result<(), Error> {
+        let stream = self.open()?;
+        stream.set_read_timeout(Some(REPLY_WAIT))?;
+        self.watch = Some(stream.try_clone()?);
+        let mut wire = Wire::from_stream(stream, u64::from(self.config.queue_pairs) * 2);
+        self.negotiate(&mut wire)?;
+        self.wire = Some(wire);
+        for index in 0..self.pairs.len() * 2 {
+            self.start_ring(index)?;
+        }
+        for index in 0..self.pairs.len() * 2 {
+            self.wire()?.set_vring_enable(index, true)?;
+        }
+        for pair in &mut self.pairs {
+            pair.rx.post_withheld();
+            pair.rx.ring.kick();
+            pair.tx.ring.kick();
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<UnixStream, Error> {
+        let deadline = Instant::now() + CONNECT_WAIT;
+        let path = match (&self.config.transport, &self.listener) {
+            (Transport::Connect(path) | Transport::Listen(path), _) => path,
+        };
+        loop {
+            let attempt = match &self.listener {
+                Some(listener) => {
+                    let mut poll = libc::pollfd {
+                        fd: listener.as_raw_fd(),
+                        events: libc::POLLIN,
+                        revents: 0,
+                    };
+                    // SAFETY: one valid pollfd, which poll(2) only writes within the call.
+                    unsafe { libc::poll(&mut poll, 1, CONNECT_WAIT.as_millis() as i32) };
+                    if poll.revents == 0 {
+                        return Err(Error::NoBackend(path.clone()));
+                    }
+                    listener.accept().map(|(stream, _)| stream)
+                }
+                None => UnixStream::connect(path),
+            };
+            match attempt {
+                Ok(stream) => return Ok(stream),
+                // Not bound yet, or a stale file of a backend that died: the next one will bind it.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                    if Instant::now() > deadline {
+                        return Err(Error::NoBackend(path.clone()));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn negotiate(&mut self, wire: &mut Wire) -> Result<(), Error> {
+        wire.set_owner()?;
+        let wanted = self.config.features | F_VERSION_1 | F_PROTOCOL_FEATURES;
+        let offered = wire.get_features()?;
+        if wanted & !offered != 0 {
+            return Err(Error::Missing(wanted & !offered));
+        }
+        let known = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        let mut protocol = wire.get_protocol_features()? & known;
+        if !self.config.memory_slots {
+            protocol &= !VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        }
+        wire.set_protocol_features(protocol)?;
+        if protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            wire.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        if protocol.contains(VhostUserProtocolFeatures::MQ) {
+            wire.get_queue_num()?;
+        }
+        self.features = wanted;
+        for pair in &mut self.pairs {
+            let event_idx = wanted & F_EVENT_IDX != 0;
+            pair.rx.set_mergeable(wanted & F_MRG_RXBUF != 0);
+            pair.rx.ring.configure(event_idx, self.config.rx_interrupts);
+            pair.tx.ring.configure(event_idx, self.config.tx_interrupts);
+        }
+        wire.set_features(wanted)?;
+        self.send_memory_table(wire)
+    }
+
+    fn send_memory_table(&self, wire: &mut Wire) -> Result<(), Error> {
+        let table = self.memory.table();
+        if self.config.memory_slots {
+            for region in &table {
+                wire.add_mem_region(region)?;
+            }
+        } else {
+            wire.set_mem_table(&table)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the same memory table again, as a guest whose memory layout changed would (under traffic, if there is any).
+    pub fn replace_memory_table(&mut self) -> Result<(), Error> {
+        let table = self.memory.table();
+        self.wire()?.set_mem_table(&table)?;
+        Ok(())
+    }
+
+    /// The session, for messages beyond the normal course. An error when not connected.
+    pub fn wire(&mut self) -> Result<&mut Wire, Error> {
+        self.wire
+            .as_mut()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// Ring of vring `index` (even: receive, odd: transmit).
+    pub fn ring(&mut self, index: usize) -> &mut DriverRing {
+        let pair = &mut self.pairs[index / 2];
+        if index.is_multiple_of(2) {
+            &mut pair.rx.ring
+        } else {
+            &mut pair.tx.ring
+        }
+    }
+
+    /// Tells the backend everything about vring `index`, beginning at the used index in memory; does not enable it.
+    pub fn start_ring(&mut self, index: usize) -> Result<(), Error> {
+        let memory = Arc::clone(&self.memory);
+        let ring = self.ring(index);
+        let (desc, avail, used) = ring.addresses();
+        let base = ring.used_idx();
+        let config = VringConfigData {
+            queue_max_size: ring.size(),
+            queue_size: ring.size(),
+            flags: 0,
+            desc_table_addr: memory.user_addr(desc),
+            used_ring_addr: memory.user_addr(used),
+            avail_ring_addr: memory.user_addr(avail),
+            log_addr: None,
+        };
+        let size = ring.size();
+        let (call, kick) = (ring.call_fd().try_clone()?, ring.kick_fd().try_clone()?);
+        let wire = self.wire()?;
+        wire.set_vring_num(index, size)?;
+        wire.set_vring_base(index, base)?;
+        wire.set_vring_addr(index, &config)?;
+        wire.set_vring_call(index, &call)?;
+        wire.set_vring_kick(index, &kick)?;
+        Ok(())
+    }
+
+    /// GET_VRING_BASE: stops vring `index` and returns the next avail index the backend would have taken.
+    pub fn stop_ring(&mut self, index: usize) -> Result<u16, Error> {
+        Ok(self.wire()?.get_vring_base(index)? as u16)
+    }
+
+    /// SET_VRING_ENABLE for vring `index`.
+    pub fn enable_ring(&mut self, index: usize, enable: bool) -> Result<(), Error> {
+        Ok(self.wire()?.set_vring_enable(index, enable)?)
+    }
+
+    /// Whether the backend is still there (false after it closed the socket or died).
+    pub fn is_connected(&self) -> bool {
+        let Some(stream) = &self.watch else { return false };
+        let mut poll = libc::pollfd {
+            fd: stream.as_raw_fd(),
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd, which poll(2) only writes within the call.
+        unsafe { libc::poll(&mut poll, 1, 0) };
+        poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == 0
+    }
+
+    /// Closes the session; rings and memory stay as they are.
+    pub fn disconnect(&mut self) {
+        self.wire = None;
+        self.watch = None;
+    }
+
+    /// `disconnect` and `connect`: the driver notices nothing, the rings go on where memory says the backend was.
+    pub fn reconnect(&mut self) -> Result<(), Error> {
+        self.disconnect();
+        self.connect()
+    }
+
+    /// A guest reboot: session closed, rings emptied, session opened anew.
+    pub fn reboot(&mut self) -> Result<(), Error> {
+        self.disconnect();
+        for pair in &mut self.pairs {
+            pair.rx.reset();
+            pair.tx.reset();
+        }
+        self.connect()
+    }
+}
+
+impl Drop for Frontend {
+    fn drop(&mut self) {
+        if let (Transport::Listen(path), Some(_)) = (&self.config.transport, &self.listener) {
+            // Gone already when the test removed its folder.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Fixed buffers of a test ring: slot `n` always uses the same memory and the same descriptors, cut
+//! as the layout says. Written once per length change, so that a load generator writes no descriptors at all.
+
+use std::sync::Arc;
+
+use super::memory::GuestMemory;
+use super::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor, DriverRing};
+
+/// Bytes of the virtio-net header under VERSION_1 (with num_buffers).
+pub const HEADER_LEN: usize = 12;
+
+/// How one buffer (header and frame, contiguous in memory) is cut into descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// One descriptor.
+    #[default]
+    Single,
+    /// The 12-byte header in a descriptor of its own, the frame in a second one.
+    HeaderApart,
+    /// So many descriptors of about equal length (at least 1).
+    Pieces(u16),
+    /// One descriptor that names a table of so many descriptors.
+    Indirect(u16),
+}
+
+impl Layout {
+    /// Ring descriptors that one buffer takes.
+    pub fn descriptors(self) -> u16 {
+        match self {
+            Layout::Single | Layout::Indirect(_) => 1,
+            Layout::HeaderApart => 2,
+            Layout::Pieces(pieces) => pieces.max(1),
+        }
+    }
+
+    /// Descriptors of the chain the device walks for a buffer.
+    pub fn chain_len(self) -> u16 {
+        match self {
+            Layout::Indirect(pieces) => pieces.max(1),
+            other => other.descriptors(),
+        }
+    }
+}
+
+/// All buffers of one ring.
+#[derive(Debug)]
+pub(super) struct Slots {
+    layout: Layout,
+    count: u16,
+    capacity: usize,
+    stride: usize,
+    buffers_addr: u64,
+    tables_addr: u64,
+    buffers: *mut u8,
+    lens: Box<[u32]>,
+    write_flag: u16,
+}
+
+// SAFETY: `buffers` leads into guest memory that the ring beside this value keeps alive; see `GuestMemory`.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    /// As many buffers of `capacity` bytes (header included) as the ring has descriptors for.
+    pub fn new(
+        memory: &Arc<GuestMemory>,
+        ring_size: u16,
+        layout: Layout,
+        capacity: usize,
+        device_writes: bool,
+    ) -> Self {
+        let count = ring_size / layout.descriptors();
+        // An odd number of cache lines, so that the first lines of all buffers spread over all sets of the cache.
+        let stride = (capacity.div_ceil(64) | 1) * 64;
+        let buffers_addr = memory.allocate(stride * usize::from(count), 4096);
+        let table_len = DESC_LEN * usize::from(layout.chain_len());
+        let tables_addr = match layout {
+            Layout::Indirect(_) => memory.allocate(table_len * usize::from(count), 64),
+            _ => 0,
+        };
+        Slots {
+            layout,
+            count,
+            capacity,
+            stride,
+            buffers_addr,
+            tables_addr,
+            buffers: memory.pointer(buffers_addr, stride * usize::from(count)),
+            lens: vec![0; usize::from(count)].into_boxed_slice(),
+            write_flag: if device_writes { DESC_WRITE } else { 0 },
+        }
+    }
+
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Usable bytes of each buffer, header included.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[inline]
+    pub fn head(&self, slot: u16) -> u16 {
+        slot * self.layout.descriptors()
+    }
+
+    #[inline]
+    pub fn slot_of(&self, head: u16) -> u16 {
+        match self.layout {
+            Layout::Single | Layout::Indirect(_) => head,
+            other => head / other.descriptors(),
+        }
+    }
+
+    /// Start of the slot's buffer: `capacity` bytes from there on belong to it.
+    #[inline]
+    pub fn pointer(&self, slot: u16) -> *mut u8 {
+        assert!(slot < self.count);
+        // SAFETY: slot < count, and `buffers` spans count * stride bytes.
+        unsafe { self.buffers.add(usize::from(slot) * self.stride) }
+    }
+
+    /// Guest address of the slot's buffer.
+    pub fn addr(&self, slot: u16) -> u64 {
+        self.buffers_addr + (usize::from(slot) * self.stride) as u64
+    }
+
+    /// Makes the slot's descriptors cover `len` bytes; cheap when they do already.
+    #[inline]
+    pub fn set_len(&mut self, ring: &DriverRing, slot: u16, len: usize) {
+        if self.lens[usize::from(slot)] != len as u32 {
+            self.write_chain(ring, slot, len);
+        }
+    }
+
+    /// Forgets what the descriptors hold, so that the next `set_len` writes them anew.
+    pub fn forget(&mut self) {
+        self.lens.fill(0);
+    }
+
+    fn write_chain(&mut self, ring: &DriverRing, slot: u16, len: usize) {
+        assert!(
+            len > 0 && len <= self.capacity,
+            "{len} bytes do not fit a buffer of {}",
+            self.capacity
+        );
+        self.lens[usize::from(slot)] = len as u32;
+        let pieces = usize::from(self.layout.chain_len());
+        let table = self.tables_addr + (DESC_LEN * pieces * usize::from(slot)) as u64;
+        let mut at = 0;
+        for piece in 0..pieces {
+            let last = piece + 1 == pieces;
+            let piece_len = match self.layout {
+                _ if last => len - at,
+                Layout::HeaderApart => HEADER_LEN.min(len - 1),
+                // Too short a buffer for so many pieces leaves empty ones; those are legal.
+                _ => (len / pieces).min(len - at),
+            };
+            let next = match self.layout {
+                Layout::Indirect(_) => piece as u16 + 1,
+                _ => self.head(slot) + piece as u16 + 1,
+            };
+            let descriptor = Descriptor {
+                addr: self.addr(slot) + at as u64,
+                len: piece_len as u32,
+                flags: self.write_flag | if last { 0 } else { DESC_NEXT },
+                next: if last { 0 } else { next },
+            };
+            match self.layout {
+                Layout::Indirect(_) => {
+                    write_descriptor(ring.memory(), table + (DESC_LEN * piece) as u64, descriptor);
+                }
+                _ => ring.write_descriptor(self.head(slot) + piece as u16, descriptor),
+            }
+            at += piece_len;
+        }
+        if let Layout::Indirect(_) = self.layout {
+            let len = (DESC_LEN * pieces) as u32;
+            ring.write_descriptor(
+                slot,
+                Descriptor {
+                    addr: table,
+                    len,
+                    flags: DESC_INDIRECT,
+                    next: 0,
+                },
+            );
+        }
+    }
+}
+
+/// Writes a descriptor anywhere in guest memory (indirect tables, hostile tests).
+pub fn write_descriptor(memory: &GuestMemory, addr: u64, descriptor: Descriptor) {
+    let mut bytes = [0; DESC_LEN];
+    bytes[..8].copy_from_slice(&descriptor.addr.to_le_bytes());
+    bytes[8..12].copy_from_slice(&descriptor.len.to_le_bytes());
+    bytes[12..14].copy_from_slice(&descriptor.flags.to_le_bytes());
+    bytes[14..].copy_from_slice(&descriptor.next.to_le_bytes());
+    memory.write(addr, &bytes);
+}
