@@ -1,1 +1,139 @@
-//! (in work)
+//! Ways to reach an Ethernet port from user space: one small trait and its implementations.
+//!
+//! [`AfPacket`] is a packet socket with a receive ring polled in memory; [`memory_pair`] joins two ports inside one
+//! process. Nothing here knows what is in a frame beyond its EtherType, and nothing retries or reorders.
+
+mod af_packet;
+mod error;
+mod interface;
+mod memory;
+mod ready;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, BorrowedFd},
+    time::Instant,
+};
+
+pub use af_packet::{AfPacket, AfPacketOptions};
+pub use error::NetifError;
+use ether::MacAddr;
+pub use memory::{MemoryPort, memory_pair};
+
+/// Most frames that [`Netif::send_burst`] takes in one call: two medium messages of the most fragments a receiver can
+/// tell apart (32), and a bound for what is kept on the stack for one system call.
+pub const BURST_MAX: usize = 64;
+
+/// An Ethernet port that can be polled without a system call and can put the caller to sleep.
+///
+/// All calls but [`Netif::wait`] return at once. A port has one owner (`&mut self`); several ports may be used from
+/// several threads. Frames are without frame check sequence, with their Ethernet header, and of the one EtherType the
+/// port was opened for; frames addressed to other stations are left out.
+///
+/// The contract is written so that a port whose buffers belong to a card (AF_XDP, a virtio driver in user space) can
+/// fulfil it: a received frame is *lent* and goes back with the next call, a burst is one doorbell, and `wait` is where
+/// interrupts are armed. [`AsFd`] gives the descriptor that becomes readable when `wait` would return, for callers that
+/// watch several ports; it says nothing before `wait` has returned [`Wake::Deadline`] once since the last frame.
+pub trait Netif: AsFd {
+    /// The port's own address.
+    fn mac(&self) -> MacAddr;
+
+    /// Longest payload in bytes, without the 14 bytes of Ethernet header. Read once, when the port was opened.
+    fn mtu(&self) -> usize;
+
+    /// The oldest frame that has arrived, or `None`. Never blocks; costs no system call where the implementation can
+    /// help it. The frame is valid until the next call on this port.
+    ///
+    /// # Errors
+    /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
+    fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
+
+    /// Sends one frame made of `parts`. `Ok(false)`: the port is full and took nothing; wait for [`Interest::Send`].
+    ///
+    /// # Errors
+    /// [`NetifError::FrameTooLong`], [`NetifError::Down`], [`NetifError::Io`]; the frame was not taken.
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<bool, NetifError> {
+        Ok(self.send_burst(&[parts])? == 1)
+    }
+
+    /// Sends frames, each made of parts, in order and in one system call or doorbell; returns how many from the front
+    /// were taken. At most [`BURST_MAX`] are taken; fewer when the port is full.
+    ///
+    /// # Errors
+    /// As [`Netif::send`], when the first frame of `frames` could not be taken because of it. When a later one is at
+    /// fault, those before it are taken and the error comes with the next call.
+    fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError>;
+
+    /// Sleeps until there is something to do: a frame to receive or room to send (as `interest` says), `deadline`, or
+    /// `stop` readable. `stop` is looked at first, a deadline in the past makes it a check. Signals do not end it.
+    ///
+    /// # Errors
+    /// [`NetifError::Down`] as for [`Netif::poll_receive`].
+    fn wait(&mut self, interest: Interest, deadline: Instant, stop: Option<BorrowedFd<'_>>)
+    -> Result<Wake, NetifError>;
+
+    /// What happened on this port since it was opened.
+    fn counters(&mut self) -> NetifCounters;
+}
+
+/// What [`Netif::wait`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// A frame to receive.
+    Receive,
+    /// Room to send.
+    Send,
+    /// Either.
+    Both,
+}
+
+impl Interest {
+    const fn receive(self) -> bool {
+        matches!(self, Self::Receive | Self::Both)
+    }
+
+    const fn send(self) -> bool {
+        matches!(self, Self::Send | Self::Both)
+    }
+}
+
+/// Why [`Netif::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// What was waited for may be there; it is not promised.
+    Ready,
+    /// The caller's descriptor became readable.
+    Stop,
+    /// The deadline passed.
+    Deadline,
+}
+
+/// Counts of one port; all wrap at 2⁶⁴, which is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetifCounters {
+    /// Frames handed to the caller.
+    pub received: u64,
+    /// Frames taken for sending.
+    pub sent: u64,
+    /// Frames that arrived while all receive buffers were in use; they are lost.
+    pub dropped_no_buffer: u64,
+    /// Frames longer than a receive buffer (the MTU was raised after opening); they are lost.
+    pub dropped_too_long: u64,
+    /// Frames for other stations, left out.
+    pub skipped: u64,
+}
+
+/// Waits on a descriptor of a port the way every implementation does.
+fn wait_for(
+    port: BorrowedFd<'_>,
+    events: rustix::event::PollFlags,
+    deadline: Instant,
+    stop: Option<BorrowedFd<'_>>,
+) -> Result<ready::Readiness, NetifError> {
+    ready::poll(&[(port, events)], deadline, stop).map_err(|source| NetifError::Io {
+        what: "wait for frames",
+        source,
+    })
+}

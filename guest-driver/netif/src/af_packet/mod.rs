@@ -1,0 +1,214 @@
+//! A port over a packet socket: TPACKET_V2 receive ring polled in memory, frames sent by `sendmmsg`.
+//!
+//! Needs CAP_NET_RAW when it is opened, nothing afterwards. Does not switch the interface to promiscuous mode.
+
+mod ring;
+mod socket;
+
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Instant,
+};
+
+use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
+use rustix::{event::PollFlags, io::Errno};
+
+use self::ring::RxRing;
+use crate::{Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for};
+
+/// How a packet socket is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct AfPacketOptions {
+    /// Bytes of the receive ring. The default, 2 MiB, holds about 1200 frames at MTU 1500 and 224 at MTU 9000: what a
+    /// sleeping receiver must keep until its thread runs again.
+    pub ring_len: usize,
+    /// Hand frames to the card's queue past the traffic control layer: less work per frame, but a full card then costs
+    /// [`Netif::send`] `Ok(false)` without a way to sleep for room. Off by default.
+    pub qdisc_bypass: bool,
+}
+
+impl Default for AfPacketOptions {
+    fn default() -> Self {
+        Self {
+            ring_len: 2 << 20,
+            qdisc_bypass: false,
+        }
+    }
+}
+
+/// A port over AF_PACKET; see [`Netif`].
+pub struct AfPacket {
+    interface: Interface,
+    // The ring is unmapped before the socket is closed.
+    ring: RxRing,
+    socket: OwnedFd,
+    /// The caller still has the slot at the ring's head.
+    lent: bool,
+    counters: NetifCounters,
+}
+
+impl AfPacket {
+    /// Opens a port on the interface `name` for frames of `ether_type`; frames that arrive from now on are received.
+    ///
+    /// # Errors
+    /// [`NetifError`]: no such interface, not Ethernet, down, no privilege, or what the kernel says.
+    pub fn open(name: &str, ether_type: EtherType, options: &AfPacketOptions) -> Result<Self, NetifError> {
+        let interface = Interface::find(name)?;
+        let io = |what| move |source| NetifError::Io { what, source };
+        let socket = socket::open().map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege { name: name.to_owned() },
+            _ => NetifError::Io {
+                what: "open a packet socket",
+                source,
+            },
+        })?;
+        let fd = socket.as_fd();
+        socket::set_option(
+            fd,
+            libc::PACKET_VERSION,
+            &(libc::tpacket_versions::TPACKET_V2 as libc::c_int),
+        )
+        .map_err(io("choose the receive ring's version"))?;
+        if options.qdisc_bypass {
+            socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32).map_err(io("bypass traffic control"))?;
+        }
+        let ring = RxRing::map(fd, interface.mtu + ETHERNET_HEADER_LEN, options.ring_len)
+            .map_err(io("set up the receive ring"))?;
+        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+        Ok(Self {
+            interface,
+            ring,
+            socket,
+            lent: false,
+            counters: NetifCounters::default(),
+        })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.interface.name
+    }
+
+    fn down(&self) -> NetifError {
+        NetifError::Down {
+            name: self.interface.name.clone(),
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.lent {
+            self.ring.release();
+            self.lent = false;
+        }
+    }
+
+    /// Drops slots that are not for the caller; true if the one at the head is.
+    fn skip_to_frame(&mut self) -> bool {
+        while let Some(slot) = self.ring.peek() {
+            let ours = !matches!(slot.packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING);
+            if ours && slot.complete {
+                return true;
+            }
+            *(if ours {
+                &mut self.counters.dropped_too_long
+            } else {
+                &mut self.counters.skipped
+            }) += 1;
+            self.ring.release();
+        }
+        false
+    }
+}
+
+impl AsFd for AfPacket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Netif for AfPacket {
+    fn mac(&self) -> MacAddr {
+        self.interface.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.interface.mtu
+    }
+
+    #[inline]
+    fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
+        self.give_back();
+        if !self.skip_to_frame() {
+            return Ok(None);
+        }
+        self.lent = true;
+        self.counters.received += 1;
+        Ok(self.ring.peek().map(|slot| slot.bytes))
+    }
+
+    fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
+        if frames.is_empty() {
+            return Ok(0);
+        }
+        match socket::send_burst(self.socket.as_fd(), frames) {
+            Ok(count) => {
+                self.counters.sent += count as u64;
+                Ok(count)
+            }
+            Err(source) => match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Ok(0),
+                Some(libc::EMSGSIZE) => Err(NetifError::FrameTooLong {
+                    name: self.interface.name.clone(),
+                    len_max: self.interface.mtu + ETHERNET_HEADER_LEN,
+                }),
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.down()),
+                _ => Err(NetifError::Io {
+                    what: "send frames",
+                    source,
+                }),
+            },
+        }
+    }
+
+    fn wait(
+        &mut self,
+        interest: Interest,
+        deadline: Instant,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Wake, NetifError> {
+        // A slot that is still lent would make the socket readable for ever.
+        self.give_back();
+        let mut deadline_now = deadline;
+        let mut ready = false;
+        if interest.receive() && self.skip_to_frame() {
+            // Only `stop` is left to be looked at.
+            deadline_now = Instant::now();
+            ready = true;
+        }
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, interest.receive() && !ready);
+        events.set(PollFlags::OUT, interest.send() && !ready);
+        match wait_for(self.socket.as_fd(), events, deadline_now, stop)? {
+            Readiness::Stop => Ok(Wake::Stop),
+            Readiness::Deadline => Ok(if ready { Wake::Ready } else { Wake::Deadline }),
+            Readiness::Port(events) if events.contains(PollFlags::ERR) => {
+                match rustix::net::sockopt::socket_error(&self.socket) {
+                    Ok(Ok(())) | Ok(Err(Errno::INTR)) => Ok(Wake::Ready),
+                    Ok(Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => Err(self.down()),
+                    Ok(Err(error)) | Err(error) => Err(NetifError::Io {
+                        what: "wait for frames",
+                        source: error.into(),
+                    }),
+                }
+            }
+            Readiness::Port(_) => Ok(Wake::Ready),
+        }
+    }
+
+    fn counters(&mut self) -> NetifCounters {
+        // The kernel's count cannot fail on an open packet socket; if it did, the count would only stay behind.
+        self.counters.dropped_no_buffer += u64::from(socket::take_drops(self.socket.as_fd()).unwrap_or(0));
+        self.counters
+    }
+}

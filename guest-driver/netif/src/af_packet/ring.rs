@@ -1,0 +1,155 @@
+//! A TPACKET_V2 receive ring: slots that the kernel fills and hands over one by one, read without a system call.
+//!
+//! Never version 3: its blocks reach user space only when full or after a time-out of a millisecond, which is far
+//! longer than a message takes.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, sockaddr_ll, tpacket_req, tpacket2_hdr};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::socket::set_option;
+
+/// Bytes of one block of slots, the unit the kernel allocates: 16 pages, which it usually finds in one piece.
+const BLOCK_LEN: usize = 64 * 1024;
+/// Where the link-layer address of a slot begins: behind its header, aligned.
+const ADDRESS_OFFSET: usize = align(size_of::<tpacket2_hdr>());
+/// Bytes of a slot before the frame: header, address, and what the kernel keeps free for a link header (net/packet).
+const FRAME_OFFSET_MAX: usize = align(libc::TPACKET2_HDRLEN + 16);
+/// A VLAN tag that the card did not strip.
+const VLAN_TAG_LEN: usize = 4;
+
+const fn align(len: usize) -> usize {
+    (len + libc::TPACKET_ALIGNMENT - 1) & !(libc::TPACKET_ALIGNMENT - 1)
+}
+
+/// One frame in the ring.
+pub(super) struct Slot<'a> {
+    /// The frame.
+    pub(super) bytes: &'a [u8],
+    /// False if the slot was too short for it.
+    pub(super) complete: bool,
+    /// `PACKET_HOST`, `PACKET_OTHERHOST`, …
+    pub(super) packet_type: u8,
+}
+
+/// The mapped ring. The slot at `next` is the kernel's until its status says otherwise.
+pub(super) struct RxRing {
+    base: NonNull<u8>,
+    len: usize,
+    slot_len: usize,
+    slots_per_block: usize,
+    slots: usize,
+    next: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+unsafe impl Send for RxRing {}
+
+impl RxRing {
+    /// Asks for a ring of about `ring_len` bytes with slots for frames of `frame_len` bytes, and maps it. The socket
+    /// must be set to TPACKET_V2.
+    pub(super) fn map(socket: BorrowedFd<'_>, frame_len: usize, ring_len: usize) -> io::Result<Self> {
+        let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
+        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
+        let slots_per_block = block_len / slot_len;
+        let blocks = ring_len.div_ceil(block_len).max(2);
+        let slots = blocks * slots_per_block;
+        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let request = tpacket_req {
+            tp_block_size: block_len.try_into().map_err(too_large)?,
+            tp_block_nr: blocks.try_into().map_err(too_large)?,
+            tp_frame_size: slot_len.try_into().map_err(too_large)?,
+            tp_frame_nr: slots.try_into().map_err(too_large)?,
+        };
+        set_option(socket, libc::PACKET_RX_RING, &request)?;
+        let len = block_len * blocks;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; `len` is what the request above allocated.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                socket,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self {
+            base,
+            len,
+            slot_len,
+            slots_per_block,
+            slots,
+            next: 0,
+        })
+    }
+
+    fn slot(&self) -> NonNull<u8> {
+        let block_len = self.len / (self.slots / self.slots_per_block);
+        let offset =
+            (self.next / self.slots_per_block) * block_len + (self.next % self.slots_per_block) * self.slot_len;
+        // SAFETY: `next` < `slots`, so the slot lies inside the mapping of `len` bytes.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn status(&self) -> &AtomicU32 {
+        // SAFETY: the status is the first field of the slot's header, aligned to 16; kernel and user both access it as
+        // one 32-bit word, and the mapping lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.slot().cast().as_ptr()) }
+    }
+
+    /// True if the kernel has handed the next slot over.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.status().load(Ordering::Acquire) & TP_STATUS_USER != 0
+    }
+
+    /// The next slot, if the kernel has handed it over. It stays the user's until [`RxRing::release`].
+    #[inline]
+    pub(super) fn peek(&self) -> Option<Slot<'_>> {
+        if !self.is_ready() {
+            return None;
+        }
+        let slot = self.slot();
+        // SAFETY: the acquired status says that the kernel has finished writing this slot and will not touch it until
+        // it is released, which needs `&mut self`; header and address lie inside the slot at these offsets.
+        let (header, address) = unsafe {
+            (
+                slot.cast::<tpacket2_hdr>().read(),
+                slot.add(ADDRESS_OFFSET).cast::<sockaddr_ll>().read_unaligned(),
+            )
+        };
+        let start = usize::from(header.tp_mac).min(self.slot_len);
+        let len = (header.tp_snaplen as usize).min(self.slot_len - start);
+        // SAFETY: `start + len` was limited to the slot; the bytes are initialised (the kernel zeroes the ring) and not
+        // written while the slot is the user's.
+        let bytes = unsafe { std::slice::from_raw_parts(slot.add(start).as_ptr(), len) };
+        Some(Slot {
+            bytes,
+            complete: header.tp_snaplen == header.tp_len,
+            packet_type: address.sll_pkttype,
+        })
+    }
+
+    /// Gives the slot last peeked at back to the kernel.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        self.status().store(TP_STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+    }
+}
+
+impl Drop for RxRing {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`; no slice of it outlives `self`. A failure would leave it mapped,
+        // which harms nobody.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,108 @@
+//! The packet socket behind the ring: opening, options, statistics, sending.
+
+use std::{
+    io::{self, IoSlice},
+    mem::{self, MaybeUninit},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use ether::EtherType;
+use libc::{c_int, c_void, mmsghdr, sockaddr_ll, socklen_t};
+
+use crate::BURST_MAX;
+
+/// A packet socket that receives nothing until it is bound.
+pub(super) fn open() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; protocol 0 keeps frames out until the ring is in place and the socket is bound.
+    let fd = unsafe {
+        libc::socket(
+            libc::AF_PACKET,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option of level SOL_PACKET.
+pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: pointer and length describe `value`, which outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            option,
+            std::ptr::from_ref(value).cast::<c_void>(),
+            size_of::<T>() as socklen_t,
+        )
+    })
+}
+
+/// From now on the socket receives frames of this EtherType from this interface and sends to it.
+pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) -> io::Result<()> {
+    // SAFETY: plain data for which all zeros are valid.
+    let mut address: sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ether_type.0.to_be();
+    address.sll_ifindex = index;
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<sockaddr_ll>() as socklen_t,
+        )
+    })
+}
+
+/// Frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.
+pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut stats = MaybeUninit::<libc::tpacket_stats>::zeroed();
+    let mut len = size_of::<libc::tpacket_stats>() as socklen_t;
+    // SAFETY: pointer and length describe `stats`, which outlives the call.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            stats.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    // SAFETY: zeroed above and plain data, so initialised whatever the kernel wrote.
+    Ok(unsafe { stats.assume_init() }.tp_drops)
+}
+
+/// Sends up to [`BURST_MAX`] frames in one system call without blocking; returns how many were taken, at least one.
+pub(super) fn send_burst(socket: BorrowedFd<'_>, frames: &[&[IoSlice<'_>]]) -> io::Result<usize> {
+    // SAFETY: plain data for which all zeros are valid.
+    let mut messages: [mmsghdr; BURST_MAX] = unsafe { mem::zeroed() };
+    let count = frames.len().min(BURST_MAX);
+    for (message, parts) in messages.iter_mut().zip(frames) {
+        // `IoSlice` has the layout of iovec; the kernel only reads through these pointers.
+        message.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_hdr.msg_iovlen = parts.len() as _;
+    }
+    // SAFETY: the first `count` messages are valid, and all they point to is borrowed for this call.
+    let sent = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as u32,
+            libc::MSG_DONTWAIT as _,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
