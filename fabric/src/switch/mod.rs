@@ -3,16 +3,17 @@
 //! It learns and ages addresses, floods what it does not know, serves multicast groups and counts. It holds no frames:
 //! queues belong to links and rings. It knows no VLANs (tags are carried, not read) and no spanning tree.
 
+mod config;
 mod groups;
 mod ports;
 mod table;
 mod types;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
 
+pub use config::{SwitchConfig, SwitchFull};
 pub use groups::{GROUPS_MAX, GroupError};
 pub use ports::{FloodTargets, PORTS_MAX};
 pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, TrunkId};
@@ -21,9 +22,6 @@ use groups::Groups;
 use ports::PortSet;
 use table::{MacTable, SlotIndex};
 
-/// Largest table that can be asked for (16 MiB of memory at two slots of 16 bytes per entry, rounded up).
-const TABLE_ENTRIES_LIMIT: usize = 1 << 18;
-
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
 /// than it fills.
 const SWEEP_SLOTS: usize = 4;
@@ -31,71 +29,45 @@ const SWEEP_SLOTS: usize = 4;
 /// Slots looked at before an address is refused for want of room.
 const SWEEP_SLOTS_FULL: usize = 64;
 
+/// Bytes of an address.
+const ADDRESS_LEN: usize = 6;
+
+/// Bytes of a word that addresses are compared in.
+const WORD_LEN: usize = 8;
+
+/// Decisions remembered per port (448 bytes): enough for a server that answers a few clients in turn.
+const DECISIONS_PER_PORT: usize = 8;
+
 /// An address that found no room is tried again this much later. In between its frames may take the fast path.
 const LEARN_RETRY_NS: u64 = 10_000_000;
 
-/// Settings of a switch, fixed when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchConfig {
-    /// A station that was silent for longer than this is forgotten, and frames to it are flooded. Default 300 s, as
-    /// IEEE 802.1D recommends.
-    pub ageing_ns: u64,
-    /// Most addresses in the forwarding table, up to 2¹⁸. When it is full, new addresses are not learned (counted), and
-    /// frames to them are flooded. Default 4096.
-    pub table_entries_max: usize,
-    /// Most addresses learned on one port, so that a guest that invents addresses fills its own part only. Default 256.
-    /// Trunks count as ports, but have room for the whole table.
-    pub port_entries_max: usize,
-    /// Secret that spreads addresses over the table. A daemon takes a random one, so that guests cannot choose
-    /// addresses that are slow to find; decisions do not depend on it. Default 0.
-    pub hash_seed: u64,
-}
-
-impl Default for SwitchConfig {
-    fn default() -> Self {
-        Self {
-            ageing_ns: 300_000_000_000,
-            table_entries_max: 4096,
-            port_entries_max: 256,
-            hash_seed: 0,
-        }
-    }
-}
-
-/// The switch has [`PORTS_MAX`] ports; none was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchFull;
-
-impl fmt::Display for SwitchFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the switch has {PORTS_MAX} ports already; use a second switch and a trunk"
-        )
-    }
-}
-
-impl core::error::Error for SwitchFull {}
-
-/// The twelve bytes of both addresses, as they are compared.
+/// The twelve bytes of both addresses, as they are compared: the first eight, and the last eight, which repeat four.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct PairKey(u64, u32);
+struct PairKey(u64, u64);
 
 impl PairKey {
+    /// The addresses of a header, which has room for them. Arrays are copied whole: single bytes, some of which are used
+    /// twice, would not be joined into two loads.
     #[inline(always)]
     fn new(header: &[u8; ETHERNET_HEADER_LEN]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *header;
-        Self(
-            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-            u32::from_ne_bytes([i, j, k, l]),
-        )
+        const LAST_AT: usize = 2 * ADDRESS_LEN - WORD_LEN;
+        let (first, _) = header.as_chunks::<WORD_LEN>();
+        let (last, _) = header[LAST_AT..].as_chunks::<WORD_LEN>();
+        Self(u64::from_le_bytes(first[0]), u64::from_le_bytes(last[0]))
+    }
+
+    /// Which of a port's remembered decisions may be for this pair. It depends on the last byte of both addresses, so
+    /// neighbouring addresses, as labs number them, do not meet.
+    #[inline(always)]
+    fn place(self) -> usize {
+        ((self.0 >> 40) ^ (self.1 >> 56)) as usize % DECISIONS_PER_PORT
     }
 }
 
-/// The decision for the last pair of addresses seen on a port. It holds while `generation` is the switch's own and
-/// until `valid_until`.
+/// The decision for a pair of addresses seen on a port. It holds while `generation` is the switch's own and until
+/// `valid_until`.
 #[derive(Clone, Copy)]
-struct Cached {
+struct Decision {
     key: PairKey,
     /// The source's place in the table; it is touched for every frame.
     src_slot: SlotIndex,
@@ -106,8 +78,20 @@ struct Cached {
     valid_until: Time,
 }
 
+impl Decision {
+    /// None yet: generation 0 is never the switch's.
+    const NONE: Self = Self {
+        key: PairKey(0, 0),
+        src_slot: SlotIndex::NONE,
+        forward: Forward::Drop(DropReason::PortDown),
+        out: PortId(0),
+        generation: 0,
+        valid_until: Time::ZERO,
+    };
+}
+
 struct Port {
-    cached: Cached,
+    decisions: [Decision; DECISIONS_PER_PORT],
     egress: Egress,
     present: bool,
     up: bool,
@@ -138,7 +122,7 @@ pub struct Switch {
 impl Switch {
     /// A switch without ports.
     pub fn new(config: SwitchConfig) -> Self {
-        let entries_max = config.table_entries_max.min(TABLE_ENTRIES_LIMIT);
+        let entries_max = config.table_entries_max.min(config::TABLE_ENTRIES_LIMIT);
         Self {
             config,
             ports: Vec::new(),
@@ -184,14 +168,7 @@ impl Switch {
         }
         let id = PortId(free as u16);
         let port = Port {
-            cached: Cached {
-                key: PairKey(0, 0),
-                src_slot: SlotIndex::NONE,
-                forward: Forward::Drop(DropReason::PortDown),
-                out: id,
-                generation: 0,
-                valid_until: Time::ZERO,
-            },
+            decisions: [Decision::NONE; DECISIONS_PER_PORT],
             egress: trunk.map_or(Egress::Local(id), Egress::Trunk),
             present: true,
             up: true,
@@ -268,48 +245,56 @@ impl Switch {
     pub fn forward(&mut self, now: Time, ingress: PortId, header: &[u8], frame_len: usize) -> Forward {
         if let Some(port) = self.ports.get_mut(usize::from(ingress.0))
             && let Some(bytes) = header.first_chunk::<ETHERNET_HEADER_LEN>()
-            && port.cached.generation == self.generation
-            && port.cached.key == PairKey::new(bytes)
-            && now <= port.cached.valid_until
+            && let key = PairKey::new(bytes)
+            && let decision = &port.decisions[key.place()]
+            && decision.generation == self.generation
+            && decision.key == key
+            && now <= decision.valid_until
             && ether_type(bytes) != EtherType::CARD_CONTROL
-            && let Forward::One(_) = port.cached.forward
+            && let Forward::One(egress) = decision.forward
         {
-            let cached = port.cached;
+            let (src_slot, out) = (decision.src_slot, decision.out);
             port.counters.in_frames += 1;
             port.counters.in_bytes += frame_len as u64;
-            self.table.touch(cached.src_slot, now);
-            if let Some(out) = self.ports.get_mut(usize::from(cached.out.0)) {
+            self.table.touch(src_slot, now);
+            if let Some(out) = self.ports.get_mut(usize::from(out.0)) {
                 out.counters.out_frames += 1;
                 out.counters.out_bytes += frame_len as u64;
             }
-            return cached.forward;
+            return Forward::One(egress);
         }
         self.forward_other(now, ingress, header, frame_len)
     }
 
-    /// What is not the same pair of stations as before.
+    /// Frames between stations that did not talk just before, and all that do not go to one station.
     #[inline(never)]
     fn forward_other(&mut self, now: Time, ingress: PortId, header: &[u8], frame_len: usize) -> Forward {
         let Some(port) = self.ports.get_mut(usize::from(ingress.0)).filter(|port| port.present) else {
             return Forward::Drop(DropReason::PortDown);
         };
+        let bytes = frame_len as u64;
         port.counters.in_frames += 1;
-        port.counters.in_bytes += frame_len as u64;
-        let forward = match check(port.up, header) {
-            Ok((key, dst, src)) => self.learn_and_decide(now, ingress, key, dst, src),
-            Err(reason) => Forward::Drop(reason),
+        port.counters.in_bytes += bytes;
+        let (header, dst, src) = match check(port.up, header) {
+            Ok(checked) => checked,
+            Err(reason) => {
+                port.counters.dropped[reason as usize] += 1;
+                return Forward::Drop(reason);
+            }
         };
-        self.count(ingress, forward, header, frame_len as u64);
-        forward
+        let key = PairKey::new(header);
+        let mut decision = port.decisions[key.place()];
+        if decision.generation == self.generation && decision.key == key && now <= decision.valid_until {
+            self.table.touch(decision.src_slot, now);
+        } else {
+            decision = self.learn_and_decide(now, ingress, key, dst, src);
+            self.ports[usize::from(ingress.0)].decisions[key.place()] = decision;
+        }
+        self.count(ingress, &decision, dst, bytes);
+        decision.forward
     }
 
-    fn learn_and_decide(&mut self, now: Time, ingress: PortId, key: PairKey, dst: MacAddr, src: MacAddr) -> Forward {
-        let cached = &self.ports[usize::from(ingress.0)].cached;
-        if cached.generation == self.generation && cached.key == key && now <= cached.valid_until {
-            let (src_slot, forward) = (cached.src_slot, cached.forward);
-            self.table.touch(src_slot, now);
-            return forward;
-        }
+    fn learn_and_decide(&mut self, now: Time, ingress: PortId, key: PairKey, dst: MacAddr, src: MacAddr) -> Decision {
         let src_slot = self.learn(now, ingress, src);
         let generation = self.generation;
         let (forward, out, mut valid_until) = self.decide(now, ingress, dst);
@@ -317,16 +302,15 @@ impl Switch {
             valid_until = valid_until.min(now.plus_nanos(LEARN_RETRY_NS));
         }
         // `src_slot` is of the table as it was before `decide`: where that changed the table, the old generation keeps
-        // the cached decision from being used.
-        self.ports[usize::from(ingress.0)].cached = Cached {
+        // the decision from being used again.
+        Decision {
             key,
             src_slot,
             forward,
             out,
             generation,
             valid_until,
-        };
-        forward
+        }
     }
 
     fn learn(&mut self, now: Time, ingress: PortId, src: MacAddr) -> SlotIndex {
@@ -412,23 +396,24 @@ impl Switch {
     }
 
     /// Counts a decision at the port the frame came from and at those it goes to.
-    fn count(&mut self, ingress: PortId, forward: Forward, header: &[u8], bytes: u64) {
-        let port = &mut self.ports[usize::from(ingress.0)];
-        match forward {
-            Forward::Drop(reason) => port.counters.dropped[reason as usize] += 1,
+    fn count(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, bytes: u64) {
+        let counters = &mut self.ports[usize::from(ingress.0)].counters;
+        match decision.forward {
+            Forward::Drop(reason) => counters.dropped[reason as usize] += 1,
             Forward::One(_) => {
-                let out = port.cached.out;
-                let out = &mut self.ports[usize::from(out.0)].counters;
+                let out = &mut self.ports[usize::from(decision.out.0)].counters;
                 out.out_frames += 1;
                 out.out_bytes += bytes;
             }
             Forward::Flood | Forward::Group(_) => {
-                match MacAddr::from_slice(header) {
-                    Some(MacAddr::BROADCAST) => port.counters.in_broadcast += 1,
-                    Some(mac) if mac.is_multicast() => port.counters.in_multicast += 1,
-                    _ => port.counters.in_unknown += 1,
+                if dst.is_broadcast() {
+                    counters.in_broadcast += 1;
+                } else if dst.is_multicast() {
+                    counters.in_multicast += 1;
+                } else {
+                    counters.in_unknown += 1;
                 }
-                for target in self.targets(ingress, forward).iter() {
+                for target in self.targets(ingress, decision.forward).iter() {
                     let out = &mut self.ports[usize::from(target.0)].counters;
                     out.out_frames += 1;
                     out.out_bytes += bytes;
@@ -512,17 +497,17 @@ fn is_reserved(mac: MacAddr) -> bool {
     mac.to_u64() & !0xf == 0x0180_c200_0000
 }
 
-/// Destination and source of a frame that may be forwarded, or why it may not.
-fn check(up: bool, header: &[u8]) -> Result<(PairKey, MacAddr, MacAddr), DropReason> {
+/// The header of a frame that may be forwarded with its destination and source, or why it may not.
+fn check(up: bool, header: &[u8]) -> Result<(&[u8; ETHERNET_HEADER_LEN], MacAddr, MacAddr), DropReason> {
     if !up {
         return Err(DropReason::PortDown);
     }
-    let Some(bytes) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
+    let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
         return Err(DropReason::TooShort);
     };
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *bytes;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *header;
     let (dst, src) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
-    if dst == MacAddr::CARD || ether_type(bytes) == EtherType::CARD_CONTROL {
+    if dst == MacAddr::CARD || ether_type(header) == EtherType::CARD_CONTROL {
         return Err(DropReason::CardControl);
     }
     if src.is_multicast() || src == MacAddr::default() || src == MacAddr::CARD {
@@ -531,5 +516,5 @@ fn check(up: bool, header: &[u8]) -> Result<(PairKey, MacAddr, MacAddr), DropRea
     if is_reserved(dst) {
         return Err(DropReason::ReservedAddress);
     }
-    Ok((PairKey::new(bytes), dst, src))
+    Ok((header, dst, src))
 }
