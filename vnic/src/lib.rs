@@ -1,4 +1,5 @@
 //! (in work)
 pub mod report;
+pub mod session;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -1,0 +1,283 @@
+//! One connection from beginning to end: a fresh published daemon with a fresh backend object, the relay between it and the
+//! frontend, and their orderly end. Everything started here is joined before [`serve`] returns.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{FileType, OFlags};
+use vhost_user_backend::{VhostUserBackend, VhostUserDaemon};
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+
+use super::SessionDevice;
+use super::guard::{Ender, Guarded, STOP_TOKEN, panic_text};
+use super::message::{Message, SET_VRING_CALL, SET_VRING_KICK, name_of};
+use super::private::PrivateListener;
+use super::regions::FileKind;
+use super::rules::{Limits, Rules, Verdict};
+use super::wire::{self, ReceiveError};
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The frontend went away, or this side was asked to stop.
+    Closed,
+    /// The frontend broke a rule, or the port's own code failed: one sentence.
+    Failed(String),
+}
+
+/// Serves the frontend at the other end of `stream` until one side ends the connection.
+pub fn serve<D: SessionDevice>(device: &D, stream: UnixStream, ender: &Arc<Ender>, private: &PrivateListener) -> End {
+    let end = match start(device, ender, private) {
+        Ok(running) => running.wait(device, &stream, ender),
+        Err(sentence) => End::Failed(sentence),
+    };
+    ender.end();
+    end
+}
+
+struct Running<D: SessionDevice> {
+    daemon: VhostUserDaemon<Guarded<D>>,
+    /// Tells the daemon's workers to end; must stay open until they have.
+    stop: OwnedFd,
+    inner: UnixStream,
+    limits: Limits,
+}
+
+fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateListener) -> Result<Running<D>, String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot start a session: {what}: {error}");
+    let backend = Guarded::new(device.new_backend(), device.clone(), Arc::clone(ender));
+    let limits = Limits {
+        rings: backend.num_queues().min(256) as u16,
+        ring_entries_max: backend.max_queue_size() as u32,
+        features: backend.features(),
+        protocol_features: backend.protocol_features().bits(),
+    };
+    let stop =
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed("an eventfd", &error))?;
+    let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
+    let mut daemon = VhostUserDaemon::new(thread_name("vu", device.name()), backend, memory)
+        .map_err(|error| failed("the daemon", &error))?;
+    for handler in daemon.get_epoll_handlers() {
+        if let Err(error) = handler.register_listener(stop.as_raw_fd(), EventSet::IN, u64::from(STOP_TOKEN)) {
+            // A worker that cannot be told to end cannot be joined either, and dropping the daemon would wait for it for ever.
+            // Only a host without any epoll watches left comes here.
+            std::mem::forget(daemon);
+            return Err(failed("the workers' stop event", &error));
+        }
+    }
+    match private.connect(|listener| {
+        daemon
+            .start(listener)
+            .map_err(|error| io::Error::other(error.to_string()))
+    }) {
+        Ok((inner, ())) => Ok(Running {
+            daemon,
+            stop,
+            inner,
+            limits,
+        }),
+        Err(error) => {
+            signal(&stop);
+            drop(daemon);
+            Err(failed("the private socket", &error))
+        }
+    }
+}
+
+impl<D: SessionDevice> Running<D> {
+    fn wait(mut self, device: &D, stream: &UnixStream, ender: &Ender) -> End {
+        let end = std::thread::scope(|scope| {
+            let (inner, limits) = (&self.inner, self.limits);
+            let relay = std::thread::Builder::new()
+                .name(thread_name("front", device.name()))
+                .spawn_scoped(scope, move || {
+                    let end = relay(device, stream, inner, limits);
+                    // Also ends the daemon, which reads from the other end.
+                    let _ = inner.shutdown(Shutdown::Both);
+                    end
+                });
+            if relay.is_err() {
+                let _ = inner.shutdown(Shutdown::Both);
+            }
+            let daemon = self.daemon.wait();
+            ender.end();
+            let _ = inner.shutdown(Shutdown::Both);
+            match relay.map(|relay| relay.join()) {
+                Err(error) => End::Failed(format!("cannot start a session: a thread: {error}")),
+                Ok(Err(panic)) => End::Failed(format!("the session front panicked: {}", panic_text(&*panic))),
+                Ok(Ok(end)) => explain(end, daemon),
+            }
+        });
+        device.connection_closed();
+        signal(&self.stop);
+        // Joins the workers.
+        drop(self.daemon);
+        end
+    }
+}
+
+/// Why the connection ended, from what both sides of the relay saw.
+fn explain(relay: RelayEnd, daemon: Result<(), vhost_user_backend::Error>) -> End {
+    match (relay, daemon) {
+        (_, Err(vhost_user_backend::Error::WaitDaemon(panic))) => {
+            End::Failed(format!("the session's thread panicked: {}", panic_text(&*panic)))
+        }
+        (RelayEnd::Refused(sentence), _) => End::Failed(sentence),
+        (RelayEnd::FrontendGone, _) => End::Closed,
+        (RelayEnd::BackendGone { last }, Err(error)) => End::Failed(format!(
+            "{} did not work: {error}",
+            name_of(last).unwrap_or("a request")
+        )),
+        (RelayEnd::BackendGone { .. }, Ok(())) => End::Closed,
+    }
+}
+
+#[derive(Debug)]
+enum RelayEnd {
+    /// The frontend closed its end, or the connection was ended here.
+    FrontendGone,
+    /// The daemon gave up at or after this request.
+    BackendGone { last: u32 },
+    /// The front refused a message.
+    Refused(String),
+}
+
+/// Carries messages between the frontend and the daemon. One thread does both ways, and while the daemon owes an answer the
+/// frontend's next message waits in its socket: so answers of the front itself never overtake those of the daemon.
+fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, limits: Limits) -> RelayEnd {
+    let mut rules = Rules::new(limits);
+    let mut owed = 0u32;
+    let mut last = 0;
+    loop {
+        let wanted = if owed == 0 { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = [PollFd::new(inner, PollFlags::IN), PollFd::new(stream, wanted)];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return RelayEnd::Refused(format!("the session front cannot wait for messages: {error}")),
+        }
+        let [from_backend, from_frontend] = fds.map(|fd| !fd.revents().is_empty());
+        if from_backend {
+            let Ok(Some(answer)) = wire::receive(inner) else {
+                return RelayEnd::BackendGone { last };
+            };
+            tracing::debug!(port = device.name(), "backend: {answer}");
+            owed = owed.saturating_sub(1);
+            if wire::send(stream, &answer).is_err() {
+                return RelayEnd::FrontendGone;
+            }
+        } else if from_frontend && owed != 0 {
+            // Only a hang-up is reported while nothing is asked for.
+            return RelayEnd::FrontendGone;
+        } else if from_frontend {
+            let message = match wire::receive(stream) {
+                Ok(Some(message)) => message,
+                Ok(None) | Err(ReceiveError::Socket(_)) => return RelayEnd::FrontendGone,
+                Err(ReceiveError::Malformed(sentence)) => return RelayEnd::Refused(sentence),
+            };
+            tracing::debug!(port = device.name(), "frontend: {message}");
+            last = message.request;
+            match carry(device, stream, inner, &mut rules, message) {
+                Ok(replies) => owed = replies,
+                Err(end) => return end,
+            }
+        }
+    }
+}
+
+/// Judges one message of the frontend and does what the verdict says; gives the answers that the daemon now owes.
+fn carry<D: SessionDevice>(
+    device: &D,
+    stream: &UnixStream,
+    inner: &UnixStream,
+    rules: &mut Rules,
+    message: Message,
+) -> Result<u32, RelayEnd> {
+    let last = message.request;
+    let kinds: Vec<FileKind> = message.files.iter().map(|file| kind_of(file.as_fd())).collect();
+    if matches!(last, SET_VRING_KICK | SET_VRING_CALL) {
+        for file in &message.files {
+            never_block(file.as_fd());
+        }
+    }
+    match rules.judge(message, &kinds) {
+        Verdict::Refuse(sentence) => Err(RelayEnd::Refused(sentence)),
+        Verdict::Settled(answer) => {
+            tracing::debug!(
+                port = device.name(),
+                "front: {} goes no further now",
+                name_of(last).unwrap_or("it")
+            );
+            match answer {
+                Some(answer) if wire::send(stream, &answer).is_err() => Err(RelayEnd::FrontendGone),
+                _ => Ok(0),
+            }
+        }
+        Verdict::Pass(passage) => {
+            for index in passage.rings_off {
+                device.ring_enabled(index, false);
+            }
+            for (position, message) in passage.messages.iter().enumerate() {
+                if passage.messages.len() > 1 {
+                    tracing::debug!(
+                        port = device.name(),
+                        "front: {} of {}: {message}",
+                        position + 1,
+                        passage.messages.len()
+                    );
+                }
+                if wire::send(inner, message).is_err() {
+                    return Err(RelayEnd::BackendGone { last });
+                }
+            }
+            for index in passage.rings_on {
+                device.ring_enabled(index, true);
+            }
+            Ok(passage.replies)
+        }
+    }
+}
+
+/// What an attached file is.
+fn kind_of(file: BorrowedFd<'_>) -> FileKind {
+    let Ok(stat) = rustix::fs::fstat(file) else {
+        return FileKind::Other;
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::Regular {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+        },
+        FileType::Fifo => FileKind::Pipe,
+        FileType::Socket => FileKind::Socket,
+        _ => match std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+            Ok(target) if target.as_os_str() == "anon_inode:[eventfd]" => FileKind::Event,
+            _ => FileKind::Other,
+        },
+    }
+}
+
+/// Makes reads and writes fail instead of waiting. A kick that its own frontend reads, or a call that nobody reads until its
+/// counter is full, would otherwise stop the thread that serves other ports too.
+fn never_block(file: BorrowedFd<'_>) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
+        // Fails for no kind of file that the rules let pass.
+        let _ = rustix::fs::fcntl_setfl(file, flags | OFlags::NONBLOCK);
+    }
+}
+
+fn signal(event: &OwnedFd) {
+    // Fails only when the counter is full, and then the event is signalled already.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Thread names are cut to 15 bytes by the kernel: the kind first, then as much of the port's name as fits.
+pub fn thread_name(kind: &str, port: &str) -> String {
+    format!("{kind} {port}").chars().take(15).collect()
+}

@@ -1,0 +1,46 @@
+//! The vhost-user session of a port: everything between a frontend's socket and the published `vhost-user-backend` daemon.
+//! A front of our own reads every message first, because stock frontends and the stock backend disagree on a few; a fresh daemon
+//! serves each connection. Knows nothing of frames, rings' contents or the switch.
+//!
+//! ```text
+//! frontend ⇄ front (wire, rules) ⇄ private socket ⇄ VhostUserDaemon ⇄ Guarded ⇄ the device's backend object
+//! ```
+//!
+//! Threads of a connected port: `port` (listens or connects), `conn` (owns the connection), `front` (relay), and the daemon's own.
+//! All of them sleep while there is no message; frames never pass through them except the daemon's workers.
+
+mod connection;
+mod guard;
+pub mod message;
+mod port;
+mod private;
+mod regions;
+mod rules;
+pub mod socket;
+mod wire;
+
+use vhost_user_backend::{VhostUserBackend, VringRwLock};
+
+pub use port::{PortSession, Sessions};
+
+/// What a session needs of a port's device. One device lives as long as its port and sees many connections, one after another.
+pub trait SessionDevice: Clone + Send + Sync + 'static {
+    /// The object that the daemon of one connection calls.
+    type Backend: VhostUserBackend<Bitmap = (), Vring = VringRwLock> + Clone + 'static;
+
+    /// Name of the port, for logs.
+    fn name(&self) -> &str;
+    /// A backend object for a new connection. The one before is inert from now on, and so is a failure that [`Self::fail`] told.
+    fn new_backend(&self) -> Self::Backend;
+    /// A SET_VRING_ENABLE is about to reach the daemon (`enabled` false) or was just sent to it (`enabled` true).
+    fn ring_enabled(&self, index: u16, enabled: bool);
+    /// The connection is over: all rings stop, guest memory is let go. The daemon's workers may still be inside a call.
+    fn connection_closed(&self);
+    /// The port does not work until the next connection: one sentence says why.
+    fn fail(&self, why: String);
+}
+
+#[cfg(test)]
+mod rules_tests;
+#[cfg(test)]
+mod tests;

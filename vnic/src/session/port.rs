@@ -1,0 +1,319 @@
+//! A port's life: listens or connects, gives each frontend a connection of its own, one at a time, and goes on after every end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::SessionDevice;
+use super::connection::{self, End, thread_name};
+use super::guard::{Ender, panic_text};
+use super::private::PrivateListener;
+use super::socket::{ClaimError, ClaimedSocket, check_path};
+
+/// Time between two attempts to reach a frontend's socket: short beside the second that a guest's outage may last, and four
+/// system calls a second cost nothing.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time to wait when no connection can be accepted (out of file descriptors, say), so that the attempt does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// At most one warning of a port in this time: a frontend that reconnects and fails again and again must not fill the log.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Makes ports' sessions; one per process.
+#[derive(Clone)]
+pub struct Sessions {
+    private: Arc<PrivateListener>,
+}
+
+impl Sessions {
+    /// Prepares the private socket between the fronts and the published daemons.
+    pub fn new() -> io::Result<Sessions> {
+        Ok(Sessions {
+            private: Arc::new(PrivateListener::new()?),
+        })
+    }
+
+    /// Binds `path` and serves the frontends that connect to it.
+    pub fn listen<D: SessionDevice>(&self, device: D, path: &Path) -> Result<PortSession, ClaimError> {
+        let socket = ClaimedSocket::bind(path, None)?;
+        self.spawn(device, path, Source::Listen(socket))
+    }
+
+    /// Connects to the frontend that listens on `path`, now or whenever it comes.
+    pub fn connect<D: SessionDevice>(&self, device: D, path: &Path) -> Result<PortSession, ClaimError> {
+        check_path(path)?;
+        self.spawn(device, path, Source::Connect(path.to_owned()))
+    }
+
+    fn spawn<D: SessionDevice>(&self, device: D, path: &Path, source: Source) -> Result<PortSession, ClaimError> {
+        let system = |source: io::Error| ClaimError::System {
+            path: path.display().to_string(),
+            source,
+        };
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let stop = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
+        let done = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
+        let name = thread_name("port", device.name());
+        let port = Port {
+            device,
+            private: Arc::clone(&self.private),
+            stop: Arc::clone(&stop),
+            done,
+            current: None,
+            log: WarningLimit::default(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || port.run(source))
+            .map_err(system)?;
+        Ok(PortSession {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A port that is being served. Dropping it ends the connection, joins its threads and removes its socket.
+#[must_use = "dropping it ends the port"]
+pub struct PortSession {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PortSession {
+    /// Asks the port to end, without waiting: so that many ports can end at the same time.
+    pub fn ask_to_stop(&self) {
+        signal(&self.stop);
+    }
+}
+
+impl Drop for PortSession {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("a port's thread panicked: {}", panic_text(&*panic));
+        }
+    }
+}
+
+enum Source {
+    Listen(ClaimedSocket),
+    Connect(PathBuf),
+}
+
+/// The connection that is being served.
+struct Current {
+    ender: Arc<Ender>,
+    thread: JoinHandle<End>,
+}
+
+struct Port<D: SessionDevice> {
+    device: D,
+    private: Arc<PrivateListener>,
+    stop: Arc<OwnedFd>,
+    /// Signalled by a connection's thread when it ends.
+    done: Arc<OwnedFd>,
+    current: Option<Current>,
+    log: WarningLimit,
+}
+
+/// What a port woke up for.
+struct Woken {
+    stop: bool,
+    done: bool,
+    incoming: bool,
+}
+
+impl<D: SessionDevice> Port<D> {
+    fn run(mut self, source: Source) {
+        match source {
+            Source::Listen(socket) => self.listen(&socket),
+            Source::Connect(path) => self.connect(&path),
+        }
+        if let Some(current) = &self.current {
+            current.ender.end();
+        }
+        self.finish();
+    }
+
+    fn listen(&mut self, socket: &ClaimedSocket) {
+        tracing::info!(port = self.device.name(), "listening on {}", socket.path().display());
+        loop {
+            let woken = self.wait(Some(socket), None);
+            if woken.stop {
+                return;
+            }
+            if woken.done {
+                self.finish();
+            }
+            if !woken.incoming {
+                continue;
+            }
+            match socket.listener().accept() {
+                Ok((stream, _)) => self.take(stream),
+                Err(error) => {
+                    self.log
+                        .warn(self.device.name(), &format!("cannot accept a connection: {error}"));
+                    if self.wait(None, Some(ACCEPT_PAUSE)).stop {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves a new frontend, unless the one before is still there.
+    fn take(&mut self, stream: UnixStream) {
+        if let Some(current) = &self.current {
+            if !current.ender.peer_is_gone() {
+                self.log.warn(
+                    self.device.name(),
+                    "a second frontend connected and was turned away: a port serves one at a time",
+                );
+                return;
+            }
+            self.finish();
+        }
+        self.begin(stream);
+    }
+
+    fn connect(&mut self, path: &Path) {
+        tracing::info!(port = self.device.name(), "connecting to {}", path.display());
+        loop {
+            if let Ok(stream) = UnixStream::connect(path) {
+                self.begin(stream);
+                while self.current.is_some() {
+                    let woken = self.wait(None, None);
+                    if woken.stop {
+                        return;
+                    }
+                    if woken.done {
+                        self.finish();
+                    }
+                }
+            }
+            if self.wait(None, Some(RECONNECT_INTERVAL)).stop {
+                return;
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: UnixStream) {
+        let started = Ender::new(&stream).and_then(|ender| {
+            let (device, private, done) = (self.device.clone(), Arc::clone(&self.private), Arc::clone(&self.done));
+            let for_thread = Arc::clone(&ender);
+            let thread = std::thread::Builder::new()
+                .name(thread_name("conn", self.device.name()))
+                .spawn(move || {
+                    let ring_out = SignalOnDrop(done);
+                    let end = connection::serve(&device, stream, &for_thread, &private);
+                    drop(ring_out);
+                    end
+                })?;
+            Ok(Current { ender, thread })
+        });
+        match started {
+            Ok(current) => {
+                tracing::info!(port = self.device.name(), "a frontend connected");
+                self.current = Some(current);
+            }
+            Err(error) => self
+                .log
+                .warn(self.device.name(), &format!("cannot serve a connection: {error}")),
+        }
+    }
+
+    /// Joins the connection that ended or is about to.
+    fn finish(&mut self) {
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        let end = current.thread.join();
+        // Also wakes whoever still holds the frontend's socket after a panic.
+        current.ender.end();
+        // The event says nothing more than the join just did.
+        let _ = rustix::io::read(&self.done, &mut [0; 8]);
+        match end {
+            Ok(End::Closed) => tracing::info!(port = self.device.name(), "the frontend is gone"),
+            Ok(End::Failed(sentence)) => self.failed(sentence),
+            Err(panic) => {
+                self.device.connection_closed();
+                self.failed(format!("the session panicked: {}", panic_text(&*panic)));
+            }
+        }
+    }
+
+    fn failed(&mut self, sentence: String) {
+        self.log
+            .warn(self.device.name(), &format!("the session was ended: {sentence}"));
+        self.device.fail(sentence);
+    }
+
+    /// Waits for something to do, at most for `limit`.
+    fn wait(&self, socket: Option<&ClaimedSocket>, limit: Option<Duration>) -> Woken {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        });
+        let mut fds = vec![
+            PollFd::new(&*self.stop, PollFlags::IN),
+            PollFd::new(&*self.done, PollFlags::IN),
+        ];
+        if let Some(socket) = socket {
+            fds.push(PollFd::new(socket.listener(), PollFlags::IN));
+        }
+        // An interrupted wait reports nothing, and every caller waits again.
+        let _ = poll(&mut fds, limit.as_ref());
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        Woken {
+            stop: is_ready(0),
+            done: is_ready(1),
+            incoming: is_ready(2),
+        }
+    }
+}
+
+/// Signals its event when the thread that owns it is through, by whatever way.
+struct SignalOnDrop(Arc<OwnedFd>);
+
+impl Drop for SignalOnDrop {
+    fn drop(&mut self) {
+        signal(&self.0);
+    }
+}
+
+fn signal(event: &OwnedFd) {
+    // Fails only when the counter is full, and then the event is signalled already.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Lets one warning through per [`WARNING_INTERVAL`] and says how many it held back.
+#[derive(Debug, Default)]
+struct WarningLimit {
+    last: Option<Instant>,
+    held_back: u64,
+}
+
+impl WarningLimit {
+    fn warn(&mut self, port: &str, sentence: &str) {
+        if self.last.is_some_and(|last| last.elapsed() < WARNING_INTERVAL) {
+            self.held_back += 1;
+            tracing::debug!(port, "{sentence}");
+            return;
+        }
+        let held_back = std::mem::take(&mut self.held_back);
+        self.last = Some(Instant::now());
+        if held_back == 0 {
+            tracing::warn!(port, "{sentence}");
+        } else {
+            tracing::warn!(port, held_back, "{sentence}");
+        }
+    }
+}

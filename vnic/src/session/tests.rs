@@ -1,0 +1,511 @@
+//! Whole sessions over real sockets, with a small device of the tests' own behind the published daemon.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, memfd_create};
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+
+use super::message::*;
+use super::{SessionDevice, Sessions, wire};
+
+/// Long enough for any loaded machine: only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+const FEATURES: u64 = VIRTIO_PROTOCOL_FEATURES | 1 << 32;
+const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::RESET_DEVICE | protocol::CONFIGURE_MEM_SLOTS;
+/// Where the tests' guest memory lies in the tests' "frontend".
+const USER: u64 = 0x7000_0000;
+
+/// Notes what happens to it.
+#[derive(Clone)]
+struct TestDevice {
+    name: String,
+    notes: Arc<(Mutex<Vec<String>>, Condvar)>,
+    /// Where its code panics: at "event" or at "memory".
+    panic_at: Arc<Mutex<&'static str>>,
+}
+
+impl TestDevice {
+    fn new(name: &str) -> TestDevice {
+        TestDevice {
+            name: name.to_owned(),
+            notes: Arc::default(),
+            panic_at: Arc::default(),
+        }
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.notes.0.lock().unwrap().push(what.into());
+        self.notes.1.notify_all();
+    }
+
+    /// Waits until `count` notes begin with `what`, and gives them.
+    fn wait_for(&self, what: &str, count: usize) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut notes = self.notes.0.lock().unwrap();
+        loop {
+            let found: Vec<_> = notes.iter().filter(|note| note.starts_with(what)).cloned().collect();
+            if found.len() >= count {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{count} × {what:?} never came, only {notes:?}");
+            notes = self.notes.1.wait_timeout(notes, left).unwrap().0;
+        }
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.notes
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|note| note.starts_with(what))
+            .count()
+    }
+
+    fn panic_if(&self, place: &str) {
+        let mut panic_at = self.panic_at.lock().unwrap();
+        if *panic_at == place {
+            *panic_at = "";
+            drop(panic_at);
+            panic!("as the test asked for");
+        }
+    }
+}
+
+impl SessionDevice for TestDevice {
+    type Backend = TestDevice;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new_backend(&self) -> TestDevice {
+        self.note("new backend");
+        self.clone()
+    }
+
+    fn ring_enabled(&self, index: u16, enabled: bool) {
+        self.note(format!("ring {index} {}", if enabled { "on" } else { "off" }));
+    }
+
+    fn connection_closed(&self) {
+        self.note("closed");
+    }
+
+    fn fail(&self, why: String) {
+        self.note(format!("failed: {why}"));
+    }
+}
+
+impl VhostUserBackend for TestDevice {
+    type Bitmap = ();
+    type Vring = VringRwLock;
+
+    fn num_queues(&self) -> usize {
+        4
+    }
+
+    fn max_queue_size(&self) -> usize {
+        1024
+    }
+
+    fn features(&self) -> u64 {
+        FEATURES
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::from_bits_truncate(PROTOCOL)
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {}
+
+    fn update_memory(&self, _memory: GuestMemoryAtomic<GuestMemoryMmap>) -> std::io::Result<()> {
+        self.panic_if("memory");
+        self.note("memory");
+        Ok(())
+    }
+
+    fn handle_event(&self, event: u16, _: EventSet, _: &[VringRwLock], _: usize) -> std::io::Result<()> {
+        self.panic_if("event");
+        self.note(format!("event {event}"));
+        Ok(())
+    }
+}
+
+/// A frontend of the tests' own, which can say anything.
+struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    fn connect(path: &Path) -> Client {
+        Client::over(UnixStream::connect(path).unwrap())
+    }
+
+    fn over(stream: UnixStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    fn send(&self, request: u32, words: &[u64], files: Vec<OwnedFd>) {
+        let body = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        wire::send(
+            &self.stream,
+            &Message {
+                files,
+                ..Message::request(request, body)
+            },
+        )
+        .unwrap();
+    }
+
+    /// Sends and gives the answer, which is asked for.
+    fn ask(&self, request: u32, words: &[u64], files: Vec<OwnedFd>) -> Message {
+        let body = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let message = Message {
+            request,
+            flags: FLAG_VERSION | FLAG_NEED_REPLY,
+            body,
+            files,
+        };
+        wire::send(&self.stream, &message).unwrap();
+        let answer = wire::receive(&self.stream).unwrap().expect("an answer");
+        assert_eq!(answer.request, request);
+        answer
+    }
+
+    fn is_alive(&self) -> bool {
+        self.ask(GET_FEATURES, &[], Vec::new()).long(0) == FEATURES
+    }
+
+    fn expect_end(&self) {
+        while let Ok(Some(_)) = wire::receive(&self.stream) {}
+    }
+
+    fn agree(&self) {
+        self.ask(GET_FEATURES, &[], Vec::new());
+        assert_eq!(self.ask(SET_PROTOCOL_FEATURES, &[PROTOCOL], Vec::new()).long(0), 0);
+    }
+
+    /// A session with memory and ring 0 running; gives the ring's kick.
+    fn start_ring(&self) -> OwnedFd {
+        self.agree();
+        assert_eq!(self.ask(SET_FEATURES, &[FEATURES], Vec::new()).long(0), 0);
+        assert_eq!(
+            self.ask(ADD_MEM_REG, &[0, 0, 0x10000, USER, 0], vec![memory()]).long(0),
+            0
+        );
+        assert_eq!(self.ask(SET_VRING_NUM, &[256 << 32], Vec::new()).long(0), 0);
+        assert_eq!(
+            self.ask(SET_VRING_ADDR, &[0, USER, USER + 0x2000, USER + 0x1000, 0], Vec::new())
+                .long(0),
+            0
+        );
+        let kick = event();
+        assert_eq!(
+            self.ask(SET_VRING_KICK, &[0], vec![kick.try_clone().unwrap()]).long(0),
+            0
+        );
+        assert_eq!(self.ask(SET_VRING_ENABLE, &[1 << 32], Vec::new()).long(0), 0);
+        kick
+    }
+}
+
+fn memory() -> OwnedFd {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 0x10000).unwrap();
+    file
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+}
+
+fn kick(event: impl AsFd) {
+    rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
+}
+
+struct Bench {
+    folder: tempfile::TempDir,
+    sessions: Sessions,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            folder: tempfile::tempdir().unwrap(),
+            sessions: Sessions::new().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+#[test]
+fn a_whole_session_reaches_the_device() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    let event = client.start_ring();
+    let before = device.wait_for("event 0", 1).len();
+    kick(&event);
+    device.wait_for("event 0", before + 1);
+    assert_eq!(client.ask(GET_VRING_BASE, &[0], Vec::new()).word(4), 0);
+    drop(client);
+    device.wait_for("closed", 1);
+    drop(port);
+    assert!(!bench.path("a").exists(), "the socket is removed at the end");
+    assert_eq!(device.count("failed"), 0);
+}
+
+#[test]
+fn early_enables_take_effect_behind_set_features() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    client.agree();
+    for index in 0..4 {
+        assert_eq!(client.ask(SET_VRING_ENABLE, &[index | 1 << 32], Vec::new()).long(0), 0);
+    }
+    assert_eq!(device.count("ring"), 0);
+    assert_eq!(client.ask(SET_FEATURES, &[FEATURES], Vec::new()).long(0), 0);
+    assert!(client.is_alive());
+    assert_eq!(
+        device.wait_for("ring", 4),
+        ["ring 0 on", "ring 1 on", "ring 2 on", "ring 3 on"]
+    );
+    let event = event();
+    client.ask(SET_VRING_KICK, &[0], vec![event.try_clone().unwrap()]);
+    device.wait_for("event 0", 1);
+    client.ask(RESET_DEVICE, &[], Vec::new());
+    device.wait_for("ring 0 off", 1);
+    assert_eq!(client.ask(SET_VRING_ENABLE, &[1 << 32], Vec::new()).long(0), 0);
+    client.ask(SET_FEATURES, &[FEATURES], Vec::new());
+    device.wait_for("ring 0 on", 2);
+    assert!(client.is_alive());
+}
+
+#[test]
+fn a_memory_region_announced_twice_is_mapped_once() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    client.agree();
+    let file = memory();
+    for _ in 0..3 {
+        let answer = client.ask(ADD_MEM_REG, &[0, 0, 0x10000, USER, 0], vec![file.try_clone().unwrap()]);
+        assert_eq!(answer.long(0), 0);
+    }
+    assert_eq!(device.count("memory"), 1);
+}
+
+#[test]
+fn the_exchanged_kick_of_a_running_ring_works() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    let former = client.start_ring();
+    device.wait_for("event 0", 1);
+    let other = event();
+    client.ask(SET_VRING_KICK, &[0], vec![other.try_clone().unwrap()]);
+    assert!(client.is_alive());
+    device.wait_for("ring 0 on", 2);
+    let before = device.wait_for("event 0", 2).len();
+    kick(&former);
+    kick(&other);
+    device.wait_for("event 0", before + 1);
+    // The ring can also be left without a kick: the worker must not spin on the former one.
+    client.ask(SET_VRING_KICK, &[0x100], Vec::new());
+    kick(&other);
+    assert!(client.is_alive());
+}
+
+#[test]
+fn odd_messages_end_their_session_and_nothing_else() {
+    let bench = Bench::new();
+    let device = TestDevice::new("odd");
+    let neighbour = TestDevice::new("neighbour");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("odd")).unwrap();
+    let _other = bench
+        .sessions
+        .listen(neighbour.clone(), &bench.path("neighbour"))
+        .unwrap();
+    let watched = Client::connect(&bench.path("neighbour"));
+    type Odd = (&'static str, fn(&Client));
+    let odd: [Odd; 8] = [
+        ("request 4294967295 is unknown", |client| {
+            client.send(u32::MAX, &[], Vec::new())
+        }),
+        ("SET_VRING_NUM has 16 bytes", |client| {
+            client.send(SET_VRING_NUM, &[0, 0], Vec::new())
+        }),
+        ("SET_VRING_KICK comes with 0 files", |client| {
+            client.send(SET_VRING_KICK, &[0], Vec::new())
+        }),
+        ("SET_OWNER comes with 1 files", |client| {
+            client.send(SET_OWNER, &[], vec![event()])
+        }),
+        ("there is no ring 4", |client| {
+            client.send(GET_VRING_BASE, &[4], Vec::new())
+        }),
+        ("needs 0x10001 bytes", |client| {
+            client.agree();
+            client.send(ADD_MEM_REG, &[0, 0, 0x10001, USER, 0], vec![memory()]);
+        }),
+        ("announces 4294967295 bytes", |client| {
+            (&client.stream).write_all(&[0xff; 12]).unwrap()
+        }),
+        ("closed 5 bytes into a message header", |client| {
+            (&client.stream).write_all(&[1; 5]).unwrap();
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        }),
+    ];
+    for (count, (sentence, say)) in odd.iter().enumerate() {
+        let client = Client::connect(&bench.path("odd"));
+        say(&client);
+        client.expect_end();
+        let failures = device.wait_for("failed", count + 1);
+        assert!(failures[count].contains(sentence), "{failures:?}");
+        assert!(watched.is_alive());
+    }
+    assert!(Client::connect(&bench.path("odd")).is_alive());
+    assert_eq!(neighbour.count("failed"), 0);
+}
+
+#[test]
+fn a_second_frontend_is_turned_away_and_the_first_stays() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let first = Client::connect(&bench.path("a"));
+    assert!(first.is_alive());
+    Client::connect(&bench.path("a")).expect_end();
+    assert!(first.is_alive());
+    // A frontend that comes right behind the end of the one before is served.
+    drop(first);
+    assert!(Client::connect(&bench.path("a")).is_alive());
+    assert_eq!(device.count("new backend"), 2);
+}
+
+#[test]
+fn connect_mode_finds_its_frontend_again() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.connect(device.clone(), &bench.path("q")).unwrap();
+    let qemu = UnixListener::bind(bench.path("q")).unwrap();
+    for round in 1..4 {
+        let client = Client::over(qemu.accept().unwrap().0);
+        assert!(client.is_alive());
+        assert_eq!(device.count("new backend"), round);
+        drop(client);
+        device.wait_for("closed", round);
+    }
+}
+
+#[test]
+fn a_panic_fails_its_port_only() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let neighbour = TestDevice::new("b");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let _other = bench.sessions.listen(neighbour.clone(), &bench.path("b")).unwrap();
+    let watched = Client::connect(&bench.path("b"));
+    for (count, place) in ["event", "memory"].into_iter().enumerate() {
+        let client = Client::connect(&bench.path("a"));
+        *device.panic_at.lock().unwrap() = place;
+        client.agree();
+        client.send(SET_FEATURES, &[FEATURES], Vec::new());
+        if place == "memory" {
+            client.send(ADD_MEM_REG, &[0, 0, 0x10000, USER, 0], vec![memory()]);
+        } else {
+            let event = event();
+            client.send(SET_VRING_KICK, &[0], vec![event.try_clone().unwrap()]);
+            client.send(SET_VRING_ENABLE, &[1 << 32], Vec::new());
+        }
+        client.expect_end();
+        let failures = device.wait_for("failed", count + 1);
+        assert_eq!(
+            failures[count],
+            "failed: the port's code panicked: as the test asked for"
+        );
+        device.wait_for("closed", count + 1);
+        assert!(watched.is_alive());
+    }
+    assert!(Client::connect(&bench.path("a")).is_alive());
+}
+
+#[test]
+fn a_port_ends_at_once_in_the_middle_of_a_message() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    let _kick = client.start_ring();
+    (&client.stream).write_all(&[1, 0]).unwrap();
+    drop(port);
+    assert_eq!(device.count("closed"), 1);
+    client.expect_end();
+}
+
+#[test]
+fn the_published_frontend_gets_along_with_the_front() {
+    use vhost::vhost_user::{Frontend, VhostUserFrontend};
+    use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+    use vmm_sys_util::eventfd::EventFd;
+
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let mut frontend = Frontend::connect(bench.path("a"), 2).unwrap();
+    frontend.set_owner().unwrap();
+    assert_eq!(frontend.get_features().unwrap(), FEATURES);
+    frontend.set_features(FEATURES).unwrap();
+    let offered = frontend.get_protocol_features().unwrap();
+    frontend.set_protocol_features(offered).unwrap();
+    let file = memory();
+    let region = VhostUserMemoryRegionInfo {
+        guest_phys_addr: 0,
+        memory_size: 0x10000,
+        userspace_addr: USER,
+        mmap_offset: 0,
+        mmap_handle: std::os::fd::AsRawFd::as_raw_fd(&file),
+    };
+    frontend.set_mem_table(&[region]).unwrap();
+    frontend.set_vring_num(0, 256).unwrap();
+    let config = VringConfigData {
+        queue_max_size: 256,
+        queue_size: 256,
+        flags: 0,
+        desc_table_addr: USER,
+        used_ring_addr: USER + 0x2000,
+        avail_ring_addr: USER + 0x1000,
+        log_addr: None,
+    };
+    frontend.set_vring_addr(0, &config).unwrap();
+    frontend.set_vring_base(0, 0).unwrap();
+    let (call, kick) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
+    frontend.set_vring_call(0, &call).unwrap();
+    frontend.set_vring_kick(0, &kick).unwrap();
+    frontend.set_vring_enable(0, true).unwrap();
+    let before = device.wait_for("event 0", 1).len();
+    kick.write(1).unwrap();
+    device.wait_for("event 0", before + 1);
+    assert_eq!(frontend.get_vring_base(0).unwrap(), 0);
+    assert_eq!(frontend.get_max_mem_slots().unwrap(), 509);
+}
