@@ -2,6 +2,7 @@
 //! and the demo. Everything here steers other programs; no frame passes through this crate.
 
 pub mod accel;
+pub mod guest_channel;
 pub mod lab;
 pub mod qemu;
 pub mod state;

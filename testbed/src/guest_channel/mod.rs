@@ -1,0 +1,252 @@
+//! Client of the agent inside a guest, over the virtio-serial socket of its QEMU: commands with their streams, copying,
+//! counters, power. It outlives reboots of the guest; for a new QEMU make a new channel. Protocol:
+//! `testbed/agent/PROTOCOL.md`.
+
+mod command;
+mod copy;
+mod link;
+mod relay;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use weft_agent::frame::Kind;
+pub use weft_agent::message::{Exec, ExitStatus, Power, Report, Welcome, WindowSize};
+
+pub use command::{Control, Event, Output, Running, Stdin};
+use link::Link;
+
+/// Pause between two attempts to reach a socket that is not there yet.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a short question (ping, counters, power) may take. A guest on a starved machine still answers in seconds.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Why a request to a guest failed.
+#[derive(Debug, Error)]
+pub enum ChannelError {
+    /// The command did not start.
+    #[error("{message}")]
+    NotStarted {
+        /// One sentence from the guest.
+        message: String,
+        /// The program does not exist (a shell would exit with 127), as opposed to not being executable (126).
+        not_found: bool,
+    },
+    /// The guest refused the request.
+    #[error("{0}")]
+    Refused(String),
+    /// No agent has answered yet.
+    #[error("the guest's agent is not ready")]
+    NotReady,
+    /// The guest booted again, or its agent started again, in the middle of the request.
+    #[error("the guest has started again meanwhile")]
+    Restarted,
+    /// The other end of the channel is gone.
+    #[error("the guest is gone")]
+    Closed,
+    /// No answer in the time that was given.
+    #[error("the guest did not answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// The guest's end breaks the protocol, or speaks another version of it.
+    #[error("the guest's agent cannot be used: {0}")]
+    Protocol(String),
+    /// Something on the host's side failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A channel to the agent of one guest. Clones are the same channel; every method may be called from any thread, and
+/// commands run side by side.
+#[derive(Clone, Debug)]
+pub struct GuestChannel {
+    link: Arc<Link>,
+}
+
+impl GuestChannel {
+    /// Connects to QEMU's agent socket, or to a [relay](Self::relay), waiting up to `patience` for somebody to listen
+    /// there. The guest itself need not have booted: see [`wait_ready`](Self::wait_ready).
+    ///
+    /// # Errors
+    /// When nobody listens in time.
+    pub fn connect(socket: &Path, patience: Duration) -> Result<Self, ChannelError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => return Self::over(stream),
+                Err(error) if Instant::now() >= deadline => return Err(error.into()),
+                Err(_) => std::thread::sleep(CONNECT_PAUSE),
+            }
+        }
+    }
+
+    /// The channel over a connection that exists.
+    ///
+    /// # Errors
+    /// When the connection's threads cannot be started.
+    pub fn over(stream: UnixStream) -> Result<Self, ChannelError> {
+        Ok(Self {
+            link: Link::start(stream)?,
+        })
+    }
+
+    /// Waits until the agent has answered: the guest is configured and takes commands.
+    ///
+    /// # Errors
+    /// [`ChannelError::TimedOut`], [`ChannelError::Closed`], or an agent of another protocol version.
+    pub fn wait_ready(&self, patience: Duration) -> Result<Welcome, ChannelError> {
+        self.link.wait_welcome(patience, |_| true)
+    }
+
+    /// Waits until an agent answers whose boot is not the one of `before`: the guest has booted again.
+    ///
+    /// # Errors
+    /// As [`wait_ready`](Self::wait_ready).
+    pub fn wait_rebooted(&self, before: &Welcome, patience: Duration) -> Result<Welcome, ChannelError> {
+        self.link
+            .wait_welcome(patience, |welcome| welcome.boot_id != before.boot_id)
+    }
+
+    /// What the agent said of itself, if it is ready now.
+    #[must_use]
+    pub fn welcome(&self) -> Option<Welcome> {
+        self.link.welcome()
+    }
+
+    /// How often a booted guest was seen on this channel; it grows by one with each reboot.
+    #[must_use]
+    pub fn boots(&self) -> u64 {
+        self.link.boots()
+    }
+
+    /// Whether the other end is gone (QEMU has ended). Such a channel never comes back.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// When the agent is not ready. Whether the command started, its first event says.
+    pub fn exec(&self, exec: &Exec) -> Result<Running, ChannelError> {
+        let mut running = self.link.request(Kind::Exec, Some(exec))?;
+        if !exec.stdin {
+            drop(running.stdin());
+        }
+        Ok(running)
+    }
+
+    /// Runs a command to its end: `stdin` is fed to it from another thread (which stays behind when reading it never
+    /// ends), its output is written as it comes.
+    ///
+    /// # Errors
+    /// When the command does not start, its end is not known, or the output cannot be written.
+    pub fn run(
+        &self,
+        exec: &Exec,
+        mut stdin: impl Read + Send + 'static,
+        stdout: &mut dyn Write,
+        stderr: &mut dyn Write,
+    ) -> Result<ExitStatus, ChannelError> {
+        let mut running = self.exec(exec)?;
+        if let Some(mut input) = running.stdin() {
+            std::thread::Builder::new().name("guest-stdin".into()).spawn(move || {
+                // An error here is the command's end, which `next` reports, or an unreadable input: then it ends.
+                let _ = io::copy(&mut stdin, &mut input);
+            })?;
+        }
+        loop {
+            match running.next(None)? {
+                Event::Started { .. } => {}
+                Event::Stdout(bytes) => {
+                    stdout.write_all(&bytes)?;
+                    stdout.flush()?;
+                }
+                Event::Stderr(bytes) => {
+                    stderr.write_all(&bytes)?;
+                    stderr.flush()?;
+                }
+                Event::Exited(status) => return Ok(status),
+            }
+        }
+    }
+
+    /// Runs a command without input and collects what it says; ends it after `patience`.
+    ///
+    /// # Errors
+    /// When the command does not start, or does not end in time, or says more than [`command::OUTPUT_MAX`] bytes.
+    pub fn output(&self, argv: &[&str], patience: Duration) -> Result<Output, ChannelError> {
+        let argv = argv.iter().map(|&word| word.to_owned()).collect();
+        self.exec(&Exec {
+            argv,
+            ..Exec::default()
+        })?
+        .collect(patience)
+    }
+
+    /// Copies a file or directory into the guest: to `destination`, or below it when that is a directory. Permission
+    /// bits and times are kept.
+    ///
+    /// # Errors
+    /// One sentence, from whichever end.
+    pub fn copy_in(&self, source: &Path, destination: &str) -> Result<(), ChannelError> {
+        copy::copy_in(&self.link, source, destination)
+    }
+
+    /// Copies a file or directory out of the guest: to `destination`, or below it when that is a directory. Returns
+    /// where it went.
+    ///
+    /// # Errors
+    /// One sentence, from whichever end.
+    pub fn copy_out(&self, source: &str, destination: &Path) -> Result<std::path::PathBuf, ChannelError> {
+        copy::copy_out(&self.link, source, destination)
+    }
+
+    /// The guest's own counters.
+    ///
+    /// # Errors
+    /// When the agent does not answer.
+    pub fn report(&self) -> Result<Report, ChannelError> {
+        let frame = self.link.request(Kind::Report, None::<&()>)?.answer(ANSWER_TIME_MAX)?;
+        match frame.kind {
+            Kind::ReportAnswer => frame.parse().map_err(ChannelError::Protocol),
+            other => Err(ChannelError::Protocol(format!("it answers a report with {other:?}"))),
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// When none comes within `patience`.
+    pub fn ping(&self, patience: Duration) -> Result<(), ChannelError> {
+        self.link.request(Kind::Ping, None::<&()>)?.answer(patience).map(drop)
+    }
+
+    /// Switches the guest off, or boots it again. Returns when the agent has understood; what follows shows as QEMU's
+    /// end or with [`wait_rebooted`](Self::wait_rebooted).
+    ///
+    /// # Errors
+    /// When the agent does not answer.
+    pub fn power(&self, power: Power) -> Result<(), ChannelError> {
+        self.link
+            .request(Kind::Power, Some(&power))?
+            .answer(ANSWER_TIME_MAX)
+            .map(drop)
+    }
+
+    /// Serves another process over `stream` as if it were the guest's agent: its [`GuestChannel`] works the same, side
+    /// by side with this one. Returns when that process leaves or the guest is gone; the commands it left are ended.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn relay(&self, stream: UnixStream) -> io::Result<()> {
+        relay::serve(&self.link, stream)
+    }
+}

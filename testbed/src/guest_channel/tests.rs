@@ -1,0 +1,1 @@
+//! The client against an agent that is played by the test.
