@@ -1,0 +1,158 @@
+//! Process 1 of a guest: mounts, modules, configuration, then reaping, the server and the power switch. It speaks to
+//! nobody outside the guest.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{WaitOptions, wait};
+use rustix::system::RebootCommand;
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use weft_agent::config::{CONFIG_LEN_MAX, FW_CFG_ITEM, GuestConfig};
+
+use crate::network;
+
+/// The modules to load, one path per line, each behind those it needs.
+const MODULES: &str = "/etc/weft/modules";
+
+/// Where the server finds what went wrong here, one sentence per line.
+pub const PROBLEMS: &str = "/run/weft-problems";
+
+/// What every process in the guest starts with.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("PS1", r"\u@\h:\w\$ "),
+];
+
+/// Sets the guest up and serves it; returns only what makes that impossible.
+pub fn run() -> anyhow::Error {
+    match go() {
+        Err(error) => error,
+        Ok(never) => match never {},
+    }
+}
+
+fn go() -> Result<Infallible> {
+    mounts()?;
+    let mut problems = Vec::new();
+    load_modules(&mut problems);
+    let config = configuration().unwrap_or_else(|error| {
+        problems.push(format!("the guest's configuration cannot be used: {error:#}"));
+        GuestConfig::default()
+    });
+    network::set_up(&config, &mut problems);
+    for problem in &problems {
+        eprintln!("weft-agent: {problem}");
+    }
+    fs::write(PROBLEMS, problems.join("\n"))?;
+    // A test guest that only shows that a kernel boots here.
+    if fs::read_to_string("/proc/cmdline")?
+        .split_whitespace()
+        .any(|word| word == "weft.probe")
+    {
+        println!("weft-agent: booted");
+        power(RebootCommand::PowerOff);
+    }
+    look_after()
+}
+
+fn mounts() -> Result<()> {
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+    for (kind, place, flags, data) in [
+        ("proc", "/proc", quiet, None),
+        ("sysfs", "/sys", quiet, None),
+        ("devtmpfs", "/dev", MountFlags::NOSUID, None),
+        (
+            "devpts",
+            "/dev/pts",
+            MountFlags::NOSUID,
+            Some(c"gid=5,mode=620,ptmxmode=666"),
+        ),
+        ("tmpfs", "/dev/shm", quiet, None),
+        ("tmpfs", "/run", quiet, None),
+        ("tmpfs", "/tmp", quiet, None),
+    ] {
+        fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
+        match mount(kind, place, kind, flags, data) {
+            // The kernel mounts /dev itself when it is configured so.
+            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
+            Err(error) => return Err(error).with_context(|| format!("mounting {place}")),
+        }
+    }
+    Ok(())
+}
+
+fn load_modules(problems: &mut Vec<String>) {
+    let list = fs::read_to_string(MODULES).unwrap_or_default();
+    for path in list.lines().filter(|line| !line.is_empty()) {
+        let loaded = File::open(path)
+            .map_err(anyhow::Error::from)
+            .and_then(|file| match rustix::system::finit_module(&file, c"", 0) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+                Err(error) => Err(error.into()),
+            });
+        if let Err(error) = loaded {
+            problems.push(format!("module {path} cannot be loaded: {error:#}"));
+        }
+    }
+}
+
+fn configuration() -> Result<GuestConfig> {
+    let path = Path::new("/sys/firmware/qemu_fw_cfg/by_name")
+        .join(FW_CFG_ITEM)
+        .join("raw");
+    if !path.exists() {
+        return Ok(GuestConfig::default());
+    }
+    let mut text = Vec::new();
+    File::open(&path)?
+        .take(CONFIG_LEN_MAX as u64 + 1)
+        .read_to_end(&mut text)?;
+    anyhow::ensure!(text.len() <= CONFIG_LEN_MAX, "it is longer than {CONFIG_LEN_MAX} bytes");
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Reaps orphans, starts the server again when it ends, and answers the signals of `reboot` and `poweroff`.
+fn look_after() -> Result<Infallible> {
+    let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    let mut server = start_server()?;
+    loop {
+        for signal in signals.wait() {
+            match signal {
+                SIGTERM | SIGINT => power(RebootCommand::Restart),
+                SIGUSR1 | SIGUSR2 => power(RebootCommand::PowerOff),
+                _ => {}
+            }
+        }
+        // One SIGCHLD may stand for several children.
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid.as_raw_nonzero().get().unsigned_abs() == server.id() {
+                eprintln!("weft-agent: the server has ended ({status:?}), starting it again");
+                server = start_server()?;
+            }
+        }
+    }
+}
+
+fn start_server() -> Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg("serve")
+        .envs(ENVIRONMENT)
+        .spawn()
+        .context("starting the server")
+}
+
+/// Switches the guest off or boots it again.
+pub fn power(command: RebootCommand) {
+    rustix::fs::sync();
+    if let Err(error) = rustix::system::reboot(command) {
+        eprintln!("weft-agent: {command:?} is not possible: {error}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Gives a guest its host name, addresses and neighbours, as its configuration says, with the `ip` command. What does
+//! not work is noted and the rest goes on: the host shows the notes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use weft_agent::config::{GuestConfig, Interface};
+
+/// Sets everything up; adds one sentence to `problems` for whatever failed.
+pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
+    let hostname = if config.hostname.is_empty() {
+        "guest"
+    } else {
+        &config.hostname
+    };
+    let mut note = |what: &str, result: std::io::Result<()>| {
+        if let Err(error) = result {
+            problems.push(format!("{what}: {error}"));
+        }
+    };
+    note(
+        "the host name cannot be set",
+        rustix::system::sethostname(hostname.as_bytes()).map_err(Into::into),
+    );
+    note(
+        "/etc/hostname cannot be written",
+        fs::write("/etc/hostname", format!("{hostname}\n")),
+    );
+    note(
+        "/etc/hosts cannot be written",
+        fs::write("/etc/hosts", hosts(hostname, config)),
+    );
+    let servers: String = config
+        .nameservers
+        .iter()
+        .map(|server| format!("nameserver {server}\n"))
+        .collect();
+    note(
+        "/etc/resolv.conf cannot be written",
+        fs::write("/etc/resolv.conf", servers),
+    );
+    if !config.ipv6 {
+        for which in ["all", "default"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+            // A kernel without IPv6 has no such file, and nothing to switch off.
+            if fs::exists(&path).unwrap_or(false) {
+                note("IPv6 cannot be switched off", fs::write(&path, "1"));
+            }
+        }
+    }
+    ip(problems, &["link", "set", "lo", "up"]);
+    let present = interfaces();
+    name_interfaces(&config.interfaces, &present, problems);
+    for interface in &config.interfaces {
+        if present.contains_key(&interface.mac.to_ascii_lowercase()) {
+            bring_up(interface, problems);
+        } else {
+            problems.push(format!(
+                "there is no card with the address {} ({})",
+                interface.mac, interface.name
+            ));
+        }
+    }
+}
+
+fn hosts(hostname: &str, config: &GuestConfig) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n");
+    // The guest's own name leads to an address the others know too, if it has one.
+    let own_known = config
+        .hosts
+        .iter()
+        .any(|host| host.names.iter().any(|name| name == hostname));
+    if !own_known {
+        let own = config
+            .interfaces
+            .iter()
+            .flat_map(|interface| &interface.addresses)
+            .next();
+        let own = own.and_then(|address| address.split('/').next()).unwrap_or("127.0.1.1");
+        let _ = writeln!(text, "{own} {hostname}");
+    }
+    for host in &config.hosts {
+        let _ = writeln!(text, "{} {}", host.address, host.names.join(" "));
+    }
+    text
+}
+
+/// MAC address (lower case) and name of every Ethernet interface.
+fn interfaces() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Ok(mac) = fs::read_to_string(entry.path().join("address"))
+            && name != "lo"
+        {
+            found.insert(mac.trim().to_ascii_lowercase(), name);
+        }
+    }
+    found
+}
+
+/// Gives the interfaces the names the configuration wants. In two steps, since a wanted name may be another one's.
+fn name_interfaces(wanted: &[Interface], present: &BTreeMap<String, String>, problems: &mut Vec<String>) {
+    let mut aside = Vec::new();
+    for (index, interface) in wanted.iter().enumerate() {
+        match present.get(&interface.mac.to_ascii_lowercase()) {
+            Some(name) if *name != interface.name => {
+                let temporary = format!("weft-tmp{index}");
+                ip(problems, &["link", "set", name, "name", &temporary]);
+                aside.push((temporary, &interface.name));
+            }
+            _ => {}
+        }
+    }
+    for (temporary, name) in aside {
+        ip(problems, &["link", "set", &temporary, "name", name]);
+    }
+}
+
+fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
+    let name = interface.name.as_str();
+    match interface.mtu {
+        Some(mtu) => ip(problems, &["link", "set", name, "mtu", &mtu.to_string(), "up"]),
+        None => ip(problems, &["link", "set", name, "up"]),
+    }
+    for address in &interface.addresses {
+        ip(problems, &["addr", "add", address, "dev", name]);
+    }
+    if let Some(gateway) = interface.gateway {
+        ip(
+            problems,
+            &["route", "add", "default", "via", &gateway.to_string(), "dev", name],
+        );
+    }
+}
+
+fn ip(problems: &mut Vec<String>, arguments: &[&str]) {
+    let run = Command::new("/bin/ip").args(arguments).stdin(Stdio::null()).output();
+    let why = match run {
+        Ok(output) if output.status.success() => return,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "),
+        Err(error) => error.to_string(),
+    };
+    problems.push(format!("ip {} failed: {why}", arguments.join(" ")));
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_agent::config::Host;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_knows_itself_and_its_neighbours_by_name() {
+        let eth0 = Interface {
+            addresses: vec!["10.0.0.1/24".into()],
+            ..Interface::default()
+        };
+        let n2 = Host {
+            address: "10.0.0.2".parse().unwrap(),
+            names: vec!["n2".into(), "n2-eth0".into()],
+        };
+        let mut config = GuestConfig {
+            interfaces: vec![eth0],
+            hosts: vec![n2],
+            ..GuestConfig::default()
+        };
+        assert_eq!(
+            hosts("n1", &config),
+            "127.0.0.1 localhost\n10.0.0.1 n1\n10.0.0.2 n2 n2-eth0\n"
+        );
+        config.hosts.push(Host {
+            address: "10.0.0.1".parse().unwrap(),
+            names: vec!["n1".into()],
+        });
+        assert_eq!(
+            hosts("n1", &config),
+            "127.0.0.1 localhost\n10.0.0.2 n2 n2-eth0\n10.0.0.1 n1\n"
+        );
+        assert_eq!(
+            hosts("n9", &GuestConfig::default()),
+            "127.0.0.1 localhost\n127.0.1.1 n9\n"
+        );
+    }
+}
