@@ -1,5 +1,14 @@
-//! (in work)
+//! The vhost-user network card: sessions, rings, guest memory, and the shard that carries frames between ports.
+//!
+//! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (ways and faults); this
+//! crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
+
+pub mod device;
+pub mod memory;
+pub mod offload;
 pub mod report;
+pub mod ring;
 pub mod session;
+pub mod shard;
 #[cfg(feature = "testing")]
 pub mod testing;

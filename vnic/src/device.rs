@@ -1,0 +1,278 @@
+//! The virtio-net device behind a port: which features it offers, and what the vhost-user session does to its rings.
+//!
+//! It turns the session's calls into changes of the shard. It knows no socket and moves no frame.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
+use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+
+use crate::report::PortSettings;
+use crate::ring::RING_SIZE_MAX;
+use crate::shard::Shard;
+
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+
+const fn bits<const N: usize>(bits: [u32; N]) -> u64 {
+    let mut all = 0;
+    let mut i = 0;
+    while i < N {
+        all |= 1 << bits[i];
+        i += 1;
+    }
+    all
+}
+
+const FEATURES: u64 = bits([
+    virtio_config::VIRTIO_F_VERSION_1,
+    virtio_ring::VIRTIO_RING_F_INDIRECT_DESC,
+    virtio_ring::VIRTIO_RING_F_EVENT_IDX,
+    virtio_net::VIRTIO_NET_F_MRG_RXBUF,
+    virtio_net::VIRTIO_NET_F_MTU,
+]) | PROTOCOL_FEATURES;
+
+const OFFLOAD_FEATURES: u64 = bits([
+    virtio_net::VIRTIO_NET_F_CSUM,
+    virtio_net::VIRTIO_NET_F_GUEST_CSUM,
+    virtio_net::VIRTIO_NET_F_GUEST_TSO4,
+    virtio_net::VIRTIO_NET_F_GUEST_TSO6,
+    virtio_net::VIRTIO_NET_F_GUEST_ECN,
+    virtio_net::VIRTIO_NET_F_HOST_TSO4,
+    virtio_net::VIRTIO_NET_F_HOST_TSO6,
+    virtio_net::VIRTIO_NET_F_HOST_ECN,
+]);
+
+struct State {
+    shard: Arc<Shard>,
+    port: usize,
+    name: String,
+    queue_pairs: u16,
+    features: u64,
+    activity: Arc<RingActivity>,
+    /// Number of the connection that owns the port; calls of earlier ones change nothing.
+    connection: AtomicU64,
+}
+
+/// A port of the fabric as the session sees it; lives as long as the port. Cheap to clone.
+#[derive(Clone)]
+pub struct Device {
+    state: Arc<State>,
+}
+
+impl Device {
+    pub(crate) fn new(shard: Arc<Shard>, port: usize, settings: &PortSettings) -> Self {
+        let offloads = if settings.offloads { OFFLOAD_FEATURES } else { 0 };
+        let activity = Arc::new(RingActivity::default());
+        shard.with(|inner, _| inner.port(port).activity = activity.clone());
+        let several = if settings.queue_pairs > 1 {
+            1 << virtio_net::VIRTIO_NET_F_MQ
+        } else {
+            0
+        };
+        Self {
+            state: Arc::new(State {
+                shard,
+                port,
+                name: settings.name.clone(),
+                queue_pairs: settings.queue_pairs,
+                features: FEATURES | offloads | several,
+                activity,
+                connection: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// The port's name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// The feature bits offered to a frontend.
+    pub fn backend_features(&self) -> u64 {
+        self.state.features
+    }
+
+    /// The backend for a new connection; the port forgets what an earlier one set.
+    pub fn new_backend(&self) -> Backend {
+        let connection = self.state.connection.fetch_add(1, Ordering::SeqCst) + 1;
+        self.state.shard.with(|inner, _| {
+            inner.port(self.state.port).disconnect();
+            inner.port(self.state.port).connected = true;
+        });
+        Backend {
+            shared: Arc::new(Connection {
+                device: self.clone(),
+                connection,
+                rings: OnceLock::new(),
+                exit: Mutex::new(new_event_consumer_and_notifier(EventFlag::CLOEXEC | EventFlag::NONBLOCK).ok()),
+            }),
+        }
+    }
+
+    /// The connection ended: all rings stop and the guest's memory is let go.
+    pub fn connection_closed(&self) {
+        self.state
+            .shard
+            .with(|inner, _| inner.port(self.state.port).disconnect());
+    }
+
+    /// The frontend enabled or disabled ring `index` (2 × pair, + 1 for transmit).
+    pub fn ring_enabled(&self, index: u16, enabled: bool) {
+        self.state
+            .shard
+            .with(|inner, _| inner.port(self.state.port).enable_ring(usize::from(index), enabled));
+    }
+
+    /// Stops the port until its frontend starts anew, because of `why`.
+    pub fn fail(&self, why: String) {
+        self.state
+            .shard
+            .with(|inner, now| inner.port(self.state.port).fail(why, now));
+    }
+}
+
+struct Connection {
+    device: Device,
+    connection: u64,
+    rings: OnceLock<Vec<VringRwLock>>,
+    exit: Mutex<Option<(EventConsumer, EventNotifier)>>,
+}
+
+/// The device of one connection.
+#[derive(Clone)]
+pub struct Backend {
+    shared: Arc<Connection>,
+}
+
+impl Backend {
+    fn state(&self) -> &State {
+        &self.shared.device.state
+    }
+
+    /// Changes the port, unless a newer connection owns it.
+    fn change<T>(&self, change: impl FnOnce(&mut crate::shard::Port, ether::Time) -> T) -> Option<T> {
+        let state = self.state();
+        let current = state.connection.load(Ordering::SeqCst) == self.shared.connection;
+        current.then(|| state.shard.with(|inner, now| change(inner.port(state.port), now)))
+    }
+}
+
+impl VhostUserBackend for Backend {
+    type Bitmap = ();
+    type Vring = VringRwLock;
+
+    fn num_queues(&self) -> usize {
+        2 * usize::from(self.state().queue_pairs)
+    }
+
+    fn max_queue_size(&self) -> usize {
+        usize::from(RING_SIZE_MAX)
+    }
+
+    fn features(&self) -> u64 {
+        self.state().features
+    }
+
+    fn acked_features(&self, features: u64) {
+        self.change(|port, _| port.set_features(features));
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+    }
+
+    fn reset_device(&self) {
+        let rings = self.num_queues();
+        self.change(|port, _| {
+            for index in 0..rings {
+                port.stop_ring(index);
+            }
+        });
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {
+        // Read from the acknowledged features when a ring starts.
+    }
+
+    fn update_memory(&self, memory: GuestMemoryAtomic<GuestMemoryMmap>) -> std::io::Result<()> {
+        let table = memory.memory().into_inner();
+        self.change(|port, now| {
+            if let Err(rule) = port.set_memory(table) {
+                port.fail_rule(rule, now);
+            }
+        });
+        Ok(())
+    }
+
+    fn exit_event(&self, _thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
+        self.shared.exit.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn stop_vring(&self, index: u32) -> std::io::Result<()> {
+        let next_avail = self.change(|port, _| port.stop_ring(index as usize)).flatten();
+        if let (Some(next_avail), Some(rings)) = (next_avail, self.shared.rings.get())
+            && let Some(ring) = rings.get(index as usize)
+        {
+            ring.set_queue_next_avail(next_avail);
+        }
+        Ok(())
+    }
+
+    fn handle_event(
+        &self,
+        device_event: u16,
+        _events: EventSet,
+        vrings: &[VringRwLock],
+        _thread_id: usize,
+    ) -> std::io::Result<()> {
+        let index = usize::from(device_event);
+        let Some(vring) = vrings.get(index) else { return Ok(()) };
+        let activity = &self.state().activity;
+        activity.kicks.fetch_add(1, Ordering::Relaxed);
+        if !activity.is_settled(index) {
+            self.shared.rings.get_or_init(|| vrings.to_vec());
+            self.change(|port, now| {
+                if vring.get_ref().get_queue().ready()
+                    && let Err(rule) = port.start_ring(index, vring, now)
+                {
+                    port.fail_rule(rule, now);
+                }
+            });
+        }
+        self.state().shard.run_now();
+        Ok(())
+    }
+}
+
+/// What kicks need to know and to count without the shard's lock.
+#[derive(Debug, Default)]
+pub(crate) struct RingActivity {
+    /// Kicks of all rings.
+    pub kicks: AtomicU64,
+    /// A bit for each ring that is started, or must be stopped before it may start again.
+    settled: AtomicU64,
+}
+
+impl RingActivity {
+    fn is_settled(&self, index: usize) -> bool {
+        self.settled.load(Ordering::Acquire) & 1 << index != 0
+    }
+
+    /// Notes whether ring `index` needs a start.
+    pub fn set_settled(&self, index: usize, settled: bool) {
+        if settled {
+            self.settled.fetch_or(1 << index, Ordering::AcqRel);
+        } else {
+            self.settled.fetch_and(!(1 << index), Ordering::AcqRel);
+        }
+    }
+}

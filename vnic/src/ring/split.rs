@@ -1,0 +1,303 @@
+//! The split virtqueue (virtio 1.2 section 2.7): descriptor table, available ring, used ring.
+//!
+//! The available index is read once per batch, each available entry once; used entries are written as buffers come
+//! back and published together. Both notification schemes (flags and EVENT_IDX) are here as questions and settings; the
+//! eventfds are not.
+
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+
+use super::{DESC_LEN, Direction, Rule, Table, walk};
+use crate::memory::{Access, MemoryMap, Piece};
+
+const AVAIL_NO_INTERRUPT: u16 = 1;
+const USED_NO_NOTIFY: u16 = 1;
+
+/// Where the frontend placed a ring, in guest addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// The descriptor table (16 bytes an entry).
+    pub descriptors: u64,
+    /// The available ring, which the driver writes.
+    pub available: u64,
+    /// The used ring, which the device writes.
+    pub used: u64,
+}
+
+/// A started split ring.
+///
+/// All indices are free-running 16-bit counters, as in guest memory.
+#[derive(Debug)]
+pub struct SplitRing {
+    size: u16,
+    event_idx: bool,
+    indirect: bool,
+    addresses: RingAddresses,
+    descriptors: *const u8,
+    available: *const u8,
+    used: *mut u8,
+    /// Next available entry to take.
+    next_avail: u16,
+    /// The available index as last read.
+    avail_seen: u16,
+    /// Next used entry to write.
+    next_used: u16,
+    /// The used index as last published.
+    published: u16,
+    /// The published index at the last decision about a notification.
+    decided: u16,
+    /// Whether the driver is currently asked to kick.
+    kicks_wanted: bool,
+}
+
+// SAFETY: the pointers point into mappings that the port's memory map keeps alive in every thread; the shard's lock
+// makes sure that one thread at a time uses them.
+unsafe impl Send for SplitRing {}
+
+impl SplitRing {
+    /// A ring of `size` entries at `addresses`, whose next available entry is `next_avail`. `event_idx` and `indirect`
+    /// say what was negotiated. The used index is taken from guest memory, as a resumed ring needs.
+    ///
+    /// # Errors
+    /// [`Rule::RingMisaligned`], [`Rule::RingOutsideMemory`]. `size` must be a power of two up to
+    /// [`RING_SIZE_MAX`](super::RING_SIZE_MAX), which the frontend's messages were checked for.
+    pub fn new(
+        map: &MemoryMap,
+        size: u16,
+        addresses: RingAddresses,
+        next_avail: u16,
+        event_idx: bool,
+        indirect: bool,
+    ) -> Result<Self, Rule> {
+        let entries = u32::from(size);
+        if !addresses.descriptors.is_multiple_of(16)
+            || !addresses.available.is_multiple_of(2)
+            || !addresses.used.is_multiple_of(4)
+            || !size.is_power_of_two()
+        {
+            return Err(Rule::RingMisaligned);
+        }
+        let place = |addr, len, access| map.contiguous(addr, len, access).map_err(|_| Rule::RingOutsideMemory);
+        let mut ring = Self {
+            size,
+            event_idx,
+            indirect,
+            addresses,
+            descriptors: place(addresses.descriptors, entries * DESC_LEN as u32, Access::Read)?,
+            available: place(addresses.available, 6 + 2 * entries, Access::Read)?,
+            used: place(addresses.used, 6 + 8 * entries, Access::Write)?,
+            next_avail,
+            avail_seen: next_avail,
+            next_used: 0,
+            published: 0,
+            decided: 0,
+            kicks_wanted: true,
+        };
+        // A region may start at an odd guest address, so it is the host's pointers that count for aligned access.
+        if !ring.available.cast::<u16>().is_aligned() || !ring.used.cast::<u32>().is_aligned() {
+            return Err(Rule::RingMisaligned);
+        }
+        // SAFETY: aligned as just checked, and offset 2 is inside the used ring.
+        let used = u16::from_le(unsafe { ring.used_word(2).load(Ordering::Relaxed) });
+        ring.next_used = used;
+        ring.published = used;
+        ring.decided = used;
+        Ok(ring)
+    }
+
+    /// The same ring in another memory table, with its indices.
+    ///
+    /// # Errors
+    /// As [`SplitRing::new`].
+    pub fn moved_to(&self, map: &MemoryMap) -> Result<Self, Rule> {
+        let mut ring = Self::new(
+            map,
+            self.size,
+            self.addresses,
+            self.next_avail,
+            self.event_idx,
+            self.indirect,
+        )?;
+        ring.avail_seen = self.avail_seen;
+        ring.next_used = self.next_used;
+        ring.published = self.published;
+        ring.decided = self.decided;
+        ring.kicks_wanted = self.kicks_wanted;
+        Ok(ring)
+    }
+
+    /// Entries of the ring.
+    #[inline]
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// The index that the frontend must be told when the ring stops: the first entry that was not taken.
+    #[inline]
+    pub fn next_avail(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Entries written to the used ring since the ring was new, modulo 2¹⁶.
+    #[inline]
+    pub fn next_used(&self) -> u16 {
+        self.next_used
+    }
+
+    /// # Safety
+    /// `offset` must be even and inside the ring's mapping.
+    #[inline]
+    unsafe fn used_word(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: inside the mapping and aligned by contract; shared words are only accessed atomically.
+        unsafe { AtomicU16::from_ptr(self.used.add(offset).cast()) }
+    }
+
+    /// # Safety
+    /// `offset` must be even and inside the ring's mapping.
+    #[inline]
+    unsafe fn avail_word(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: inside the mapping and aligned by contract; the mapping is writable although we only read.
+        unsafe { AtomicU16::from_ptr(self.available.cast_mut().add(offset).cast()) }
+    }
+
+    /// Entries that can be taken, without looking at guest memory when some are known.
+    #[inline]
+    pub fn known_available(&self) -> u16 {
+        self.avail_seen.wrapping_sub(self.next_avail)
+    }
+
+    /// Reads the available index and returns the entries that can be taken.
+    ///
+    /// # Errors
+    /// [`Rule::AvailIndexJump`] if that would be more than the ring holds.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<u16, Rule> {
+        // SAFETY: offset 2 of the available ring is its index. Acquire: the entries and descriptors behind the index
+        // are read after it.
+        let index = u16::from_le(unsafe { self.avail_word(2).load(Ordering::Acquire) });
+        let available = index.wrapping_sub(self.next_avail);
+        if available > self.size {
+            return Err(Rule::AvailIndexJump);
+        }
+        self.avail_seen = index;
+        Ok(available)
+    }
+
+    /// Takes the next available entry and returns the head of its chain, unchecked. Call only when
+    /// [`known_available`](Self::known_available) is not 0.
+    #[inline]
+    pub fn take_head(&mut self) -> u16 {
+        debug_assert!(self.known_available() > 0);
+        let slot = usize::from(self.next_avail & (self.size - 1));
+        self.next_avail = self.next_avail.wrapping_add(1);
+        // SAFETY: the slot is below the ring size.
+        u16::from_le(unsafe { self.avail_word(4 + 2 * slot).load(Ordering::Relaxed) })
+    }
+
+    /// Gives the last `count` taken entries back; they will be read anew.
+    #[inline]
+    pub fn untake(&mut self, count: u16) {
+        self.next_avail = self.next_avail.wrapping_sub(count);
+    }
+
+    /// Appends the buffers of the chain at `head` to `pieces`.
+    ///
+    /// # Errors
+    /// The rule that the chain breaks; `pieces` may then hold a part of it.
+    #[inline]
+    pub fn walk(&self, map: &MemoryMap, head: u16, direction: Direction, pieces: &mut Vec<Piece>) -> Result<(), Rule> {
+        walk(
+            Table {
+                base: self.descriptors,
+                len: self.size,
+            },
+            head,
+            self.indirect,
+            map,
+            direction,
+            pieces,
+        )
+    }
+
+    /// Writes a used entry: the chain at `head` comes back with `len` bytes written. Not visible before
+    /// [`publish_to`](Self::publish_to).
+    #[inline]
+    pub fn push_used(&mut self, head: u16, len: u32) {
+        let slot = usize::from(self.next_used & (self.size - 1));
+        self.next_used = self.next_used.wrapping_add(1);
+        let entry = u64::from(head) | u64::from(len) << 32;
+        // SAFETY: the slot is below the ring size; entries start at 4, so they are aligned to 4 only.
+        unsafe {
+            self.used
+                .add(4 + 8 * slot)
+                .cast::<[u32; 2]>()
+                .write_volatile([entry as u32, (entry >> 32) as u32])
+        };
+    }
+
+    /// Makes used entries visible up to (not including) the free-running index `index`.
+    #[inline]
+    pub fn publish_to(&mut self, index: u16) {
+        if index != self.published {
+            self.published = index;
+            // SAFETY: offset 2 of the used ring is its index. Release: entries and data are written before it.
+            unsafe { self.used_word(2).store(index.to_le(), Ordering::Release) };
+        }
+    }
+
+    /// Makes every used entry visible.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.publish_to(self.next_used);
+    }
+
+    /// Asks once per decision whether the driver wants a notification for what was published since the last one.
+    #[inline]
+    pub fn driver_wants_notification(&mut self) -> bool {
+        let old = self.decided;
+        let new = self.published;
+        self.decided = new;
+        // The driver publishes its wish, then looks at the used index; we published the index and now read the wish.
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let at = 4 + 2 * usize::from(self.size);
+            // SAFETY: used_event stands behind the available entries and was included in the ring's length.
+            let event = u16::from_le(unsafe { self.avail_word(at).load(Ordering::Relaxed) });
+            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+        } else {
+            // SAFETY: offset 0 of the available ring is its flags.
+            let flags = u16::from_le(unsafe { self.avail_word(0).load(Ordering::Relaxed) });
+            flags & AVAIL_NO_INTERRUPT == 0
+        }
+    }
+
+    /// Tells the driver that it need not kick: the ring is polled.
+    #[inline]
+    pub fn kicks_off(&mut self) {
+        if self.kicks_wanted {
+            self.kicks_wanted = false;
+            if !self.event_idx {
+                // SAFETY: offset 0 of the used ring is its flags.
+                unsafe { self.used_word(0).store(USED_NO_NOTIFY.to_le(), Ordering::Relaxed) };
+            }
+            // With EVENT_IDX the old event index stays where it is, behind what the driver will add next.
+        }
+    }
+
+    /// Asks the driver to kick when it adds the next entry and returns the entries that are there already.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh).
+    pub fn kicks_on(&mut self) -> Result<u16, Rule> {
+        self.kicks_wanted = true;
+        if self.event_idx {
+            let at = 4 + 8 * usize::from(self.size);
+            // SAFETY: avail_event stands behind the used entries and was included in the ring's length.
+            unsafe { self.used_word(at).store(self.next_avail.to_le(), Ordering::Relaxed) };
+        } else {
+            // SAFETY: offset 0 of the used ring is its flags.
+            unsafe { self.used_word(0).store(0, Ordering::Relaxed) };
+        }
+        fence(Ordering::SeqCst);
+        self.refresh()
+    }
+}

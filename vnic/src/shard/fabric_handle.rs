@@ -1,0 +1,405 @@
+//! The handle through which everything else uses the shard: ports and trunks come in, settings change, counters go out.
+//!
+//! One shard serves all switches of the process: on the two to four cores that a lab has, a second one would only take
+//! time from the guests. No sockets and no JSON here.
+
+use std::sync::Arc;
+
+use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkGraph, TrunkId};
+use firmware::{Coalescing, DmaModel, Nic, NicConfig, StrategyKind};
+
+use super::capture::{self, CaptureReader};
+use super::forward::Trunk;
+use super::port::Port;
+use super::{Inner, Shard, SwitchState};
+use crate::device::Device;
+use crate::report::{
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortInfo,
+    PortLinks, PortSettings, PortStats, TrunkLinks,
+};
+
+/// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
+pub const QUEUE_PAIRS_MAX: u16 = 16;
+/// Largest MTU of a port, as on real cards.
+pub const MTU_MAX: u32 = 9000;
+/// Smallest MTU that IPv4 allows.
+pub const MTU_MIN: u32 = 68;
+
+/// What a shard is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FabricSettings {
+    /// How long to look for work after the last, before asking for kicks and sleeping, in nanoseconds.
+    pub poll_ns: u64,
+}
+
+impl FabricSettings {
+    /// One round trip between guests that poll fits several times; an emulated guest's core is not kept from it for long.
+    pub const POLL_NS_DEFAULT: u64 = 50_000;
+}
+
+impl Default for FabricSettings {
+    fn default() -> Self {
+        Self {
+            poll_ns: Self::POLL_NS_DEFAULT,
+        }
+    }
+}
+
+/// A switch of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchId(usize);
+
+/// Why a request was refused; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FabricError {
+    /// No port has this name.
+    #[error("there is no port {0:?}")]
+    NoSuchPort(String),
+    /// Two ports would have the same name.
+    #[error("a port named {0:?} exists already")]
+    PortExists(String),
+    /// A value does not make sense; the sentence says which and why.
+    #[error("{0}")]
+    Invalid(String),
+    /// A port can be captured by one reader at a time.
+    #[error("port {0:?} is being captured already")]
+    Captured(String),
+}
+
+fn invalid(error: impl std::fmt::Display) -> FabricError {
+    FabricError::Invalid(error.to_string())
+}
+
+/// All switches and ports of the process. Cheap to clone; the shard's thread ends with [`Fabric::shutdown`].
+#[derive(Clone)]
+pub struct Fabric {
+    shard: Arc<Shard>,
+}
+
+impl Fabric {
+    /// Starts an empty fabric.
+    ///
+    /// # Errors
+    /// The system's, if it gives no event descriptors or no thread.
+    pub fn new(settings: FabricSettings) -> std::io::Result<Self> {
+        Ok(Self {
+            shard: Shard::start(settings.poll_ns)?,
+        })
+    }
+
+    /// Adds a switch.
+    pub fn add_switch(&self, name: &str) -> SwitchId {
+        self.shard.with(|inner, _| {
+            inner.switches.push(SwitchState {
+                name: name.to_owned(),
+                switch: Switch::new(SwitchConfig::default()),
+                ports: Vec::new(),
+            });
+            SwitchId(inner.switches.len() - 1)
+        })
+    }
+
+    /// Adds a port to `switch`.
+    ///
+    /// # Errors
+    /// A name that exists, or settings out of range.
+    pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<Device, FabricError> {
+        let coalescing = coalescing_from(&settings.coalescing)?;
+        let dma = dma_from(&settings.dma)?;
+        let to_guest = Link::new(link_from(&settings.link.to_guest)?);
+        let from_guest = Link::new(link_from(&settings.link.from_guest)?);
+        if settings.queue_pairs == 0 || settings.queue_pairs > QUEUE_PAIRS_MAX {
+            return Err(invalid(format!(
+                "queue_pairs must be 1 to {QUEUE_PAIRS_MAX}, not {}",
+                settings.queue_pairs
+            )));
+        }
+        if settings.mtu < MTU_MIN || settings.mtu > MTU_MAX {
+            return Err(invalid(format!(
+                "mtu must be {MTU_MIN} to {MTU_MAX}, not {}",
+                settings.mtu
+            )));
+        }
+        let nic = Nic::new(NicConfig {
+            queue_pairs: settings.queue_pairs,
+            coalescing,
+            dma,
+        });
+        let index = self.shard.with(|inner, _| {
+            if inner.ports.iter().any(|port| port.settings.name == settings.name) {
+                return Err(FabricError::PortExists(settings.name.clone()));
+            }
+            let index = inner.ports.len();
+            let state = &mut inner.switches[switch.0];
+            let switch_port = state.switch.try_add_port().map_err(invalid)?;
+            state.bind(switch_port, index);
+            let port = Port::new(settings.clone(), switch.0, switch_port, nic, to_guest, from_guest);
+            inner.ports.push(port);
+            Ok(index)
+        })?;
+        Ok(Device::new(self.shard.clone(), index, &settings))
+    }
+
+    /// Joins two switches.
+    ///
+    /// # Errors
+    /// Settings out of range, or a loop: frames would go round in it for ever.
+    pub fn add_trunk(&self, a: SwitchId, b: SwitchId, links: &TrunkLinks) -> Result<(), FabricError> {
+        let links = [
+            Link::new(link_from(&links.a_to_b)?),
+            Link::new(link_from(&links.b_to_a)?),
+        ];
+        self.shard.with(|inner, _| {
+            let mut graph = TrunkGraph::new(inner.switches.len());
+            let known = inner.trunks.iter().map(|trunk| (trunk.ends[0].0, trunk.ends[1].0));
+            for (a, b) in known.chain([(a.0, b.0)]) {
+                graph.join(a, b).map_err(invalid)?;
+            }
+            let id = TrunkId(u16::try_from(inner.trunks.len()).map_err(invalid)?);
+            let mut ends = [(a.0, fabric::PortId(0)), (b.0, fabric::PortId(0))];
+            for (switch, port) in &mut ends {
+                *port = inner.switches[*switch].switch.add_trunk(id).map_err(invalid)?;
+            }
+            inner.trunks.push(Trunk {
+                ends,
+                links,
+                pool_full: 0,
+                bad_offload: 0,
+            });
+            Ok(())
+        })
+    }
+
+    /// The ports' names, in the order they were added.
+    pub fn port_names(&self) -> Vec<String> {
+        self.shard
+            .with(|inner, _| inner.ports.iter().map(|port| port.settings.name.clone()).collect())
+    }
+
+    /// What a port is and how it does.
+    pub fn port_info(&self, name: &str) -> Option<PortInfo> {
+        self.shard
+            .with(|inner, _| inner.port_index(name).map(|index| inner.info(index)))
+    }
+
+    /// Everything a port counts.
+    pub fn port_stats(&self, name: &str) -> Option<PortStats> {
+        self.shard
+            .with(|inner, _| inner.port_index(name).map(|index| inner.stats(index)))
+    }
+
+    /// Changes a port's coalescing (nothing, if no field is given) and returns what is in force.
+    ///
+    /// # Errors
+    /// No such port, or a value out of range; then nothing was changed.
+    pub fn set_coalescing(&self, name: &str, change: &CoalescingChange) -> Result<CoalescingSettings, FabricError> {
+        self.change(name, |port, now| {
+            let mut settings = settings_from(port.nic.queues()[0].coalescing());
+            if !change.is_empty() {
+                change.apply_to(&mut settings);
+                let coalescing = coalescing_from(&settings)?;
+                port.nic.set_coalescing(now, None, coalescing).map_err(invalid)?;
+                (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
+            }
+            Ok(settings)
+        })
+    }
+
+    /// Changes a port's link (nothing, if no field is given) and returns what is in force.
+    ///
+    /// # Errors
+    /// No such port, or a value out of range; then nothing was changed.
+    pub fn set_link(&self, name: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, FabricError> {
+        self.change(name, |port, _| {
+            let mut links = PortLinks {
+                to_guest: link_settings(port.to_guest.config()),
+                from_guest: link_settings(port.from_guest.config()),
+            };
+            if !change.is_empty() {
+                if direction != Direction::FromGuest {
+                    change.apply_to(&mut links.to_guest);
+                }
+                if direction != Direction::ToGuest {
+                    change.apply_to(&mut links.from_guest);
+                }
+                let (to_guest, from_guest) = (link_from(&links.to_guest)?, link_from(&links.from_guest)?);
+                port.to_guest.set_config(to_guest);
+                port.from_guest.set_config(from_guest);
+            }
+            Ok(links)
+        })
+    }
+
+    /// Changes a port's DMA engine (nothing, if no field is given) and returns what is in force.
+    ///
+    /// # Errors
+    /// No such port, or a value out of range; then nothing was changed.
+    pub fn set_dma(&self, name: &str, change: &DmaChange) -> Result<DmaSettings, FabricError> {
+        self.change(name, |port, _| {
+            let DmaModel {
+                setup_ns,
+                rate_bps,
+                parallelism,
+            } = port.nic.queues()[0].dma();
+            let mut settings = DmaSettings {
+                setup_ns,
+                rate_bps,
+                parallelism,
+            };
+            if !change.is_empty() {
+                change.apply_to(&mut settings);
+                port.nic.set_dma(dma_from(&settings)?);
+            }
+            Ok(settings)
+        })
+    }
+
+    /// Captures the named ports (all, if none is named), keeping `snaplen` bytes of a frame (0 = all).
+    ///
+    /// # Errors
+    /// No such port, or one that is being captured already.
+    pub fn start_capture(&self, ports: &[String], snaplen: u32) -> Result<CaptureReader, FabricError> {
+        self.shard.with(|inner, _| {
+            let mut indices = Vec::new();
+            for name in ports {
+                indices.push(
+                    inner
+                        .port_index(name)
+                        .ok_or_else(|| FabricError::NoSuchPort(name.clone()))?,
+                );
+            }
+            if ports.is_empty() {
+                indices.extend(0..inner.ports.len());
+            }
+            for &index in &indices {
+                let port = &inner.ports[index];
+                if port.capture.as_ref().is_some_and(|capture| !capture.is_over()) {
+                    return Err(FabricError::Captured(port.settings.name.clone()));
+                }
+            }
+            let captured = |&index: &usize| {
+                let settings = &inner.ports[index].settings;
+                (settings.name.clone(), settings.mac)
+            };
+            let captured: Vec<_> = indices.iter().map(captured).collect();
+            let (reader, writers) = capture::begin(&captured, snaplen, inner.origin_unix_ns);
+            for (index, writer) in indices.into_iter().zip(writers) {
+                inner.ports[index].capture = Some(writer);
+            }
+            Ok(reader)
+        })
+    }
+
+    /// Ends the shard's thread. Ports of sessions that go on are not served any more.
+    pub fn shutdown(&self) {
+        self.shard.shutdown();
+    }
+
+    fn change<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Port, ether::Time) -> Result<T, FabricError>,
+    ) -> Result<T, FabricError> {
+        self.shard.with(|inner, now| {
+            let index = inner
+                .port_index(name)
+                .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
+            change(&mut inner.ports[index], now)
+        })
+    }
+}
+
+impl Inner {
+    fn port_index(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|port| port.settings.name == name)
+    }
+}
+
+impl SwitchState {
+    /// Notes that shard port `index` is behind the switch's port `port`.
+    fn bind(&mut self, port: fabric::PortId, index: usize) {
+        let number = usize::from(port.0);
+        if self.ports.len() <= number {
+            self.ports.resize(number + 1, usize::MAX);
+        }
+        self.ports[number] = index;
+    }
+}
+
+fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricError> {
+    let strategy: StrategyKind = settings.strategy.parse().map_err(invalid)?;
+    let CoalescingSettings {
+        delay_ns,
+        frames,
+        marks,
+        ..
+    } = *settings;
+    Coalescing {
+        strategy,
+        delay_ns,
+        frames_max: frames,
+        marks,
+    }
+    .validated()
+    .map_err(invalid)
+}
+
+fn settings_from(coalescing: Coalescing) -> CoalescingSettings {
+    CoalescingSettings {
+        strategy: coalescing.strategy.to_string(),
+        delay_ns: coalescing.delay_ns,
+        frames: coalescing.frames_max,
+        marks: coalescing.marks,
+    }
+}
+
+fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
+    let DmaSettings {
+        setup_ns,
+        rate_bps,
+        parallelism,
+    } = *settings;
+    DmaModel {
+        setup_ns,
+        rate_bps,
+        parallelism,
+    }
+    .validated()
+    .map_err(invalid)
+}
+
+fn link_from(settings: &LinkSettings) -> Result<LinkConfig, FabricError> {
+    let config = LinkConfig {
+        up: settings.up,
+        rate_bps: settings.rate_bps,
+        delay_ns: settings.delay_ns,
+        queue_bytes_max: settings.queue_bytes,
+        mtu: settings.mtu,
+        loss_ppm: settings.loss_ppm,
+        reorder_ppm: settings.reorder_ppm,
+        reorder_delay_ns: settings.reorder_delay_ns,
+        duplicate_ppm: settings.duplicate_ppm,
+        corrupt_ppm: settings.corrupt_ppm,
+        corrupt_past_fcs: settings.corrupt_past_fcs,
+        seed: settings.seed,
+    };
+    config.validate().map_err(invalid)?;
+    Ok(config)
+}
+
+fn link_settings(config: &LinkConfig) -> LinkSettings {
+    LinkSettings {
+        up: config.up,
+        rate_bps: config.rate_bps,
+        delay_ns: config.delay_ns,
+        queue_bytes: config.queue_bytes_max,
+        mtu: config.mtu,
+        loss_ppm: config.loss_ppm,
+        reorder_ppm: config.reorder_ppm,
+        reorder_delay_ns: config.reorder_delay_ns,
+        duplicate_ppm: config.duplicate_ppm,
+        corrupt_ppm: config.corrupt_ppm,
+        corrupt_past_fcs: config.corrupt_past_fcs,
+        seed: config.seed,
+    }
+}

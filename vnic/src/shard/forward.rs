@@ -1,0 +1,531 @@
+//! From one port to another: the way of a frame through links, switch and pool.
+//!
+//! The straight way (ideal links, nothing to cut, nobody captures) copies once, from the sender's memory into the
+//! receiver's. Everything else goes through private memory. Rings, interrupts and threads are handled elsewhere.
+
+use ether::Time;
+use fabric::{Admission, Egress, Forward, Link, PortId};
+use firmware::{CONTROL_FRAME_MAX, Nic};
+
+use super::Inner;
+use super::frame::FrameRef;
+use super::pool::Stage;
+use super::port::{RxDrop, TxDrop};
+use super::receive::Refused;
+use super::transmit::{Held, TxOrigin};
+use crate::memory::Piece;
+use crate::offload::{NetHeader, Segments, complete_checksum};
+
+/// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
+const LINK_OVERHEAD: u32 = 14 + 8;
+
+/// Longest frame a guest may hand over for segmentation: 64 KiB of network layer.
+pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
+
+/// Private memory for frames that are cut or completed: the whole and one segment.
+pub const GATHER_LEN: usize = 2 * SEGMENTED_FRAME_MAX as usize;
+
+/// What became of a frame from a transmit ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was handed over (or dropped and counted), but so many copies wait in the pool.
+    Taken {
+        /// Copies that complete the chain when they leave.
+        copies: u32,
+    },
+    /// Its receiver has no buffer just now: leave it in the ring.
+    Hold,
+}
+
+impl Inner {
+    /// Takes `frame`, with an unchecked header, from the guest of `port`.
+    #[inline]
+    pub(super) fn take_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Outcome {
+        const DROPPED: Outcome = Outcome::Taken { copies: 0 };
+        let port = &mut self.ports[origin.port];
+        let held = port.pairs[origin.pair].tx.held.take();
+        if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
+            port.drop_tx(TxDrop::Runt);
+            return DROPPED;
+        }
+        let Ok(header) = frame.header.checked(port.sender, frame.len) else {
+            port.drop_tx(TxDrop::BadOffload);
+            return DROPPED;
+        };
+        let longest = if header.is_segmented() {
+            SEGMENTED_FRAME_MAX
+        } else {
+            port.settings.mtu + LINK_OVERHEAD
+        };
+        if frame.len > longest {
+            port.drop_tx(TxDrop::TooLong);
+            return DROPPED;
+        }
+        let frame = FrameRef { header, ..*frame };
+        if Nic::is_control(frame.inline) {
+            port.counters.tx_frames += 1;
+            port.counters.tx_bytes += u64::from(frame.len);
+            self.control(origin.port, &frame, now);
+            return DROPPED;
+        }
+        if !port.from_guest.is_ideal() || port.capture.is_some() || !port.from_guest.is_drained(now) {
+            return Outcome::Taken {
+                copies: self.over_link_from_guest(origin, &frame, now),
+            };
+        }
+        let (switch, switch_port) = (port.switch, port.switch_port);
+        let outcome = self.switch_frame(switch, switch_port, Some(origin), &frame, now, held);
+        if outcome != Outcome::Hold {
+            let port = &mut self.ports[origin.port];
+            port.counters.tx_frames += 1;
+            port.counters.tx_bytes += u64::from(frame.len);
+            port.from_guest.count_passed(1, u64::from(frame.len));
+        }
+        outcome
+    }
+
+    /// The slow way from a guest to its switch: whole frames, captured and modelled. Returns the copies in the pool.
+    fn over_link_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> u32 {
+        let mut copies = 0;
+        let resolved = self.resolve(frame, |inner, bytes| {
+            let port = &mut inner.ports[origin.port];
+            port.counters.tx_frames += 1;
+            port.counters.tx_bytes += bytes.len() as u64;
+            if let Some(capture) = &mut port.capture {
+                capture.sent(bytes, now);
+            }
+            let stage = Stage::Switch {
+                switch: port.switch,
+                port: port.switch_port,
+            };
+            let admission = port.from_guest.admit(now, bytes.len());
+            if let Admission::Deliver {
+                at,
+                duplicate_at: None,
+                corrupt_bit: None,
+            } = admission
+                && at <= now
+            {
+                let (switch, switch_port) = (port.switch, port.switch_port);
+                copies += inner.switch_whole(switch, switch_port, Some(origin), bytes, now);
+                return;
+            }
+            match inner.pool_admitted(bytes, stage, Some(origin), admission) {
+                Ok(pooled) => copies += pooled,
+                Err(Dropped::PoolFull) => inner.ports[origin.port].drop_tx(TxDrop::PoolFull),
+                Err(Dropped::Link) => inner.ports[origin.port].drop_tx(TxDrop::Link),
+            }
+        });
+        if !resolved {
+            self.ports[origin.port].drop_tx(TxDrop::BadOffload);
+        }
+        copies
+    }
+
+    /// A whole plain frame in private memory enters a switch; returns the copies in the pool that complete `origin`.
+    pub(super) fn switch_whole(
+        &mut self,
+        switch: usize,
+        ingress: PortId,
+        origin: Option<TxOrigin>,
+        bytes: &[u8],
+        now: Time,
+    ) -> u32 {
+        let mut rest = [Piece {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+        }];
+        let frame = FrameRef::of_bytes(bytes, &mut rest, NetHeader::default());
+        match self.switch_frame(switch, ingress, origin, &frame, now, None) {
+            Outcome::Taken { copies } => copies,
+            // Frames in private memory are never held: they wait at the receiver's port instead.
+            Outcome::Hold => 0,
+        }
+    }
+
+    /// Lets `switch` decide about a frame and sends it on.
+    #[inline]
+    fn switch_frame(
+        &mut self,
+        switch: usize,
+        ingress: PortId,
+        origin: Option<TxOrigin>,
+        frame: &FrameRef<'_>,
+        now: Time,
+        held: Option<Held>,
+    ) -> Outcome {
+        if let Some(Held { port, .. }) = held {
+            // It was switched already, and counted then.
+            return self.carry_to_port(port, origin, frame, now, true);
+        }
+        let forward = self.switches[switch]
+            .switch
+            .forward(now, ingress, frame.inline, frame.len as usize);
+        match forward {
+            Forward::One(Egress::Local(port)) => {
+                let port = self.switches[switch].ports[usize::from(port.0)];
+                self.carry_to_port(port, origin, frame, now, true)
+            }
+            Forward::One(Egress::Trunk(trunk)) => Outcome::Taken {
+                copies: self.carry_over_trunk(switch, trunk, origin, frame, now),
+            },
+            Forward::Drop(_) => Outcome::Taken { copies: 0 },
+            Forward::Flood | Forward::Group(_) => {
+                let mut targets = std::mem::take(&mut self.targets);
+                targets.clear();
+                targets.extend(self.switches[switch].switch.flood_targets(ingress, forward));
+                let mut copies = 0;
+                for target in &targets {
+                    copies += match target {
+                        Egress::Local(port) => {
+                            let port = self.switches[switch].ports[usize::from(port.0)];
+                            match self.carry_to_port(port, origin, frame, now, false) {
+                                Outcome::Taken { copies } => copies,
+                                Outcome::Hold => 0,
+                            }
+                        }
+                        Egress::Trunk(trunk) => self.carry_over_trunk(switch, *trunk, origin, frame, now),
+                    };
+                }
+                self.targets = targets;
+                Outcome::Taken { copies }
+            }
+        }
+    }
+
+    /// Sends a frame to the card at `index`.
+    #[inline]
+    fn carry_to_port(
+        &mut self,
+        index: usize,
+        origin: Option<TxOrigin>,
+        frame: &FrameRef<'_>,
+        now: Time,
+        may_hold: bool,
+    ) -> Outcome {
+        const TAKEN: Outcome = Outcome::Taken { copies: 0 };
+        let port = &mut self.ports[index];
+        let straight = port.to_guest.is_ideal()
+            && port.capture.is_none()
+            && frame.header.suits(port.receiver)
+            && port.waiting.is_empty()
+            && port.to_guest.is_drained(now);
+        if !straight {
+            return Outcome::Taken {
+                copies: self.over_link_to_guest(index, origin, frame, now),
+            };
+        }
+        let wire_len = match frame.header.is_segmented() {
+            true => frame.header.checksum_place().0 as u32 + 20 + u32::from(frame.header.segment_len()),
+            false => frame.len,
+        };
+        if wire_len > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
+            port.drop_rx(RxDrop::TooLong);
+            return TAKEN;
+        }
+        let Some(queue) = port.rx_queue(frame.inline) else {
+            port.drop_rx(RxDrop::NotReady);
+            return TAKEN;
+        };
+        match port.deliver(queue, frame, now) {
+            Ok(()) => {
+                port.to_guest.count_passed(1, u64::from(frame.len));
+                let side = &mut port.pairs[queue].rx;
+                if !side.touched {
+                    side.touched = true;
+                    self.touched.push((index, queue));
+                }
+                TAKEN
+            }
+            Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match (origin, frame.whole) {
+                (Some(origin), None) => {
+                    self.ports[origin.port].pairs[origin.pair].tx.held = Some(Held { port: index, queue });
+                    Outcome::Hold
+                }
+                // It is in private memory already, so it waits at the receiver and not in the sender's ring.
+                (origin, _) => Outcome::Taken {
+                    copies: self.wait_at_port(index, origin, frame),
+                },
+            },
+            Err(refused) => {
+                self.refused(index, refused, now);
+                TAKEN
+            }
+        }
+    }
+
+    /// Keeps a whole frame that found no buffer at its port; returns the copies in the pool.
+    #[cold]
+    fn wait_at_port(&mut self, index: usize, origin: Option<TxOrigin>, frame: &FrameRef<'_>) -> u32 {
+        let pooled = frame
+            .whole
+            .and_then(|bytes| self.pool.copy_of(bytes, Stage::Card(index), origin));
+        let port = &mut self.ports[index];
+        match pooled {
+            Some(pooled) => {
+                port.counters.copied_bytes += u64::from(frame.len);
+                port.waiting.push_back(pooled);
+                u32::from(origin.is_some())
+            }
+            None => {
+                port.drop_rx(RxDrop::PoolFull);
+                0
+            }
+        }
+    }
+
+    fn refused(&mut self, index: usize, refused: Refused, now: Time) {
+        let port = &mut self.ports[index];
+        match refused {
+            Refused::NoBuffer => port.drop_rx(RxDrop::NoBuffer),
+            Refused::BufferTooSmall => port.drop_rx(RxDrop::BufferTooSmall),
+            Refused::Rule(rule) => port.fail_rule(rule, now),
+        }
+    }
+
+    /// The slow way from a switch to a guest: whole frames, modelled, waiting for buffers at the port. Returns the
+    /// copies in the pool.
+    fn over_link_to_guest(&mut self, index: usize, origin: Option<TxOrigin>, frame: &FrameRef<'_>, now: Time) -> u32 {
+        let mut copies = 0;
+        let resolved = self.resolve(frame, |inner, bytes| {
+            let port = &mut inner.ports[index];
+            if bytes.len() as u32 > port.settings.mtu + LINK_OVERHEAD {
+                port.drop_rx(RxDrop::TooLong);
+                return;
+            }
+            port.counters.copied_bytes += bytes.len() as u64;
+            let admission = port.to_guest.admit(now, bytes.len());
+            match inner.pool_admitted(bytes, Stage::Card(index), origin, admission) {
+                Ok(pooled) => copies += pooled,
+                Err(Dropped::PoolFull) => inner.ports[index].drop_rx(RxDrop::PoolFull),
+                Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link),
+            }
+        });
+        if !resolved {
+            self.ports[index].drop_rx(RxDrop::BadOffload);
+        }
+        copies
+    }
+
+    fn carry_over_trunk(
+        &mut self,
+        switch: usize,
+        trunk: fabric::TrunkId,
+        origin: Option<TxOrigin>,
+        frame: &FrameRef<'_>,
+        now: Time,
+    ) -> u32 {
+        let mut copies = 0;
+        let trunk = usize::from(trunk.0);
+        let resolved = self.resolve(frame, |inner, bytes| {
+            let Some((stage, link)) = inner.trunks.get_mut(trunk).map(|trunk| trunk.out_of(switch)) else {
+                return;
+            };
+            let admission = link.admit(now, bytes.len());
+            match inner.pool_admitted(bytes, stage, origin, admission) {
+                Ok(pooled) => copies += pooled,
+                Err(Dropped::PoolFull) => inner.trunks[trunk].pool_full += 1,
+                Err(Dropped::Link) => {}
+            }
+        });
+        if !resolved {
+            self.trunks[trunk].bad_offload += 1;
+        }
+        copies
+    }
+
+    /// Hands the whole plain frames that `frame` stands for to `each`: checksums complete, segments cut. False if its
+    /// headers do not allow that.
+    fn resolve(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&mut Self, &[u8])) -> bool {
+        if let (Some(bytes), true) = (frame.whole, frame.header.is_plain()) {
+            each(self, bytes);
+            return true;
+        }
+        let mut memory = std::mem::take(&mut self.gather);
+        memory.resize(GATHER_LEN, 0);
+        let (whole, segment) = memory.split_at_mut(SEGMENTED_FRAME_MAX as usize);
+        let bytes = frame.gather(whole);
+        let resolved = if frame.header.is_segmented() {
+            match Segments::new(bytes, frame.header) {
+                Ok(mut segments) => {
+                    while let Some(len) = segments.write_next(segment) {
+                        each(self, &segment[..len]);
+                    }
+                    true
+                }
+                Err(_) => false,
+            }
+        } else {
+            let complete = !frame.header.needs_checksum() || complete_checksum(bytes, frame.header).is_ok();
+            if complete {
+                each(self, bytes);
+            }
+            complete
+        };
+        self.gather = memory;
+        resolved
+    }
+
+    /// Puts an admitted frame (and its duplicate) into the pool. Returns how many copies complete `origin`.
+    fn pool_admitted(
+        &mut self,
+        bytes: &[u8],
+        stage: Stage,
+        origin: Option<TxOrigin>,
+        admission: Admission,
+    ) -> Result<u32, Dropped> {
+        let Admission::Deliver {
+            at,
+            duplicate_at,
+            corrupt_bit,
+        } = admission
+        else {
+            return Err(Dropped::Link);
+        };
+        let mut put = |at, origin| -> Option<()> {
+            let mut pooled = self.pool.copy_of(bytes, stage, origin)?;
+            if let Some(bit) = corrupt_bit {
+                pooled.flip_bit(bit);
+            }
+            self.pool.wait(pooled, at);
+            Some(())
+        };
+        put(at, origin).ok_or(Dropped::PoolFull)?;
+        if let Some(at) = duplicate_at {
+            // A duplicate is the link's own: no chain waits for it, and no room for it is no loss.
+            let _ = put(at, None);
+        }
+        Ok(u32::from(origin.is_some()))
+    }
+
+    /// Moves every frame on that is due by `now`. True if there was any.
+    pub(super) fn move_due(&mut self, now: Time) -> bool {
+        let mut moved = false;
+        while let Some((at, frame)) = self.pool.take_due(now) {
+            moved = true;
+            match frame.stage {
+                Stage::Switch { switch, port } => {
+                    // What follows happens at the time the frame was due, not when somebody looked.
+                    let copies = self.switch_whole(switch, port, frame.origin, frame.bytes(), at);
+                    if let Some(origin) = frame.origin {
+                        self.ports[origin.port].pairs[origin.pair].tx.add_copies(origin, copies);
+                    }
+                    self.leave_pool(frame);
+                }
+                Stage::Card(index) => self.ports[index].waiting.push_back(frame),
+            }
+        }
+        for index in 0..self.ports.len() {
+            moved |= !self.ports[index].waiting.is_empty() && self.deliver_waiting(index, now);
+        }
+        moved
+    }
+
+    fn leave_pool(&mut self, frame: super::pool::Pooled) {
+        if let Some(origin) = frame.origin {
+            self.ports[origin.port].pairs[origin.pair].tx.copy_left(origin);
+        }
+        self.pool.release(frame);
+    }
+
+    /// Delivers the frames that wait at a port, in order, as far as there are buffers. True if any left.
+    fn deliver_waiting(&mut self, index: usize, now: Time) -> bool {
+        let mut moved = false;
+        while let Some(frame) = self.ports[index].waiting.pop_front() {
+            let port = &mut self.ports[index];
+            let mut rest = [Piece {
+                ptr: std::ptr::null_mut(),
+                len: 0,
+            }];
+            let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
+            match port.rx_queue(whole.inline) {
+                None => port.drop_rx(RxDrop::NotReady),
+                Some(queue) => match port.deliver(queue, &whole, now) {
+                    Ok(()) => {
+                        // Counted when it was copied into the pool's buffer; this is the second copy.
+                        if !port.pairs[queue].rx.touched {
+                            port.pairs[queue].rx.touched = true;
+                            self.touched.push((index, queue));
+                        }
+                    }
+                    Err(Refused::NoBuffer) if port.may_hold(queue, now) => {
+                        port.waiting.push_front(frame);
+                        return moved;
+                    }
+                    Err(refused) => self.refused(index, refused, now),
+                },
+            }
+            moved = true;
+            self.leave_pool(frame);
+        }
+        moved
+    }
+
+    /// Answers a control frame of the guest at `index`, on its own receive queue 0.
+    fn control(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
+        let mut request = [0; CONTROL_FRAME_MAX + 1];
+        let mut reply = [0; CONTROL_FRAME_MAX];
+        // A frame that is longer than any request is refused by the firmware, which needs no more than to see that.
+        let kept = (frame.len as usize).min(request.len());
+        let mut memory = std::mem::take(&mut self.gather);
+        memory.resize(GATHER_LEN, 0);
+        request[..kept].copy_from_slice(&frame.gather(&mut memory)[..kept]);
+        self.gather = memory;
+        let port = &mut self.ports[index];
+        if let Some(capture) = &mut port.capture {
+            capture.sent(&request[..kept], now);
+        }
+        let len = port.nic.handle_control(now, &request[..kept], &mut reply);
+        for queue in 0..port.pairs.len() {
+            // Settings may have changed: what is due by the new ones is due now.
+            port.announce(queue, now);
+        }
+        if len == 0 {
+            return;
+        }
+        let mut rest = [Piece {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+        }];
+        let whole = FrameRef::of_bytes(&reply[..len], &mut rest, NetHeader::default());
+        if !port.pairs[0].rx.is_ready() {
+            port.drop_rx(RxDrop::NotReady);
+            return;
+        }
+        match port.deliver(0, &whole, now) {
+            Ok(()) if port.pairs[0].rx.touched => {}
+            Ok(()) => {
+                port.pairs[0].rx.touched = true;
+                self.touched.push((index, 0));
+            }
+            Err(refused) => self.refused(index, refused, now),
+        }
+    }
+}
+
+/// Why a frame did not get into the pool.
+enum Dropped {
+    Link,
+    PoolFull,
+}
+
+/// A trunk between two switches of this shard.
+pub(super) struct Trunk {
+    /// The switches, each with its port of the trunk.
+    pub ends: [(usize, PortId); 2],
+    /// The link away from each end.
+    pub links: [Link; 2],
+    /// Frames dropped because the pool was full.
+    pub pool_full: u64,
+    /// Frames dropped because they could not be cut.
+    pub bad_offload: u64,
+}
+
+impl Trunk {
+    /// Where a frame goes that leaves `switch` over this trunk, and over which link.
+    fn out_of(&mut self, switch: usize) -> (Stage, &mut Link) {
+        let near = usize::from(self.ends[0].0 != switch);
+        let (switch, port) = self.ends[1 - near];
+        (Stage::Switch { switch, port }, &mut self.links[near])
+    }
+}

@@ -1,0 +1,222 @@
+//! A shard: switches with all their ports, run to completion by one thread at a time.
+//!
+//! Whoever gets a kick takes the shard and runs it; a thread of its own runs it for timers and under lasting load. The
+//! vhost-user session, the control socket and the metrics use it through [`Fabric`]; decisions about interrupts are the
+//! firmware's, decisions about ways the switch's.
+
+mod capture;
+mod fabric_handle;
+mod forward;
+mod frame;
+mod pool;
+mod port;
+mod receive;
+mod run;
+mod stats;
+mod transmit;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ether::Time;
+use fabric::{Egress, Switch};
+
+pub use capture::{CaptureReader, Chunk};
+pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
+pub use port::{HOLD_NS_MAX, RxDrop, TxDrop};
+pub(crate) use run::Shard;
+
+use crate::ring::Rule;
+use forward::{Outcome, Trunk};
+use pool::Pool;
+pub(crate) use port::Port;
+use transmit::Batch;
+
+/// A switch and which port of the shard is behind each of its ports.
+struct SwitchState {
+    name: String,
+    switch: Switch,
+    /// Shard port by switch port number; trunks have no shard port.
+    ports: Vec<usize>,
+}
+
+/// Everything the lock of a shard protects.
+pub(crate) struct Inner {
+    switches: Vec<SwitchState>,
+    ports: Vec<Port>,
+    trunks: Vec<Trunk>,
+    pool: Pool,
+    batch: Option<Box<Batch>>,
+    gather: Vec<u8>,
+    targets: Vec<Egress>,
+    /// Receive queues that got something in the batch in work: port, queue.
+    touched: Vec<(usize, usize)>,
+    /// What [`Time::ZERO`] is in nanoseconds since 1970.
+    origin_unix_ns: u64,
+}
+
+impl Inner {
+    fn new(origin_unix_ns: u64) -> Self {
+        Self {
+            switches: Vec::new(),
+            ports: Vec::new(),
+            trunks: Vec::new(),
+            pool: Pool::default(),
+            batch: None,
+            gather: Vec::new(),
+            targets: Vec::new(),
+            touched: Vec::new(),
+            origin_unix_ns,
+        }
+    }
+
+    /// The port with number `index`, which never goes away.
+    pub(crate) fn port(&mut self, index: usize) -> &mut Port {
+        &mut self.ports[index]
+    }
+
+    /// One round over everything that can be done now. True if anything was.
+    fn pass(&mut self, now: Time) -> bool {
+        let mut worked = self.guarded(None, now, |inner| inner.move_due(now));
+        for port in 0..self.ports.len() {
+            for pair in 0..self.ports[port].pairs.len() {
+                if self.ports[port].pairs[pair].tx.is_ready() {
+                    worked |= self.guarded(Some(port), now, |inner| inner.transmit(port, pair, now));
+                }
+            }
+        }
+        if worked && self.pool.next_due().is_some_and(|at| at <= now) {
+            self.guarded(None, now, |inner| inner.move_due(now));
+        }
+        self.announce_touched(now);
+        for port in 0..self.ports.len() {
+            let port = &mut self.ports[port];
+            if port.take_memory_fault() {
+                port.fail_rule(Rule::MemoryTruncated, now);
+                continue;
+            }
+            if port.nic.next_event().is_some_and(|at| at <= now) {
+                (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
+            }
+            (0..port.pairs.len()).for_each(|pair| port.publish_transmitted(pair));
+        }
+        worked
+    }
+
+    /// Runs `work` for `port`; if it panics, that port fails and the shard goes on.
+    #[inline]
+    fn guarded(&mut self, port: Option<usize>, now: Time, work: impl FnOnce(&mut Self) -> bool) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(worked) => worked,
+            Err(_) => {
+                // Scratch memory that was in use went with the stack; it is made anew when needed.
+                self.touched.clear();
+                for port in &mut self.ports {
+                    port.pairs.iter_mut().for_each(|pair| pair.rx.touched = false);
+                }
+                if let Some(port) = port {
+                    self.ports[port].fail("an internal error (a panic) in its data path".to_owned(), now);
+                } else {
+                    tracing::error!("an internal error (a panic) outside any port; frames on their way may be lost");
+                }
+                true
+            }
+        }
+    }
+
+    /// Takes one batch from a transmit ring and sends it on.
+    #[inline]
+    fn transmit(&mut self, index: usize, pair: usize, now: Time) -> bool {
+        if let Some(held) = self.ports[index].pairs[pair].tx.held
+            && self.ports[held.port].still_stalled(held.queue, now)
+        {
+            return false;
+        }
+        let mut batch = self.batch.take().unwrap_or_else(|| Box::new(Batch::new()));
+        let port = &mut self.ports[index];
+        let side = &mut port.pairs[pair].tx;
+        let (Some(ring), Some(map)) = (&mut side.ring, &port.map) else {
+            self.batch = Some(batch);
+            return false;
+        };
+        ring.kicks_off();
+        let broken = batch.fill(ring, map).err();
+        let mut taken = 0;
+        while taken < batch.len() {
+            let origin = self.ports[index].pairs[pair].tx.next_origin(index, pair);
+            match self.take_from_guest(origin, &batch.frame(taken), now) {
+                Outcome::Taken { copies } => self.ports[index].pairs[pair].tx.finish(batch.head(taken), copies),
+                Outcome::Hold => break,
+            }
+            taken += 1;
+        }
+        let held = taken < batch.len();
+        let left = batch.entries() - taken as u16;
+        self.batch = Some(batch);
+        self.announce_touched(now);
+        let port = &mut self.ports[index];
+        if held && let Some(ring) = &mut port.pairs[pair].tx.ring {
+            // The held frame and all behind it will be read anew, one that broke a rule included.
+            ring.untake(left);
+        }
+        port.publish_transmitted(pair);
+        match broken {
+            Some(rule) if !held => {
+                port.fail_rule(rule, now);
+                true
+            }
+            _ => taken > 0,
+        }
+    }
+
+    #[inline]
+    fn announce_touched(&mut self, now: Time) {
+        while let Some((port, queue)) = self.touched.pop() {
+            let port = &mut self.ports[port];
+            port.pairs[queue].rx.touched = false;
+            port.announce(queue, now);
+        }
+    }
+
+    /// When something is due without anybody's kick.
+    fn next_due(&self, now: Time) -> Option<Time> {
+        let holds = self.ports.iter().filter_map(|port| port.hold_ends(now));
+        let timers = self.ports.iter().filter_map(|port| port.nic.next_event());
+        holds.chain(timers).chain(self.pool.next_due()).min()
+    }
+
+    /// Asks every driver to kick from now on. True if there is work already, or a port failed.
+    fn kicks_on(&mut self, now: Time) -> bool {
+        let mut work = false;
+        for index in 0..self.ports.len() {
+            for pair in 0..self.ports[index].pairs.len() {
+                let held = self.ports[index].pairs[pair].tx.held;
+                let held = held.is_some_and(|held| self.ports[held.port].still_stalled(held.queue, now));
+                let port = &mut self.ports[index];
+                let hold = port.hold_ends(now).is_some();
+                let pair = &mut port.pairs[pair];
+                let mut outcome = Ok(0);
+                if pair.tx.is_ready()
+                    && let Some(ring) = &mut pair.tx.ring
+                {
+                    // A ring whose head frame waits for a receiver is not looked at again before that one refills.
+                    outcome = ring.kicks_on().map(|available| if held { 0 } else { available });
+                }
+                if hold
+                    && outcome.is_ok()
+                    && pair.rx.is_ready()
+                    && let Some(ring) = &mut pair.rx.ring
+                {
+                    outcome = ring.kicks_on();
+                }
+                match outcome {
+                    Ok(available) => work |= available > 0,
+                    Err(rule) => {
+                        port.fail_rule(rule, now);
+                        work = true;
+                    }
+                }
+            }
+        }
+        work
+    }
+}

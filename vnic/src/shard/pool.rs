@@ -1,0 +1,162 @@
+//! Frames that wait: pooled buffers and the queue of their due times.
+//!
+//! Buffers come in two sizes and are used again, so that steady traffic allocates nothing. What happens to a frame when
+//! it is due is decided elsewhere.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ether::Time;
+
+use super::transmit::TxOrigin;
+
+/// Longest frame a pooled buffer takes: the largest MTU, the Ethernet header and two VLAN tags.
+pub const POOLED_FRAME_MAX: usize = 9000 + 14 + 8;
+const SMALL: usize = 2048;
+/// Bytes that frames in the pool may occupy: 10 Gbit/s for 100 ms and some; more is a queue nobody models.
+pub const POOL_BYTES_MAX: usize = 128 << 20;
+
+/// What a pooled frame waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// To reach switch `switch` at its port `port`.
+    Switch {
+        /// Index of the switch.
+        switch: usize,
+        /// Its port.
+        port: fabric::PortId,
+    },
+    /// To reach the card at this port (index).
+    Card(usize),
+}
+
+/// A frame in the pool.
+#[derive(Debug)]
+pub struct Pooled {
+    /// What it waits for.
+    pub stage: Stage,
+    /// The transmit chain that is completed when the frame leaves.
+    pub origin: Option<TxOrigin>,
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+impl Pooled {
+    /// The frame's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Flips bit `bit` (counted from the first byte's lowest), if it is inside the frame.
+    pub fn flip_bit(&mut self, bit: u32) {
+        if let Some(byte) = self.bytes[..self.len].get_mut(bit as usize / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// The pool of a shard.
+#[derive(Debug, Default)]
+pub struct Pool {
+    small: Vec<Box<[u8]>>,
+    large: Vec<Box<[u8]>>,
+    bytes_out: usize,
+    due: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    slots: Vec<Option<Pooled>>,
+    free_slots: Vec<usize>,
+    sequence: u64,
+}
+
+impl Pool {
+    /// Copies `frame` into a buffer; `None` (the frame is dropped by the caller and counted) if it is longer than
+    /// [`POOLED_FRAME_MAX`] or the pool holds [`POOL_BYTES_MAX`].
+    pub fn copy_of(&mut self, frame: &[u8], stage: Stage, origin: Option<TxOrigin>) -> Option<Pooled> {
+        let large = frame.len() > SMALL;
+        let size = if large { POOLED_FRAME_MAX } else { SMALL };
+        if frame.len() > POOLED_FRAME_MAX || self.bytes_out + size > POOL_BYTES_MAX {
+            return None;
+        }
+        self.bytes_out += size;
+        let free = if large { &mut self.large } else { &mut self.small };
+        let mut bytes = free.pop().unwrap_or_else(|| vec![0; size].into_boxed_slice());
+        bytes[..frame.len()].copy_from_slice(frame);
+        Some(Pooled {
+            stage,
+            origin,
+            bytes,
+            len: frame.len(),
+        })
+    }
+
+    /// Gives the buffer back.
+    pub fn release(&mut self, frame: Pooled) {
+        self.bytes_out -= frame.bytes.len();
+        if frame.bytes.len() == SMALL {
+            self.small.push(frame.bytes);
+        } else {
+            self.large.push(frame.bytes);
+        }
+    }
+
+    /// Keeps `frame` until `at`. Frames with the same time leave in the order they came.
+    pub fn wait(&mut self, frame: Pooled, at: Time) {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(frame);
+        self.due.push(Reverse((at, self.sequence, slot)));
+        self.sequence += 1;
+    }
+
+    /// When the next frame is due.
+    #[inline]
+    pub fn next_due(&self) -> Option<Time> {
+        self.due.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// The next frame that is due by `now`, and its time.
+    pub fn take_due(&mut self, now: Time) -> Option<(Time, Pooled)> {
+        let Reverse((at, _, slot)) = *self.due.peek()?;
+        if at > now {
+            return None;
+        }
+        self.due.pop();
+        self.free_slots.push(slot);
+        Some((at, self.slots[slot].take()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_by_time_then_by_order() {
+        let mut pool = Pool::default();
+        for (byte, at) in [(1, 20), (2, 10), (3, 10)] {
+            let frame = pool.copy_of(&[byte; 60], Stage::Card(0), None).unwrap();
+            pool.wait(frame, Time::from_nanos(at));
+        }
+        assert_eq!(pool.next_due(), Some(Time::from_nanos(10)));
+        assert!(pool.take_due(Time::from_nanos(9)).is_none());
+        let mut order = Vec::new();
+        while let Some((_, frame)) = pool.take_due(Time::from_nanos(30)) {
+            order.push(frame.bytes()[0]);
+            pool.release(frame);
+        }
+        assert_eq!(order, [2, 3, 1]);
+        assert_eq!(pool.bytes_out, 0);
+    }
+
+    #[test]
+    fn the_pool_is_bounded() {
+        let mut pool = Pool::default();
+        let mut frames = Vec::new();
+        while let Some(frame) = pool.copy_of(&[0; 9000], Stage::Card(0), None) {
+            frames.push(frame);
+        }
+        assert_eq!(frames.len(), POOL_BYTES_MAX / POOLED_FRAME_MAX);
+        assert!(pool.copy_of(&[0; POOLED_FRAME_MAX + 1], Stage::Card(0), None).is_none());
+    }
+}

@@ -1,0 +1,552 @@
+//! One card on the shard: its rings, firmware, link ends and counters, and how rings start, stop and fail.
+//!
+//! How frames cross from one port to another is not here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ether::Time;
+use fabric::{Link, PortId};
+use firmware::{Event, Interrupt, Nic};
+use vhost_user_backend::{VringRwLock, VringT};
+use virtio_bindings::{virtio_net, virtio_ring};
+use virtio_queue::QueueT;
+
+use super::capture::PortCapture;
+use super::frame::FrameRef;
+use super::pool::Pooled;
+use super::receive::{Refused, RxSide};
+use super::transmit::TxSide;
+use crate::device::RingActivity;
+use crate::memory::MemoryMap;
+use crate::offload::Offloads;
+use crate::report::PortSettings;
+use crate::ring::{RingAddresses, Rule, RuleCounters, SplitRing};
+
+/// At most one line about a broken rule in this time and port; the others are counted.
+const LOG_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// How long a frame may wait in its sender's ring for a receiver that still takes frames. Long enough for a guest whose
+/// processor was just taken away to come back; after it frames are dropped until the receiver posts buffers again, so
+/// nobody waits for a dead one twice.
+pub const HOLD_NS_MAX: u64 = 5_000_000;
+
+macro_rules! drops {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl $name {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name in counters and JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+drops! {
+    /// Why a frame towards a guest was dropped at its port.
+    RxDrop {
+        /// The driver posted no buffers for longer than the hold time.
+        NoBuffer = "no_buffer",
+        /// Without mergeable buffers, the next buffer was too short.
+        BufferTooSmall = "buffer_too_small",
+        /// No receive ring is started (no guest, or its driver is down).
+        NotReady = "not_ready",
+        /// The frame is longer than the port's or link's MTU.
+        TooLong = "too_long",
+        /// The pool of waiting frames is full.
+        PoolFull = "pool_full",
+        /// The link's model dropped it (see the link's counters).
+        Link = "link",
+        /// It must be cut for this port, and its headers are not what the sender's card was promised.
+        BadOffload = "bad_offload",
+    }
+}
+
+drops! {
+    /// Why a frame from a guest was dropped at its port.
+    TxDrop {
+        /// Shorter than an Ethernet header.
+        Runt = "runt",
+        /// Longer than the port's MTU.
+        TooLong = "too_long",
+        /// The virtio-net header asks for what was not negotiated or does not fit.
+        BadOffload = "bad_offload",
+        /// The pool of waiting frames is full.
+        PoolFull = "pool_full",
+        /// The link's model dropped it (see the link's counters).
+        Link = "link",
+    }
+}
+
+/// What a port counts itself; rings, links, firmware and switch count their own.
+#[derive(Clone, Debug, Default)]
+pub struct PortCounters {
+    /// Frames from the guest that were taken.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames delivered to the guest.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Bytes of frames copied towards this guest, into its memory or on the way to it.
+    pub copied_bytes: u64,
+    /// Drops towards the guest.
+    pub rx_drops: [u64; RxDrop::ALL.len()],
+    /// Drops of what the guest sent.
+    pub tx_drops: [u64; TxDrop::ALL.len()],
+    /// Broken rules.
+    pub rules: RuleCounters,
+    /// Transmit completions that had something to tell.
+    pub tx_decided: u64,
+    /// Of these, unwanted by the driver.
+    pub tx_suppressed: u64,
+    /// Of these, signalled.
+    pub tx_signalled: u64,
+}
+
+/// One receive and one transmit ring.
+#[derive(Default)]
+pub struct QueuePair {
+    /// Towards the guest.
+    pub rx: RxSide,
+    /// From the guest.
+    pub tx: TxSide,
+}
+
+/// What happened to a ring before it could be started or stopped.
+#[derive(Clone, Copy, Debug, Default)]
+struct RingPast {
+    /// The port failed while the ring was started: it must be stopped before it may start again.
+    poisoned: bool,
+    /// Next available index when it last stopped.
+    stopped_at: Option<u16>,
+}
+
+/// A port of the shard.
+pub struct Port {
+    /// Settings it was made from, coalescing, DMA and links excepted.
+    pub settings: PortSettings,
+    /// Index of its switch.
+    pub switch: usize,
+    /// Its port there.
+    pub switch_port: PortId,
+    /// The card.
+    pub nic: Nic,
+    /// Link from the switch to the guest.
+    pub to_guest: Link,
+    /// Link from the guest to the switch.
+    pub from_guest: Link,
+    /// Queue pairs, as many as offered.
+    pub pairs: Vec<QueuePair>,
+    /// Guest memory while a frontend has set it.
+    pub map: Option<MemoryMap>,
+    /// Negotiated virtio features.
+    pub features: u64,
+    /// What the guest may ask of the card.
+    pub sender: Offloads,
+    /// What the card may hand to the guest.
+    pub receiver: Offloads,
+    /// MRG_RXBUF was negotiated.
+    pub mergeable: bool,
+    /// Frames that are due but find no buffer.
+    pub waiting: VecDeque<Pooled>,
+    /// The capture that looks at this port.
+    pub capture: Option<PortCapture>,
+    /// Counters.
+    pub counters: PortCounters,
+    /// Why the port does not work.
+    pub failed: Option<String>,
+    /// A frontend is connected.
+    pub connected: bool,
+    /// Shared with the kicks' threads.
+    pub activity: Arc<RingActivity>,
+    memory_fault: Arc<AtomicBool>,
+    past: Vec<RingPast>,
+    logged_at: Option<Time>,
+    unlogged: u64,
+}
+
+impl Port {
+    /// A port without a guest.
+    pub fn new(
+        settings: PortSettings,
+        switch: usize,
+        switch_port: PortId,
+        nic: Nic,
+        to_guest: Link,
+        from_guest: Link,
+    ) -> Self {
+        let pairs = usize::from(settings.queue_pairs);
+        Self {
+            settings,
+            switch,
+            switch_port,
+            nic,
+            to_guest,
+            from_guest,
+            pairs: (0..pairs).map(|_| QueuePair::default()).collect(),
+            map: None,
+            features: 0,
+            sender: Offloads::default(),
+            receiver: Offloads::default(),
+            mergeable: false,
+            waiting: VecDeque::new(),
+            capture: None,
+            counters: PortCounters::default(),
+            failed: None,
+            connected: false,
+            activity: Arc::default(),
+            memory_fault: Arc::default(),
+            past: vec![RingPast::default(); 2 * pairs],
+            logged_at: None,
+            unlogged: 0,
+        }
+    }
+
+    /// The driver's choice of features.
+    pub fn set_features(&mut self, features: u64) {
+        self.features = features;
+        self.sender = Offloads::of_sender(features);
+        self.receiver = Offloads::of_receiver(features);
+        self.mergeable = features & 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF != 0;
+    }
+
+    /// A new memory table: started rings move to it.
+    ///
+    /// # Errors
+    /// The rule that a ring breaks in the new table.
+    pub fn set_memory(&mut self, table: Arc<vm_memory::GuestMemoryMmap>) -> Result<(), Rule> {
+        self.memory_fault = Arc::default();
+        let map = MemoryMap::new(table, self.memory_fault.clone());
+        for pair in &mut self.pairs {
+            pair.rx.forget_read_ahead();
+            for ring in [&mut pair.rx.ring, &mut pair.tx.ring].into_iter().flatten() {
+                *ring = ring.moved_to(&map)?;
+            }
+        }
+        self.map = Some(map);
+        Ok(())
+    }
+
+    /// Starts ring `index` as `vring` describes it. A ring that was in use before (its used index is not 0) is signalled
+    /// once, since whoever served it may have died before telling the guest (reason `restart`).
+    ///
+    /// # Errors
+    /// The rule that the ring's place breaks.
+    pub fn start_ring(&mut self, index: usize, vring: &VringRwLock, now: Time) -> Result<(), Rule> {
+        let Some(map) = &self.map else { return Ok(()) };
+        if self.past.get(index).is_none_or(|past| past.poisoned) {
+            return Ok(());
+        }
+        let (size, addresses, next_avail, enabled) = {
+            let state = vring.get_ref();
+            let queue = state.get_queue();
+            let addresses = RingAddresses {
+                descriptors: queue.desc_table(),
+                available: queue.avail_ring(),
+                used: queue.used_ring(),
+            };
+            (queue.size(), addresses, queue.next_avail(), state.is_enabled())
+        };
+        let has = |bit: u32| self.features & 1 << bit != 0;
+        let event_idx = has(virtio_ring::VIRTIO_RING_F_EVENT_IDX);
+        let indirect = has(virtio_ring::VIRTIO_RING_F_INDIRECT_DESC);
+        let ring = SplitRing::new(map, size, addresses, next_avail, event_idx, indirect)?;
+        tracing::debug!(port = %self.settings.name, ring = index, size, next_avail, "ring started");
+        let resumed = ring.next_used() != 0;
+        let queue = index / 2;
+        let Some(pair) = self.pairs.get_mut(queue) else {
+            return Ok(());
+        };
+        if index.is_multiple_of(2) {
+            pair.rx.start(ring, vring.clone());
+            pair.rx.enabled = enabled;
+            if resumed {
+                let pipeline = self.nic.rx(queue as u16);
+                pipeline.restart(now);
+                pipeline.note_signalled();
+            }
+        } else {
+            pair.tx.start(ring, vring.clone());
+            pair.tx.enabled = enabled;
+            if resumed {
+                self.counters.tx_decided += 1;
+                self.counters.tx_signalled += 1;
+            }
+        }
+        self.activity.set_settled(index, true);
+        if resumed {
+            signal(vring);
+        }
+        Ok(())
+    }
+
+    /// Stops ring `index` and returns its next available index, if it was ever started.
+    pub fn stop_ring(&mut self, index: usize) -> Option<u16> {
+        let stopped = self.take_ring(index);
+        let past = self.past.get_mut(index)?;
+        let stopped_at = stopped.or(past.stopped_at);
+        *past = RingPast::default();
+        self.activity.set_settled(index, false);
+        if self.past.iter().all(|past| !past.poisoned) {
+            self.failed = None;
+        }
+        stopped_at
+    }
+
+    /// Stops ring `index` in memory only.
+    fn take_ring(&mut self, index: usize) -> Option<u16> {
+        let pair = self.pairs.get_mut(index / 2)?;
+        if index.is_multiple_of(2) {
+            pair.rx.vring = None;
+            let stopped = pair.rx.stop();
+            if stopped.is_some() {
+                self.nic.rx((index / 2) as u16).reset();
+            }
+            stopped
+        } else {
+            pair.tx.vring = None;
+            pair.tx.stop()
+        }
+    }
+
+    /// The frontend enabled or disabled ring `index`.
+    pub fn enable_ring(&mut self, index: usize, enabled: bool) {
+        let Some(pair) = self.pairs.get_mut(index / 2) else {
+            return;
+        };
+        if index.is_multiple_of(2) {
+            pair.rx.enabled = enabled;
+        } else {
+            pair.tx.enabled = enabled;
+        }
+    }
+
+    /// The frontend is gone: nothing of its memory is kept.
+    pub fn disconnect(&mut self) {
+        for index in 0..self.past.len() {
+            self.stop_ring(index);
+        }
+        self.map = None;
+        self.connected = false;
+        self.failed = None;
+        self.set_features(0);
+    }
+
+    /// The port broke `rule`: it stops until its driver or frontend starts anew.
+    pub fn fail_rule(&mut self, rule: Rule, now: Time) {
+        self.counters.rules.count(rule);
+        self.fail(format!("the guest {rule} (rule {})", rule.name()), now);
+    }
+
+    /// The port stops until its driver or frontend starts anew; `why` is logged unless it was logged just now.
+    pub fn fail(&mut self, why: String, now: Time) {
+        for index in 0..self.past.len() {
+            if let Some(stopped_at) = self.take_ring(index) {
+                self.past[index] = RingPast {
+                    poisoned: true,
+                    stopped_at: Some(stopped_at),
+                };
+            }
+        }
+        if self.logged_at.is_none_or(|at| now.nanos_since(at) >= LOG_INTERVAL_NS) {
+            tracing::warn!(port = %self.settings.name, unlogged = self.unlogged, "port stopped: {why}");
+            self.logged_at = Some(now);
+            self.unlogged = 0;
+        } else {
+            self.unlogged += 1;
+        }
+        self.failed = Some(why);
+    }
+
+    /// True once after a page of the guest's memory turned out not to be there any more.
+    pub fn take_memory_fault(&self) -> bool {
+        self.memory_fault.load(Ordering::Relaxed) && self.memory_fault.swap(false, Ordering::AcqRel)
+    }
+
+    /// Counts a drop towards the guest.
+    pub fn drop_rx(&mut self, reason: RxDrop) {
+        self.counters.rx_drops[reason as usize] += 1;
+    }
+
+    /// Counts a drop of what the guest sent.
+    pub fn drop_tx(&mut self, reason: TxDrop) {
+        self.counters.tx_drops[reason as usize] += 1;
+    }
+
+    /// The receive queue for a frame, or `None` if no receive ring is ready. Flows are spread over the ready pairs by
+    /// addresses and ports, so that a flow stays on one queue.
+    #[inline]
+    pub fn rx_queue(&self, inline: &[u8]) -> Option<usize> {
+        if self.pairs.len() == 1 {
+            return self.pairs[0].rx.is_ready().then_some(0);
+        }
+        let ready = self.pairs.iter().filter(|pair| pair.rx.is_ready()).count();
+        let nth = match ready {
+            0 => return None,
+            1 => 0,
+            ready => flow_hash(inline) as usize % ready,
+        };
+        self.pairs
+            .iter()
+            .enumerate()
+            .filter(|(_, pair)| pair.rx.is_ready())
+            .map(|(index, _)| index)
+            .nth(nth)
+    }
+
+    /// Puts `frame` into receive queue `queue` and tells the firmware.
+    ///
+    /// # Errors
+    /// See [`Refused`]; the caller decides what follows.
+    #[inline]
+    pub fn deliver(&mut self, queue: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), Refused> {
+        let Some(map) = &self.map else {
+            return Err(Refused::NoBuffer);
+        };
+        let side = &mut self.pairs[queue].rx;
+        side.deliver(map, frame, self.mergeable)?;
+        side.stalled_since = None;
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += u64::from(frame.len);
+        self.counters.copied_bytes += u64::from(frame.len);
+        let pipeline = self.nic.rx(queue as u16);
+        let packet = pipeline.classify(frame.inline, frame.len);
+        // Every pending packet holds at least one descriptor and a ring is no larger than the pipeline.
+        let arrived = pipeline.arrive(now, packet);
+        debug_assert!(arrived.is_ok());
+        if let Some(capture) = &mut self.capture {
+            capture.delivered(queue, frame);
+        }
+        Ok(())
+    }
+
+    /// No buffer for a frame at `queue`: true if it may wait a little longer.
+    pub fn may_hold(&mut self, queue: usize, now: Time) -> bool {
+        let since = *self.pairs[queue].rx.stalled_since.get_or_insert(now);
+        now.nanos_since(since) < HOLD_NS_MAX
+    }
+
+    /// When the patience with a stalled receive queue of this port ends, if frames may wait for one now.
+    pub fn hold_ends(&self, now: Time) -> Option<Time> {
+        (0..self.pairs.len())
+            .filter_map(|queue| self.queue_hold_ends(queue, now))
+            .min()
+    }
+
+    fn queue_hold_ends(&self, queue: usize, now: Time) -> Option<Time> {
+        self.pairs[queue]
+            .rx
+            .stalled_since
+            .map(|since| since.plus_nanos(HOLD_NS_MAX))
+            .filter(|at| *at > now)
+    }
+
+    /// True if a frame that waits for receive queue `queue` must go on waiting.
+    pub fn still_stalled(&mut self, queue: usize, now: Time) -> bool {
+        let waits = self.queue_hold_ends(queue, now).is_some();
+        let side = &mut self.pairs[queue].rx;
+        // A broken rule ends the wait: the delivery finds it again and reports it.
+        waits && side.is_ready() && self.map.as_ref().is_some_and(|map| side.has_buffer(map) == Ok(false))
+    }
+
+    /// Publishes what the firmware completed on `queue` and carries out its decisions.
+    #[inline]
+    pub fn announce(&mut self, queue: usize, now: Time) {
+        let pipeline = self.nic.rx(queue as u16);
+        while let Some(event) = pipeline.poll(now) {
+            let side = &mut self.pairs[queue].rx;
+            let interrupt = match event {
+                Event::Completed { count, interrupt } => {
+                    side.publish_packets(count);
+                    interrupt
+                }
+                Event::Interrupt(interrupt) => Some(interrupt),
+            };
+            let Some(interrupt) = interrupt else { continue };
+            let (Some(ring), Some(vring)) = (&mut side.ring, &side.vring) else {
+                continue;
+            };
+            if ring.driver_wants_notification() {
+                signal(vring);
+                pipeline.note_signalled();
+            } else {
+                pipeline.note_suppressed();
+            }
+            if let Some(capture) = &mut self.capture {
+                capture.announced(queue, &interrupt);
+            }
+        }
+    }
+
+    /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.
+    #[inline]
+    pub fn publish_transmitted(&mut self, pair: usize) {
+        let side = &mut self.pairs[pair].tx;
+        if !std::mem::take(&mut side.completed) {
+            return;
+        }
+        let Some(ring) = &mut side.ring else { return };
+        ring.publish();
+        self.counters.tx_decided += 1;
+        if ring.driver_wants_notification() {
+            if let Some(vring) = &side.vring {
+                signal(vring);
+            }
+            self.counters.tx_signalled += 1;
+        } else {
+            self.counters.tx_suppressed += 1;
+        }
+    }
+}
+
+/// Writes the ring's call eventfd. A full counter (the guest has 2⁶⁴ signals to read) or a missing fd means that nobody
+/// listens, which is the frontend's choice.
+fn signal(vring: &VringRwLock) {
+    if let Err(error) = vring.signal_used_queue() {
+        tracing::debug!(%error, "call eventfd not written");
+    }
+}
+
+/// A hash over addresses, protocol and ports, so that the frames of a flow get the same value.
+fn flow_hash(inline: &[u8]) -> u32 {
+    const PRIME: u32 = 0x0100_0193;
+    let mut hash = 0x811c_9dc5u32;
+    let mut add = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .for_each(|byte| hash = (hash ^ u32::from(*byte)).wrapping_mul(PRIME))
+    };
+    add(inline.get(..14).unwrap_or(inline));
+    if inline.get(12..14) == Some(&[0x08, 0x00]) && inline.len() >= 38 {
+        add(&inline[26..34]);
+        if matches!(inline[23], 6 | 17) && inline[14] == 0x45 && inline[20] & 0x3f == 0 && inline[21] == 0 {
+            add(&inline[34..38]);
+        }
+    } else if inline.get(12..14) == Some(&[0x86, 0xdd]) && inline.len() >= 58 {
+        add(&inline[22..54]);
+        if matches!(inline[20], 6 | 17) {
+            add(&inline[54..58]);
+        }
+    }
+    hash ^ hash >> 16
+}
+
+/// The bits of an interrupt that a capture shows.
+pub fn interrupt_comment(interrupt: &Interrupt) -> String {
+    let packets = interrupt.packets;
+    let plural = if packets == 1 { "" } else { "s" };
+    format!(
+        "irq {}: {}, {packets} packet{plural}",
+        interrupt.sequence, interrupt.reason
+    )
+}

@@ -1,0 +1,322 @@
+//! One receive ring of a port: buffers read ahead, frames copied in, packets published as the firmware completes them.
+//!
+//! Which frame comes here and when an interrupt is due is decided elsewhere.
+
+use std::collections::VecDeque;
+
+use ether::Time;
+use firmware::INLINE_HEADER_LEN;
+use vhost_user_backend::VringRwLock;
+
+use super::frame::{FrameRef, copy};
+use crate::memory::{MemoryMap, Piece};
+use crate::offload::NET_HEADER_LEN;
+use crate::ring::{Direction, Rule, SplitRing};
+
+/// Receive buffers that are read ahead: as many as a batch has frames.
+const READ_AHEAD: usize = 64;
+
+/// Why a frame was not put into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The driver posted no (or not enough) buffers.
+    NoBuffer,
+    /// Without mergeable buffers, the next buffer is too short for the frame.
+    BufferTooSmall,
+    /// The driver broke a rule.
+    Rule(Rule),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    head: u16,
+    /// The only piece of the chain, or `None` if the chain must be walked.
+    piece: Option<Piece>,
+}
+
+/// A receive ring and what the shard keeps for it.
+#[derive(Default)]
+pub struct RxSide {
+    /// The ring while it is started.
+    pub ring: Option<SplitRing>,
+    /// The frontend's ring object, for its call eventfd.
+    pub vring: Option<VringRwLock>,
+    /// Whether the frontend enabled the ring.
+    pub enabled: bool,
+    /// Whether the batch in work delivered something here.
+    pub touched: bool,
+    /// Since when frames find no buffer; cleared by the next delivery.
+    pub stalled_since: Option<Time>,
+    ahead: VecDeque<Buffer>,
+    /// For each packet that is not published: the used index behind its last entry.
+    packet_ends: VecDeque<u16>,
+    // Scratch for frames that need several buffers or chains.
+    chains: Vec<(u16, u32)>,
+    pieces: Vec<Piece>,
+}
+
+impl RxSide {
+    /// Installs a started ring.
+    pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
+        let size = usize::from(ring.size());
+        self.ahead.clear();
+        self.ahead.reserve(READ_AHEAD);
+        self.packet_ends.clear();
+        self.packet_ends.reserve(size);
+        self.chains.reserve(size);
+        self.pieces.reserve(size);
+        self.stalled_since = None;
+        self.ring = Some(ring);
+        self.vring = Some(vring);
+    }
+
+    /// Stops the ring: what was delivered is published, buffers read ahead are given back. Returns the next available
+    /// index.
+    pub fn stop(&mut self) -> Option<u16> {
+        self.forget_read_ahead();
+        self.packet_ends.clear();
+        let mut ring = self.ring.take()?;
+        ring.publish();
+        Some(ring.next_avail())
+    }
+
+    /// Gives buffers that were read ahead back to the ring, because their pointers are about to become invalid.
+    pub fn forget_read_ahead(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.untake(self.ahead.len() as u16);
+        }
+        self.ahead.clear();
+    }
+
+    /// True if frames can be delivered here.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.is_some() && self.enabled
+    }
+
+    /// Reads buffers ahead if there are none; false if the driver posted none.
+    #[inline]
+    pub fn has_buffer(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+        if self.ahead.is_empty() {
+            self.read_ahead(map)?;
+        }
+        Ok(!self.ahead.is_empty())
+    }
+
+    fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        let count = usize::from(ring.refresh()?).min(READ_AHEAD - self.ahead.len());
+        for _ in 0..count {
+            let head = ring.take_head();
+            self.pieces.clear();
+            ring.walk(map, head, Direction::Receive, &mut self.pieces)?;
+            let piece = match self.pieces[..] {
+                [piece] => {
+                    prefetch_for_write(piece.ptr);
+                    Some(piece)
+                }
+                _ => None,
+            };
+            self.ahead.push_back(Buffer { head, piece });
+        }
+        Ok(())
+    }
+
+    /// Copies `frame` into the next buffer or buffers; its used entries are written, not published.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing was taken from the ring then.
+    #[inline]
+    pub fn deliver(&mut self, map: &MemoryMap, frame: &FrameRef<'_>, mergeable: bool) -> Result<(), Refused> {
+        if !self.has_buffer(map).map_err(Refused::Rule)? {
+            return Err(Refused::NoBuffer);
+        }
+        let need = NET_HEADER_LEN as u32 + frame.len;
+        if let Some(Buffer {
+            head,
+            piece: Some(piece),
+        }) = self.ahead.front().copied()
+            && piece.len >= need
+            && let Some(ring) = &mut self.ring
+        {
+            self.ahead.pop_front();
+            // SAFETY: the piece is mapped for `need` bytes, and so are the frame's pieces for their lengths.
+            unsafe { write_frame(piece.ptr, frame) };
+            ring.push_used(head, need);
+            self.packet_ends.push_back(ring.next_used());
+            return Ok(());
+        }
+        self.deliver_scattered(map, frame, mergeable, need)
+    }
+
+    #[cold]
+    fn deliver_scattered(
+        &mut self,
+        map: &MemoryMap,
+        frame: &FrameRef<'_>,
+        mergeable: bool,
+        need: u32,
+    ) -> Result<(), Refused> {
+        self.collect_chains(map, mergeable, need)?;
+        let Some(ring) = &mut self.ring else {
+            return Err(Refused::NoBuffer);
+        };
+        let header = frame.header.to_bytes(self.chains.len() as u16);
+        let mut out = Scatter {
+            pieces: &self.pieces,
+            at: 0,
+            offset: 0,
+        };
+        out.write(header.as_ptr(), header.len());
+        out.write(frame.inline.as_ptr(), frame.inline.len());
+        for piece in frame.rest {
+            out.write(piece.ptr, piece.len as usize);
+        }
+        let mut left = need;
+        for &(head, capacity) in &self.chains {
+            let written = left.min(capacity);
+            ring.push_used(head, written);
+            left -= written;
+        }
+        self.packet_ends.push_back(ring.next_used());
+        Ok(())
+    }
+
+    /// Takes as many chains as `need` bytes need into `chains` and `pieces`, or none.
+    fn collect_chains(&mut self, map: &MemoryMap, mergeable: bool, need: u32) -> Result<(), Refused> {
+        self.chains.clear();
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.clear();
+        let mut capacity_all = 0u64;
+        let outcome = loop {
+            // The buffers read ahead may be fewer than the frame needs: look for more, but never beyond the ring.
+            if self.chains.len() == self.ahead.len() {
+                let before = self.ahead.len();
+                if let Some(ring) = &mut self.ring
+                    && let Err(rule) = ring.refresh().map(|available| {
+                        if available > 0 {
+                            let head = ring.take_head();
+                            self.ahead.push_back(Buffer { head, piece: None });
+                        }
+                    })
+                {
+                    break Err(Refused::Rule(rule));
+                }
+                if self.ahead.len() == before {
+                    break Err(Refused::NoBuffer);
+                }
+            }
+            let Some(ring) = &self.ring else {
+                break Err(Refused::NoBuffer);
+            };
+            let Buffer { head, piece } = self.ahead[self.chains.len()];
+            let first = pieces.len();
+            match piece {
+                Some(piece) => pieces.push(piece),
+                None => {
+                    if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut pieces) {
+                        break Err(Refused::Rule(rule));
+                    }
+                }
+            }
+            let capacity: u64 = pieces[first..].iter().map(|piece| u64::from(piece.len)).sum();
+            if capacity < NET_HEADER_LEN as u64 {
+                break Err(Refused::Rule(Rule::ReceiveBufferTooShort));
+            }
+            capacity_all += capacity;
+            self.chains.push((head, capacity.min(u64::from(u32::MAX)) as u32));
+            if capacity_all >= u64::from(need) {
+                break Ok(());
+            }
+            if !mergeable {
+                break Err(Refused::BufferTooSmall);
+            }
+        };
+        self.pieces = pieces;
+        if outcome.is_ok() {
+            self.ahead.drain(..self.chains.len());
+        }
+        outcome
+    }
+
+    /// Publishes the oldest `count` packets.
+    #[inline]
+    pub fn publish_packets(&mut self, count: u32) {
+        let count = (count as usize).min(self.packet_ends.len());
+        let Some(last) = count.checked_sub(1) else { return };
+        let end = self.packet_ends[last];
+        self.packet_ends.drain(..count);
+        if let Some(ring) = &mut self.ring {
+            ring.publish_to(end);
+        }
+    }
+}
+
+/// Writes header and frame into one buffer.
+///
+/// # Safety
+/// `to` must be mapped for the header and the whole frame, the frame's pieces for their lengths.
+#[inline]
+unsafe fn write_frame(to: *mut u8, frame: &FrameRef<'_>) {
+    let header = frame.header.to_bytes(1);
+    // SAFETY: mapped by contract. A full inline part is copied as a value of fixed size, which is a few moves.
+    unsafe {
+        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
+        let mut at = to.add(NET_HEADER_LEN);
+        match frame.inline.first_chunk::<INLINE_HEADER_LEN>() {
+            Some(inline) => at.cast::<[u8; INLINE_HEADER_LEN]>().write_unaligned(*inline),
+            None => copy(frame.inline.as_ptr(), at, frame.inline.len()),
+        }
+        at = at.add(frame.inline.len());
+        for piece in frame.rest {
+            copy(piece.ptr, at, piece.len as usize);
+            at = at.add(piece.len as usize);
+        }
+    }
+}
+
+/// Writes one after the other into a list of pieces.
+struct Scatter<'a> {
+    pieces: &'a [Piece],
+    at: usize,
+    offset: usize,
+}
+
+impl Scatter<'_> {
+    /// Appends `len` bytes from `from`; what does not fit any more is left out (the caller made sure that all fits).
+    fn write(&mut self, mut from: *const u8, mut len: usize) {
+        while len > 0
+            && let Some(piece) = self.pieces.get(self.at)
+        {
+            let room = piece.len as usize - self.offset;
+            let now = room.min(len);
+            // SAFETY: `now` bytes fit into the piece behind `offset`, and `from` is readable for `len` bytes.
+            unsafe {
+                copy(from, piece.ptr.add(self.offset), now);
+                from = from.add(now);
+            }
+            len -= now;
+            self.offset += now;
+            if self.offset == piece.len as usize {
+                self.at += 1;
+                self.offset = 0;
+            }
+        }
+    }
+}
+
+/// Asks for the first cache lines of a buffer that will be written soon.
+#[inline]
+fn prefetch_for_write(ptr: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint; it faults on no address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_ET0>(ptr.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(ptr.wrapping_add(64).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}

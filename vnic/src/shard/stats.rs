@@ -1,0 +1,185 @@
+//! Counters and state of a port as plain reports.
+
+use std::collections::BTreeMap;
+
+use fabric::{Link, LinkDrop};
+use firmware::Reason;
+use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
+
+use super::Inner;
+use super::port::{Port, RxDrop, TxDrop};
+use crate::report::{
+    Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TrafficStats, TxInterruptStats,
+};
+
+/// Names of the feature bits a port may offer.
+const FEATURE_NAMES: [(u32, &str); 15] = [
+    (virtio_net::VIRTIO_NET_F_CSUM, "CSUM"),
+    (virtio_net::VIRTIO_NET_F_GUEST_CSUM, "GUEST_CSUM"),
+    (virtio_net::VIRTIO_NET_F_MTU, "MTU"),
+    (virtio_net::VIRTIO_NET_F_GUEST_TSO4, "GUEST_TSO4"),
+    (virtio_net::VIRTIO_NET_F_GUEST_TSO6, "GUEST_TSO6"),
+    (virtio_net::VIRTIO_NET_F_GUEST_ECN, "GUEST_ECN"),
+    (virtio_net::VIRTIO_NET_F_HOST_TSO4, "HOST_TSO4"),
+    (virtio_net::VIRTIO_NET_F_HOST_TSO6, "HOST_TSO6"),
+    (virtio_net::VIRTIO_NET_F_HOST_ECN, "HOST_ECN"),
+    (virtio_net::VIRTIO_NET_F_MRG_RXBUF, "MRG_RXBUF"),
+    (virtio_net::VIRTIO_NET_F_MQ, "MQ"),
+    (virtio_ring::VIRTIO_RING_F_INDIRECT_DESC, "INDIRECT_DESC"),
+    (virtio_ring::VIRTIO_RING_F_EVENT_IDX, "EVENT_IDX"),
+    (30, "PROTOCOL_FEATURES"),
+    (virtio_config::VIRTIO_F_VERSION_1, "VERSION_1"),
+];
+
+impl Inner {
+    pub(super) fn info(&self, index: usize) -> PortInfo {
+        let port = &self.ports[index];
+        let ready = |port: &Port| {
+            let pairs = port.pairs.iter();
+            pairs
+                .map(|pair| u32::from(pair.rx.is_ready()) + u32::from(pair.tx.is_ready()))
+                .sum()
+        };
+        PortInfo {
+            name: port.settings.name.clone(),
+            switch: self.switches[port.switch].name.clone(),
+            mac: port.settings.mac,
+            socket: port.settings.socket.clone(),
+            mode: port.settings.mode,
+            connected: port.connected,
+            link_up: port.to_guest.config().up && port.from_guest.config().up,
+            rings_started: ready(port),
+            queue_pairs: port.settings.queue_pairs,
+            mtu: port.settings.mtu,
+            features: FEATURE_NAMES
+                .iter()
+                .filter(|(bit, _)| port.features & 1 << bit != 0)
+                .map(|(_, name)| (*name).to_owned())
+                .collect(),
+            failed: port.failed.clone(),
+        }
+    }
+
+    pub(super) fn stats(&self, index: usize) -> PortStats {
+        let port = &self.ports[index];
+        let counters = &port.counters;
+        // The sum over all queues exists.
+        let rx = port
+            .nic
+            .counters(None)
+            .map(|counters| counters.total())
+            .unwrap_or_default();
+        let switch = self.switches[port.switch].switch.counters(port.switch_port);
+        let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
+            names.map(str::to_owned).zip(counts.iter().copied()).collect()
+        };
+        PortStats {
+            name: port.settings.name.clone(),
+            rx: TrafficStats {
+                frames: counters.rx_frames,
+                bytes: counters.rx_bytes,
+                dropped: drops(&mut RxDrop::ALL.iter().map(|reason| reason.name()), &counters.rx_drops),
+            },
+            tx: TrafficStats {
+                frames: counters.tx_frames,
+                bytes: counters.tx_bytes,
+                dropped: drops(&mut TxDrop::ALL.iter().map(|reason| reason.name()), &counters.tx_drops),
+            },
+            interrupts: InterruptStats {
+                decided: rx.decided_total(),
+                suppressed: rx.suppressed,
+                signalled: rx.signalled,
+                by_reason: Reason::ALL
+                    .iter()
+                    .map(|&reason| (reason.name().to_owned(), rx.decided_for(reason)))
+                    .collect(),
+                packets_per_interrupt: rx
+                    .packets_per_interrupt
+                    .iter()
+                    .map(|(from, to, count)| PacketsPerInterrupt { from, to, count })
+                    .collect(),
+                deferred: rx.deferred,
+                unannounced: rx.unannounced(),
+            },
+            marked: rx.marked,
+            tx_interrupts: TxInterruptStats {
+                decided: counters.tx_decided,
+                suppressed: counters.tx_suppressed,
+                signalled: counters.tx_signalled,
+            },
+            kicks: port.activity.kicks.load(std::sync::atomic::Ordering::Relaxed),
+            copied_bytes: counters.copied_bytes,
+            delivered_bytes: counters.rx_bytes,
+            rule_violations: counters
+                .rules
+                .iter()
+                .map(|(rule, count)| (rule.name().to_owned(), count))
+                .collect(),
+            control: control(port),
+            link: LinkStats {
+                to_guest: link(&port.to_guest),
+                from_guest: link(&port.from_guest),
+            },
+            switch: named(&[
+                ("in_frames", switch.in_frames),
+                ("in_bytes", switch.in_bytes),
+                ("in_broadcast", switch.in_broadcast),
+                ("in_multicast", switch.in_multicast),
+                ("in_unknown", switch.in_unknown),
+                ("out_frames", switch.out_frames),
+                ("out_bytes", switch.out_bytes),
+                ("out_flooded", switch.out_flooded),
+                ("learned", switch.learned),
+                ("moved", switch.moved),
+                ("not_learned", switch.not_learned),
+                ("dropped", switch.dropped_total()),
+            ]),
+        }
+    }
+}
+
+fn named(counts: &[(&str, u64)]) -> Counts {
+    counts
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), *count))
+        .collect()
+}
+
+fn control(port: &Port) -> Counts {
+    let counters = port.nic.control_counters();
+    let mut counts = named(&[
+        ("served", counters.served),
+        ("dropped_not_request", counters.dropped_not_request),
+        ("dropped_source", counters.dropped_source),
+        ("dropped_rate", counters.dropped_rate),
+    ]);
+    for code in firmware::control::RefusalCode::ALL {
+        counts.insert(
+            format!("refused_{}", code.name().replace('-', "_")),
+            counters.refused_for(code),
+        );
+    }
+    counts
+}
+
+fn link(link: &Link) -> BTreeMap<String, u64> {
+    let counters = link.counters();
+    let mut counts = named(&[
+        ("offered_frames", counters.offered_frames),
+        ("offered_bytes", counters.offered_bytes),
+        ("delivered_frames", counters.delivered_frames),
+        ("delivered_bytes", counters.delivered_bytes),
+        ("held_back_frames", counters.held_back_frames),
+        ("overtaking_frames", counters.overtaking_frames),
+        ("duplicated_frames", counters.duplicated_frames),
+        ("corrupted_frames", counters.corrupted_frames),
+        ("queue_bytes_peak", counters.queue_bytes_peak),
+    ]);
+    for reason in LinkDrop::ALL {
+        counts.insert(
+            format!("dropped_{}", reason.name().replace('-', "_")),
+            counters.dropped(reason),
+        );
+    }
+    counts
+}

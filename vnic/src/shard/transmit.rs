@@ -1,0 +1,338 @@
+//! One transmit ring of a port: a batch of chains read once, and their completion in order.
+//!
+//! Where the frames go is decided elsewhere.
+
+use std::collections::VecDeque;
+
+use firmware::INLINE_HEADER_LEN;
+use vhost_user_backend::VringRwLock;
+
+use super::frame::FrameRef;
+use crate::memory::{MemoryMap, Piece};
+use crate::offload::{NET_HEADER_LEN, NetHeader};
+use crate::ring::{Direction, Rule, SplitRing};
+
+/// Frames taken from one ring before the next ring has its turn: long enough to share the cost of publishing, short
+/// enough to stay in the first-level cache.
+pub const BATCH: usize = 64;
+
+/// Pieces that the frames of one batch may have together: a whole ring of single buffers for each of the longest chains
+/// would be more, then the batch is shorter.
+const PIECES_MAX: usize = 4096;
+
+/// A transmit ring and what the shard keeps for it.
+#[derive(Default)]
+pub struct TxSide {
+    /// The ring while it is started.
+    pub ring: Option<SplitRing>,
+    /// The frontend's ring object, for its call eventfd.
+    pub vring: Option<VringRwLock>,
+    /// Whether the frontend enabled the ring.
+    pub enabled: bool,
+    /// Used entries were written since the last publication.
+    pub completed: bool,
+    /// The head frame of this ring waits for buffers of this port (index) since a decision that must not be taken twice.
+    pub held: Option<Held>,
+    /// Chains whose frames are still in the pool, oldest first: head, copies that are out.
+    in_flight: VecDeque<(u16, u32)>,
+    /// Number of the oldest entry of `in_flight`.
+    first: u32,
+    /// Grows when the ring stops, so that frames of an earlier life complete nothing.
+    life: u32,
+}
+
+/// A frame that was switched but found no buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The port that has none.
+    pub port: usize,
+    /// Its receive queue.
+    pub queue: usize,
+}
+
+/// Names a chain of a transmit ring that waits for its frame to leave the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxOrigin {
+    /// The port.
+    pub port: usize,
+    /// The queue pair.
+    pub pair: usize,
+    number: u32,
+    life: u32,
+}
+
+impl TxSide {
+    /// Installs a started ring.
+    pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
+        self.in_flight.reserve(usize::from(ring.size()));
+        self.ring = Some(ring);
+        self.vring = Some(vring);
+    }
+
+    /// Stops the ring: every taken chain comes back, also those whose frames are still on their way. Returns the next
+    /// available index.
+    pub fn stop(&mut self) -> Option<u16> {
+        let mut ring = self.ring.take()?;
+        for (head, _) in self.in_flight.drain(..) {
+            ring.push_used(head, 0);
+        }
+        self.life = self.life.wrapping_add(1);
+        self.first = 0;
+        self.held = None;
+        self.completed = false;
+        ring.publish();
+        Some(ring.next_avail())
+    }
+
+    /// True if frames can be taken from here.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.is_some() && self.enabled
+    }
+
+    /// The name of the chain that [`finish`](Self::finish) will get next.
+    #[inline]
+    pub fn next_origin(&self, port: usize, pair: usize) -> TxOrigin {
+        TxOrigin {
+            port,
+            pair,
+            number: self.first.wrapping_add(self.in_flight.len() as u32),
+            life: self.life,
+        }
+    }
+
+    /// The chain at `head` was handed over; `copies` of its frame are still in the pool.
+    #[inline]
+    pub fn finish(&mut self, head: u16, copies: u32) {
+        if copies == 0
+            && self.in_flight.is_empty()
+            && let Some(ring) = &mut self.ring
+        {
+            ring.push_used(head, 0);
+            self.completed = true;
+            return;
+        }
+        self.in_flight.push_back((head, copies));
+        self.complete_front();
+    }
+
+    /// A copy of `origin`'s frame left the pool.
+    pub fn copy_left(&mut self, origin: TxOrigin) {
+        if origin.life != self.life {
+            return;
+        }
+        let index = origin.number.wrapping_sub(self.first) as usize;
+        if let Some((_, copies)) = self.in_flight.get_mut(index) {
+            *copies = copies.saturating_sub(1);
+        }
+        self.complete_front();
+    }
+
+    /// `copies` more copies of `origin`'s frame went into the pool.
+    pub fn add_copies(&mut self, origin: TxOrigin, copies: u32) {
+        if origin.life == self.life
+            && let Some((_, out)) = self.in_flight.get_mut(origin.number.wrapping_sub(self.first) as usize)
+        {
+            *out += copies;
+        }
+    }
+
+    fn complete_front(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        while let Some(&(head, 0)) = self.in_flight.front() {
+            self.in_flight.pop_front();
+            self.first = self.first.wrapping_add(1);
+            ring.push_used(head, 0);
+            self.completed = true;
+        }
+    }
+}
+
+/// One frame of a batch.
+#[derive(Clone, Copy)]
+struct Taken {
+    head: u16,
+    header: [u8; NET_HEADER_LEN],
+    inline: [u8; INLINE_HEADER_LEN],
+    inline_len: u8,
+    first_piece: u32,
+    pieces_end: u32,
+    len: u32,
+}
+
+/// The frames of one batch; kept by the shard and used again.
+pub struct Batch {
+    frames: Vec<Taken>,
+    pieces: Vec<Piece>,
+    entries: u16,
+}
+
+impl Batch {
+    /// An empty batch with all the room it will ever need.
+    pub fn new() -> Self {
+        Self {
+            frames: Vec::with_capacity(BATCH),
+            pieces: Vec::with_capacity(PIECES_MAX),
+            entries: 0,
+        }
+    }
+
+    /// Frames in the batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Available entries taken for the batch: its frames, and those from one that broke a rule on.
+    #[inline]
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Takes up to [`BATCH`] chains from `ring` and reads the first bytes of their frames.
+    ///
+    /// # Errors
+    /// The rule that a chain breaks. The chains before it are in the batch and are good.
+    #[inline]
+    pub fn fill(&mut self, ring: &mut SplitRing, map: &MemoryMap) -> Result<(), Rule> {
+        self.frames.clear();
+        self.pieces.clear();
+        self.entries = 0;
+        let available = usize::from(ring.refresh()?).min(BATCH);
+        let outcome = self.take_chains(ring, map, available);
+        for taken in &mut self.frames {
+            taken.read_head(&mut self.pieces);
+        }
+        if let Some(short) = self.frames.iter().position(|taken| taken.len == u32::MAX) {
+            self.frames.truncate(short);
+            return Err(Rule::TransmitHeaderTooShort);
+        }
+        outcome
+    }
+
+    #[inline]
+    fn take_chains(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: usize) -> Result<(), Rule> {
+        for _ in 0..available {
+            // A chain has at most one piece per descriptor and region border; two per descriptor is beyond any frame.
+            if self.pieces.len() + 2 * usize::from(ring.size()) > PIECES_MAX && !self.frames.is_empty() {
+                break;
+            }
+            let head = ring.take_head();
+            self.entries += 1;
+            let first_piece = self.pieces.len();
+            ring.walk(map, head, Direction::Transmit, &mut self.pieces)?;
+            if let Some(piece) = self.pieces.get(first_piece) {
+                prefetch(piece.ptr);
+            }
+            self.frames.push(Taken {
+                head,
+                header: [0; NET_HEADER_LEN],
+                inline: [0; INLINE_HEADER_LEN],
+                inline_len: 0,
+                first_piece: first_piece as u32,
+                pieces_end: self.pieces.len() as u32,
+                len: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// The head of the chain of frame `index`.
+    #[inline]
+    pub fn head(&self, index: usize) -> u16 {
+        self.frames[index].head
+    }
+
+    /// Frame `index` with its unchecked header.
+    #[inline]
+    pub fn frame(&self, index: usize) -> FrameRef<'_> {
+        let taken = &self.frames[index];
+        FrameRef {
+            header: NetHeader::parse(&taken.header),
+            inline: &taken.inline[..usize::from(taken.inline_len)],
+            rest: &self.pieces[taken.first_piece as usize..taken.pieces_end as usize],
+            len: taken.len,
+            whole: None,
+        }
+    }
+}
+
+impl Taken {
+    /// Reads the header and the first bytes of the frame, and moves the pieces behind them. A chain shorter than the
+    /// header gets the length `u32::MAX`.
+    #[inline]
+    fn read_head(&mut self, pieces: &mut [Piece]) {
+        let pieces = &mut pieces[self.first_piece as usize..self.pieces_end as usize];
+        const BOTH: usize = NET_HEADER_LEN + INLINE_HEADER_LEN;
+        if let [piece] = pieces
+            && piece.len as usize >= BOTH
+        {
+            // SAFETY: the piece is mapped for at least as many bytes as are read.
+            unsafe {
+                self.header = piece.ptr.cast::<[u8; NET_HEADER_LEN]>().read_unaligned();
+                self.inline = piece
+                    .ptr
+                    .add(NET_HEADER_LEN)
+                    .cast::<[u8; INLINE_HEADER_LEN]>()
+                    .read_unaligned();
+                piece.ptr = piece.ptr.add(BOTH);
+            }
+            self.len = piece.len - NET_HEADER_LEN as u32;
+            self.inline_len = INLINE_HEADER_LEN as u8;
+            piece.len -= BOTH as u32;
+            if piece.len == 0 {
+                self.first_piece = self.pieces_end;
+            }
+            return;
+        }
+        let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        if total < NET_HEADER_LEN as u64 {
+            self.len = u32::MAX;
+            return;
+        }
+        // A chain longer than any frame is cut off by the caller's length check; the sum only must not wrap.
+        self.len = (total - NET_HEADER_LEN as u64).min(u64::from(u32::MAX) - 1) as u32;
+        let mut skipped = 0;
+        let header = read(pieces, &mut skipped, &mut self.header);
+        debug_assert_eq!(header, NET_HEADER_LEN);
+        self.inline_len = read(pieces, &mut skipped, &mut self.inline) as u8;
+        self.first_piece += skipped;
+    }
+}
+
+/// Reads bytes from the front of `pieces` into `out`, moving the pieces on; `skipped` counts pieces that were used up.
+fn read(pieces: &mut [Piece], skipped: &mut u32, out: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < out.len()
+        && let Some(piece) = pieces.get_mut(*skipped as usize)
+    {
+        let now = (piece.len as usize).min(out.len() - done);
+        // SAFETY: the piece is mapped for at least `now` bytes, and `out` has room for them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(piece.ptr, out[done..].as_mut_ptr(), now);
+            piece.ptr = piece.ptr.add(now);
+        }
+        piece.len -= now as u32;
+        done += now;
+        if piece.len == 0 {
+            *skipped += 1;
+        }
+    }
+    done
+}
+
+/// Asks for the first cache lines of a frame that will be read soon.
+#[inline]
+fn prefetch(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint; it faults on no address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(ptr.cast());
+            _mm_prefetch::<_MM_HINT_T0>(ptr.wrapping_add(64).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}
