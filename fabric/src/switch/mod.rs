@@ -4,6 +4,7 @@
 //! queues belong to links and rings. It knows no VLANs (tags are carried, not read) and no spanning tree.
 
 mod config;
+mod decision;
 mod groups;
 mod ports;
 mod table;
@@ -18,6 +19,7 @@ pub use groups::{GROUPS_MAX, GroupError};
 pub use ports::{FloodTargets, PORTS_MAX};
 pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, TrunkId};
 
+use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
 use ports::PortSet;
 use table::{MacTable, SlotIndex};
@@ -29,66 +31,8 @@ const SWEEP_SLOTS: usize = 4;
 /// Slots looked at before an address is refused for want of room.
 const SWEEP_SLOTS_FULL: usize = 64;
 
-/// Bytes of an address.
-const ADDRESS_LEN: usize = 6;
-
-/// Bytes of a word that addresses are compared in.
-const WORD_LEN: usize = 8;
-
-/// Decisions remembered per port (448 bytes): enough for a server that answers a few clients in turn.
-const DECISIONS_PER_PORT: usize = 8;
-
 /// An address that found no room is tried again this much later. In between its frames may take the fast path.
 const LEARN_RETRY_NS: u64 = 10_000_000;
-
-/// The twelve bytes of both addresses, as they are compared: the first eight, and the last eight, which repeat four.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct PairKey(u64, u64);
-
-impl PairKey {
-    /// The addresses of a header, which has room for them. Arrays are copied whole: single bytes, some of which are used
-    /// twice, would not be joined into two loads.
-    #[inline(always)]
-    fn new(header: &[u8; ETHERNET_HEADER_LEN]) -> Self {
-        const LAST_AT: usize = 2 * ADDRESS_LEN - WORD_LEN;
-        let (first, _) = header.as_chunks::<WORD_LEN>();
-        let (last, _) = header[LAST_AT..].as_chunks::<WORD_LEN>();
-        Self(u64::from_le_bytes(first[0]), u64::from_le_bytes(last[0]))
-    }
-
-    /// Which of a port's remembered decisions may be for this pair. It depends on the last byte of both addresses, so
-    /// neighbouring addresses, as labs number them, do not meet.
-    #[inline(always)]
-    fn place(self) -> usize {
-        ((self.0 >> 40) ^ (self.1 >> 56)) as usize % DECISIONS_PER_PORT
-    }
-}
-
-/// The decision for a pair of addresses seen on a port. It holds while `generation` is the switch's own and until
-/// `valid_until`.
-#[derive(Clone, Copy)]
-struct Decision {
-    key: PairKey,
-    /// The source's place in the table; it is touched for every frame.
-    src_slot: SlotIndex,
-    forward: Forward,
-    /// For [`Forward::One`], the port that counts the frame.
-    out: PortId,
-    generation: u64,
-    valid_until: Time,
-}
-
-impl Decision {
-    /// None yet: generation 0 is never the switch's.
-    const NONE: Self = Self {
-        key: PairKey(0, 0),
-        src_slot: SlotIndex::NONE,
-        forward: Forward::Drop(DropReason::PortDown),
-        out: PortId(0),
-        generation: 0,
-        valid_until: Time::ZERO,
-    };
-}
 
 struct Port {
     decisions: [Decision; DECISIONS_PER_PORT],
