@@ -334,19 +334,26 @@ impl Frontend {
     /// Tells the backend everything about vring `index`, beginning at the used index in memory; does not enable it.
     pub fn start_ring(&mut self, index: usize) -> Result<(), Error> {
         let memory = Arc::clone(&self.memory);
+        let (desc, avail, used) = self.ring(index).addresses();
+        self.start_ring_at(
+            index,
+            [memory.user_addr(desc), memory.user_addr(avail), memory.user_addr(used)],
+        )
+    }
+
+    /// `start_ring` with the user addresses of descriptor table, avail ring and used ring given by the caller.
+    pub fn start_ring_at(&mut self, index: usize, [desc, avail, used]: [u64; 3]) -> Result<(), Error> {
         let ring = self.ring(index);
-        let (desc, avail, used) = ring.addresses();
-        let base = ring.used_idx();
+        let (size, base) = (ring.size(), ring.used_idx());
         let config = VringConfigData {
-            queue_max_size: ring.size(),
-            queue_size: ring.size(),
+            queue_max_size: size,
+            queue_size: size,
             flags: 0,
-            desc_table_addr: memory.user_addr(desc),
-            used_ring_addr: memory.user_addr(used),
-            avail_ring_addr: memory.user_addr(avail),
+            desc_table_addr: desc,
+            used_ring_addr: used,
+            avail_ring_addr: avail,
             log_addr: None,
         };
-        let size = ring.size();
         let (call, kick) = (ring.call_fd().try_clone()?, ring.kick_fd().try_clone()?);
         let wire = self.wire()?;
         wire.set_vring_num(index, size)?;
@@ -396,8 +403,8 @@ impl Frontend {
     pub fn reboot(&mut self) -> Result<(), Error> {
         self.disconnect();
         for pair in &mut self.pairs {
-            pair.rx.reset();
-            pair.tx.reset();
+            pair.rx.reset(0);
+            pair.tx.reset(0);
         }
         self.connect()
     }

@@ -4,6 +4,7 @@
 
 mod frames;
 mod frontend;
+mod hostile;
 pub mod load;
 mod memory;
 mod process;
@@ -13,6 +14,7 @@ mod slots;
 
 pub use frames::{FRAME_LEN_MIN, Numbered, Tracker};
 pub use frontend::*;
+pub use hostile::{RawReply, RawSession, Seed, memory_table_body, shift_user_address, table_len};
 pub use memory::{GuestMemory, MEMORY_BASE, REGIONS_MAX, Region};
 pub use process::{ControlClient, ProcessUse, Service, pin_thread};
 pub use queue::{RxRing, TxRing};

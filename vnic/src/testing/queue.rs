@@ -128,9 +128,9 @@ impl TxRing {
         true
     }
 
-    /// Starts anew with an empty ring (device reset).
-    pub fn reset(&mut self) {
-        self.ring.reset();
+    /// Starts anew with an empty ring whose indices are `base` (device reset).
+    pub fn reset(&mut self, base: u16) {
+        self.ring.reset(base);
         self.slots.forget();
         (self.next_slot, self.oldest_slot, self.in_flight) = (0, 0, 0);
     }
@@ -282,9 +282,9 @@ impl RxRing {
         }
     }
 
-    /// Starts anew with an empty ring and all buffers with the driver (device reset).
-    pub fn reset(&mut self) {
-        self.ring.reset();
+    /// Starts anew with an empty ring whose indices are `base` and all buffers with the driver (device reset).
+    pub fn reset(&mut self, base: u16) {
+        self.ring.reset(base);
         self.slots.forget();
         self.withheld.clear();
         self.withheld.extend(0..self.slots.count());

@@ -319,13 +319,16 @@ impl DriverRing {
         }
     }
 
-    /// Empties the ring as a driver does that starts the device anew: all indices 0 in memory and here.
-    pub fn reset(&mut self) {
+    /// Empties the ring as a driver does that starts the device anew. All indices, in memory and here, become `base`: 0
+    /// for a fresh device, anything else to be near the 16-bit wrap.
+    pub fn reset(&mut self, base: u16) {
         let entries = usize::from(self.size);
         self.memory.write(self.avail_addr, &vec![0; 6 + 2 * entries]);
         self.memory.write(self.used_addr, &vec![0; 6 + 8 * entries]);
         self.shadow_avail.fill(0);
-        (self.avail_idx, self.published_idx, self.used_seen) = (0, 0, 0);
+        (self.avail_idx, self.published_idx, self.used_seen) = (base, base, base);
+        self.avail_idx_cell().store(base, Ordering::Release);
+        self.used_idx_cell().store(base, Ordering::Release);
         self.configure(self.event_idx, self.interrupts);
     }
 }
