@@ -138,7 +138,7 @@ impl RxPipeline {
     /// DMA time complete at `now`.
     #[inline]
     pub fn poll(&mut self, now: Time) -> Option<Event> {
-        let now = now.max(self.decided_until);
+        let now = now.max(self.decided_until).max(self.last_arrival);
         let mut count = 0;
         if let Some(reason) = self.due {
             return Some(Event::Interrupt(self.raise(self.decided_until, reason)));
@@ -167,7 +167,7 @@ impl RxPipeline {
                     continue;
                 }
             }
-            if timeout <= now {
+            if timeout <= now && self.waiting != 0 {
                 let interrupt = self.raise(timeout, Reason::Timeout);
                 return Some(match count {
                     0 => Event::Interrupt(interrupt),
@@ -245,7 +245,7 @@ impl RxPipeline {
             return Some(self.decided_until);
         }
         let completion = self.pending.front().map(|slot| match slot.completes_at {
-            AT_POLL => slot.arrived.max(self.decided_until),
+            AT_POLL => self.last_arrival.max(self.decided_until),
             at => at.max(self.decided_until),
         });
         let timeout = (self.waiting != 0).then(|| self.deadline.max(self.decided_until));
