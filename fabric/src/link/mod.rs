@@ -125,6 +125,26 @@ impl LinkCounters {
     }
 }
 
+/// Bytes that are sent evenly from one time to another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    from: Time,
+    until: Time,
+    bytes: u64,
+}
+
+impl Backlog {
+    /// What is left of it, rounded up.
+    fn at(self, now: Time) -> u64 {
+        let (left, whole) = (self.until.nanos_since(now), self.until.nanos_since(self.from));
+        if left == 0 || whole == 0 {
+            return 0;
+        }
+        let bytes = (u128::from(self.bytes) * u128::from(left)).div_ceil(u128::from(whole));
+        u64::try_from(bytes).unwrap_or(u64::MAX).min(self.bytes)
+    }
+}
+
 /// One direction of a link.
 ///
 /// # Promises
@@ -139,6 +159,10 @@ pub struct Link {
     busy_until: Time,
     /// What is missing from `busy_until`, in parts of a nanosecond, `rate_bps` of which are one.
     busy_rest: u64,
+    /// What still waited when the rate last changed.
+    earlier: Backlog,
+    /// The `now` of the last frame.
+    last_now: Time,
     /// Latest arrival among frames that were not held back: others of that kind do not come before it.
     in_order_at: Time,
     /// Latest arrival of all.
@@ -158,6 +182,8 @@ impl Link {
             counters: LinkCounters::default(),
             busy_until: Time::ZERO,
             busy_rest: 0,
+            earlier: Backlog::default(),
+            last_now: Time::ZERO,
             in_order_at: Time::ZERO,
             latest_at: Time::ZERO,
             loss: Chance::new(seed, Use::Loss),
@@ -178,9 +204,16 @@ impl Link {
             self.corrupt = Chance::new(seed, Use::Corrupt);
         }
         if config.rate_bps != self.config.rate_bps {
-            // Parts of a nanosecond of the old rate mean nothing at the new one.
+            // What waits keeps its times, and its size: the new rate does not apply to it. Parts of a nanosecond of the
+            // old rate mean nothing at the new one.
+            let (from, bytes) = (self.last_now, self.queue_bytes(self.last_now));
             self.busy_until = self.busy_until.plus_nanos(u64::from(self.busy_rest > 0));
             self.busy_rest = 0;
+            self.earlier = Backlog {
+                from,
+                until: self.busy_until,
+                bytes,
+            };
         }
         self.config = config;
     }
@@ -220,7 +253,10 @@ impl Link {
 
     /// Bytes that wait for the wire or are being sent at `now`, counted as on the wire.
     pub fn queue_bytes(&self, now: Time) -> u64 {
-        bytes_in(self.busy_until.nanos_since(now), self.config.rate_bps)
+        let from = now.max(self.earlier.until);
+        self.earlier
+            .at(now)
+            .saturating_add(bytes_in(self.busy_until.nanos_since(from), self.config.rate_bps))
     }
 
     /// Decides about a frame of `frame_len` bytes (without frame check sequence) that is handed to the link at `now`,
@@ -238,6 +274,7 @@ impl Link {
         if bytes > ETHERNET_HEADER_LEN as u64 + u64::from(self.config.mtu) {
             return self.drop(LinkDrop::Mtu);
         }
+        self.last_now = now;
         let bits = wire_bits(frame_len);
         if !self.take_room(now, bits / 8) {
             return self.drop(LinkDrop::QueueFull);

@@ -1,0 +1,364 @@
+//! What a link promises about time and room: rate, delay, queue, MTU, and changes of them while frames are under way.
+
+use ether::Time;
+use fabric::{Admission, Link, LinkConfig, LinkConfigError, LinkDrop, wire_bits};
+use proptest::prelude::*;
+
+fn at(ns: u64) -> Time {
+    Time::from_nanos(ns)
+}
+
+fn arrival(admission: Admission) -> u64 {
+    match admission {
+        Admission::Deliver {
+            at,
+            duplicate_at: None,
+            corrupt_bit: None,
+        } => at.as_nanos(),
+        other => panic!("not an undisturbed delivery: {other:?}"),
+    }
+}
+
+#[test]
+fn a_default_link_is_a_perfect_wire() {
+    let mut link = Link::new(LinkConfig::default());
+    assert!(link.is_ideal() && link.is_drained(at(0)));
+    assert_eq!(arrival(link.admit(at(5), 1514)), 5);
+    link.count_passed(2, 100);
+    let counters = link.counters();
+    assert_eq!((counters.offered_frames, counters.offered_bytes), (3, 1614));
+    assert_eq!((counters.delivered_frames, counters.delivered_bytes), (3, 1614));
+}
+
+#[test]
+fn each_setting_that_disturbs_makes_a_link_less_than_ideal() {
+    let ideal = LinkConfig::default();
+    let disturbed = [
+        LinkConfig { up: false, ..ideal },
+        LinkConfig { rate_bps: 1, ..ideal },
+        LinkConfig { delay_ns: 1, ..ideal },
+        LinkConfig { loss_ppm: 1, ..ideal },
+        LinkConfig {
+            reorder_ppm: 1,
+            ..ideal
+        },
+        LinkConfig {
+            duplicate_ppm: 1,
+            ..ideal
+        },
+        LinkConfig {
+            corrupt_ppm: 1,
+            ..ideal
+        },
+    ];
+    for config in disturbed {
+        assert!(!Link::new(config).is_ideal(), "{config:?}");
+    }
+    assert!(
+        Link::new(LinkConfig {
+            mtu: 1,
+            seed: 9,
+            reorder_delay_ns: 7,
+            ..ideal
+        })
+        .is_ideal()
+    );
+}
+
+#[test]
+fn ten_gigabits_carry_the_frames_per_second_of_a_cable() {
+    let mut link = Link::new(LinkConfig {
+        rate_bps: 10_000_000_000,
+        queue_bytes_max: u64::MAX,
+        ..Default::default()
+    });
+    let mut last = 0;
+    for _ in 0..148_809 {
+        last = arrival(link.admit(at(0), 60));
+    }
+    // 14.88 million frames per second: one more frame, of 67.2 ns, would end behind 10 ms.
+    assert_eq!(last, 9_999_964);
+    assert_eq!(wire_bits(60), 84 * 8);
+    assert_eq!(wire_bits(14), 84 * 8, "short frames are padded");
+    assert_eq!(wire_bits(1514), 1538 * 8);
+}
+
+#[test]
+fn what_division_leaves_over_is_carried_on() {
+    // 672 bits at 3 bit/s: 224 s exactly; at 7 bit/s: 96 s; at 11 bit/s 61.0909… s each.
+    let mut link = Link::new(LinkConfig {
+        rate_bps: 11,
+        queue_bytes_max: u64::MAX,
+        ..Default::default()
+    });
+    let times: Vec<u64> = (0..11).map(|_| arrival(link.admit(at(0), 60))).collect();
+    assert_eq!(times[0], 61_090_909_090);
+    assert_eq!(times[1], 122_181_818_181);
+    assert_eq!(times[10], 672_000_000_000);
+}
+
+#[test]
+fn delay_comes_on_top_of_sending() {
+    let mut link = Link::new(LinkConfig {
+        rate_bps: 1_000_000_000,
+        delay_ns: 500,
+        ..Default::default()
+    });
+    assert_eq!(arrival(link.admit(at(1000), 1514)), 1000 + 1538 * 8 + 500);
+    assert!(!link.is_drained(at(1000 + 1538 * 8 + 499)));
+    assert!(link.is_drained(at(1000 + 1538 * 8 + 500)));
+    let mut without_rate = Link::new(LinkConfig {
+        delay_ns: 500,
+        ..Default::default()
+    });
+    assert_eq!(arrival(without_rate.admit(at(7), 1514)), 507);
+}
+
+#[test]
+fn the_queue_holds_what_it_may_and_no_more() {
+    // 1 byte per 8 ns; three frames of 1538 bytes on the wire fit, the one being sent counts.
+    let config = LinkConfig {
+        rate_bps: 1_000_000_000,
+        queue_bytes_max: 3 * 1538,
+        ..Default::default()
+    };
+    let mut link = Link::new(config);
+    for n in 1..=3 {
+        assert_eq!(arrival(link.admit(at(0), 1514)), n * 1538 * 8);
+    }
+    assert_eq!(link.queue_bytes(at(0)), 3 * 1538);
+    assert_eq!(link.admit(at(0), 1514), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(link.admit(at(1538 * 8 - 1), 1514), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(arrival(link.admit(at(1538 * 8), 1514)), 4 * 1538 * 8);
+    assert_eq!(link.counters().dropped(LinkDrop::QueueFull), 2);
+    assert_eq!(link.counters().queue_bytes_peak, 3 * 1538);
+    assert_eq!(link.queue_bytes(at(1 << 40)), 0);
+}
+
+#[test]
+fn a_free_wire_takes_any_frame() {
+    let mut link = Link::new(LinkConfig {
+        rate_bps: 1_000_000,
+        queue_bytes_max: 0,
+        ..Default::default()
+    });
+    assert_eq!(arrival(link.admit(at(0), 1514)), 1538 * 8 * 1000);
+    assert_eq!(link.admit(at(1), 60), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(arrival(link.admit(at(1538 * 8 * 1000), 60)), (1538 + 84) * 8 * 1000);
+}
+
+#[test]
+fn frames_above_the_mtu_are_dropped_and_counted() {
+    let mut link = Link::new(LinkConfig {
+        mtu: 1500,
+        ..Default::default()
+    });
+    assert_eq!(arrival(link.admit(at(0), 1514)), 0);
+    assert_eq!(link.admit(at(0), 1515), Admission::Drop(LinkDrop::Mtu));
+    assert_eq!(link.admit(at(0), u32::MAX as usize), Admission::Drop(LinkDrop::Mtu));
+    assert_eq!(link.counters().dropped(LinkDrop::Mtu), 2);
+}
+
+#[test]
+fn a_link_that_is_down_passes_nothing() {
+    let mut link = Link::new(LinkConfig {
+        up: false,
+        ..Default::default()
+    });
+    assert_eq!(link.admit(at(0), 60), Admission::Drop(LinkDrop::Down));
+    link.set_config(LinkConfig::default());
+    assert_eq!(arrival(link.admit(at(0), 60)), 0);
+    assert_eq!(
+        (
+            link.counters().dropped(LinkDrop::Down),
+            link.counters().delivered_frames
+        ),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_shorter_delay_lets_no_frame_overtake_those_under_way() {
+    let mut link = Link::new(LinkConfig {
+        delay_ns: 1_000_000,
+        ..Default::default()
+    });
+    assert_eq!(arrival(link.admit(at(0), 60)), 1_000_000);
+    link.set_config(LinkConfig::default());
+    assert!(
+        link.is_ideal() && !link.is_drained(at(999_999)),
+        "the caller must not deliver at once yet"
+    );
+    assert_eq!(arrival(link.admit(at(10), 60)), 1_000_000);
+    assert_eq!(arrival(link.admit(at(1_000_001), 60)), 1_000_001);
+}
+
+#[test]
+fn a_new_rate_counts_from_the_next_frame_on() {
+    let slow = LinkConfig {
+        rate_bps: 1_000_000,
+        ..Default::default()
+    };
+    let mut link = Link::new(slow);
+    let first = arrival(link.admit(at(0), 1514));
+    link.set_config(LinkConfig {
+        rate_bps: 1_000_000_000,
+        ..slow
+    });
+    assert_eq!(arrival(link.admit(at(0), 1514)), first + 1538 * 8);
+}
+
+#[test]
+fn what_waits_keeps_its_size_when_the_rate_changes() {
+    let slow = LinkConfig {
+        rate_bps: 1_000_000,
+        queue_bytes_max: 3 * 1538,
+        ..Default::default()
+    };
+    let mut link = Link::new(slow);
+    arrival(link.admit(at(0), 1514));
+    let both_sent = arrival(link.admit(at(0), 1514));
+    for rate_bps in [1_000_000_000_000, 17, 1_000_000_000] {
+        link.set_config(LinkConfig { rate_bps, ..slow });
+        assert_eq!(link.queue_bytes(at(0)), 2 * 1538);
+        assert_eq!(link.queue_bytes(at(both_sent / 2)), 1538);
+        assert_eq!(link.queue_bytes(at(both_sent)), 0);
+    }
+    assert_eq!(arrival(link.admit(at(0), 1514)), both_sent + 1538 * 8);
+    assert_eq!(link.queue_bytes(at(0)), 3 * 1538);
+    assert_eq!(link.admit(at(0), 60), Admission::Drop(LinkDrop::QueueFull));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_named() {
+    let config = LinkConfig {
+        corrupt_ppm: 1_000_001,
+        ..Default::default()
+    };
+    let error = config.validate().unwrap_err();
+    assert_eq!(
+        error,
+        LinkConfigError::PpmTooLarge {
+            field: "corrupt_ppm",
+            ppm: 1_000_001
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        "corrupt_ppm is 1000001, but a probability is at most 1000000 parts per million"
+    );
+    let config = LinkConfig {
+        reorder_ppm: 1,
+        ..Default::default()
+    };
+    assert_eq!(config.validate(), Err(LinkConfigError::ReorderWithoutDelay));
+    assert_eq!(
+        LinkConfig {
+            reorder_delay_ns: 1,
+            ..config
+        }
+        .validate(),
+        Ok(())
+    );
+}
+
+/// Settings of any kind, faults included.
+fn config() -> impl Strategy<Value = LinkConfig> {
+    let ppm = || prop_oneof![Just(0), 0..1_000_000u32, Just(u32::MAX)];
+    let rate = prop_oneof![Just(0), 1..10u64, 1_000_000..100_000_000_000u64, Just(u64::MAX)];
+    let delay = || prop_oneof![Just(0), 0..100_000u64, Just(u64::MAX)];
+    let wire = (prop::bool::weighted(0.9), rate, delay(), 0..100_000u64, 0..10_000u32);
+    (wire, ppm(), ppm(), delay(), ppm(), ppm(), any::<bool>(), 0..3u64).prop_map(
+        |(
+            (up, rate_bps, delay_ns, queue_bytes_max, mtu),
+            loss,
+            reorder,
+            reorder_delay_ns,
+            duplicate,
+            corrupt,
+            past,
+            seed,
+        )| {
+            LinkConfig {
+                up,
+                rate_bps,
+                delay_ns,
+                queue_bytes_max,
+                mtu,
+                loss_ppm: loss,
+                reorder_ppm: reorder,
+                reorder_delay_ns,
+                duplicate_ppm: duplicate,
+                corrupt_ppm: corrupt,
+                corrupt_past_fcs: past,
+                seed,
+            }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever the settings and however they change: every frame is accounted for, none arrives before it was sent, and
+    /// flipped bits lie inside the frame.
+    #[test]
+    fn every_frame_is_accounted_for(
+        steps in proptest::collection::vec((proptest::option::weighted(0.1, config()), 0..5000u64, 0..10_000usize), 1..200),
+    ) {
+        let mut link = Link::new(LinkConfig::default());
+        let (mut now, mut delivered, mut dropped) = (0, 0, 0);
+        for (config, gap_ns, frame_len) in steps {
+            if let Some(config) = config {
+                link.set_config(config);
+            }
+            now += gap_ns;
+            match link.admit(at(now), frame_len) {
+                Admission::Drop(_) => dropped += 1,
+                Admission::Deliver { at: arrives_at, duplicate_at, corrupt_bit } => {
+                    delivered += 1 + u64::from(duplicate_at.is_some());
+                    prop_assert!(arrives_at >= at(now));
+                    prop_assert!(duplicate_at.is_none_or(|second| second >= arrives_at));
+                    prop_assert!(corrupt_bit.is_none_or(|bit| (bit as usize) < frame_len * 8));
+                }
+            }
+        }
+        let counters = link.counters();
+        prop_assert_eq!(counters.delivered_frames, delivered);
+        prop_assert_eq!(counters.dropped_total(), dropped);
+        prop_assert_eq!(counters.offered_frames + counters.duplicated_frames, delivered + dropped);
+    }
+
+    /// Without reordering asked for, times never fall, however the settings change.
+    #[test]
+    fn order_is_kept_unless_reordering_is_asked_for(
+        steps in proptest::collection::vec((proptest::option::weighted(0.2, config()), 0..5000u64, 60..2000usize), 1..200),
+    ) {
+        let mut link = Link::new(LinkConfig::default());
+        let (mut now, mut latest) = (0, Time::ZERO);
+        for (config, gap_ns, frame_len) in steps {
+            if let Some(config) = config {
+                link.set_config(LinkConfig { reorder_ppm: 0, ..config });
+            }
+            now += gap_ns;
+            if let Admission::Deliver { at, duplicate_at, .. } = link.admit(at(now), frame_len) {
+                prop_assert!(at >= latest);
+                latest = duplicate_at.unwrap_or(at);
+            }
+        }
+        prop_assert_eq!(link.counters().overtaking_frames, 0);
+    }
+
+    /// At most what the rate allows arrives in any stretch of time, and a busy wire has no gaps.
+    #[test]
+    fn a_busy_wire_is_neither_faster_nor_slower_than_its_rate(
+        rate_bps in 1_000_000..40_000_000_000u64,
+        lengths in proptest::collection::vec(60..9000usize, 1..300),
+    ) {
+        let mut link = Link::new(LinkConfig { rate_bps, queue_bytes_max: u64::MAX, ..Default::default() });
+        let mut bits = 0u128;
+        for frame_len in lengths {
+            bits += u128::from(wire_bits(frame_len));
+            let exact = bits * 1_000_000_000 / u128::from(rate_bps);
+            prop_assert_eq!(u128::from(arrival(link.admit(at(0), frame_len))), exact);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Decisions about frames allocate nothing: neither the switch's nor a link's.
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    hint::black_box,
+};
+
+use common::{header, station, typed_header};
+use ether::{MacAddr, Time};
+use fabric::{Link, LinkConfig, Switch, SwitchConfig};
+
+thread_local! {
+    /// Allocations of this thread; the test runner's threads do not disturb.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract; counting in a
+// constant-initialised thread-local allocates nothing itself.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises about `layout` are those `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from `System.alloc` above with the same layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_in(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations_in(|| drop(black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn forwarding_allocates_nothing() {
+    let mut switch = Switch::new(SwitchConfig {
+        ageing_ns: 1_000_000,
+        ..SwitchConfig::default()
+    });
+    let ports: Vec<_> = (0..70).map(|_| switch.add_port()).collect();
+    let group = MacAddr([1, 0, 0x5e, 0, 0, 1]);
+    switch.join(group, ports[3]).unwrap();
+    let destinations = [
+        station(1),
+        station(2),
+        station(200),
+        group,
+        MacAddr::BROADCAST,
+        MacAddr::CARD,
+    ];
+    let count = allocations_in(|| {
+        for n in 0..200_000u32 {
+            let ingress = ports[n as usize % ports.len()];
+            let [_, b, c, d] = (n / 3).to_be_bytes();
+            let src = if n % 2 == 0 {
+                station(n as u8)
+            } else {
+                MacAddr([2, 0, 0, b, c, d])
+            };
+            let dst = destinations[n as usize % destinations.len()];
+            let header = if n % 17 == 0 {
+                typed_header(dst, src, 0x88b5)
+            } else {
+                header(dst, src)
+            };
+            let forward = switch.forward(Time::from_nanos(u64::from(n) * 50), ingress, &header, 60);
+            black_box(switch.flood_targets(ingress, forward).count());
+        }
+    });
+    assert_eq!(count, 0);
+    let learned: u64 = ports.iter().map(|port| switch.counters(*port).learned).sum();
+    assert!(learned > 10_000, "the table was really used: {learned}");
+}
+
+#[test]
+fn links_allocate_nothing() {
+    let mut link = Link::new(LinkConfig {
+        rate_bps: 1_000_000_000,
+        delay_ns: 1000,
+        loss_ppm: 100_000,
+        reorder_ppm: 100_000,
+        reorder_delay_ns: 5000,
+        duplicate_ppm: 100_000,
+        corrupt_ppm: 100_000,
+        corrupt_past_fcs: true,
+        ..LinkConfig::default()
+    });
+    let count = allocations_in(|| {
+        for n in 0..100_000 {
+            black_box(link.admit(Time::from_nanos(n * 700), 60 + n as usize % 1000));
+        }
+    });
+    assert_eq!(count, 0);
+    assert!(link.counters().dropped_total() > 10_000);
+}
