@@ -98,11 +98,12 @@ fn local(egress: Egress) -> u16 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn decides_table_and_counts_as_the_model_does(steps in proptest::collection::vec(step(), 1..80), hash_seed: u64) {
-        let config = SwitchConfig { ageing_ns: AGEING_NS, hash_seed, ..SwitchConfig::default() };
+        // A small table, so that chains of colliding addresses are common.
+        let config = SwitchConfig { ageing_ns: AGEING_NS, hash_seed, table_entries_max: 40, ..SwitchConfig::default() };
         let mut switch = Switch::new(config);
         let mut model = Model::default();
         for _ in 0..PORTS {

@@ -210,3 +210,6 @@ impl MacTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
