@@ -1,0 +1,77 @@
+//! The card allocates when it is made, and then never again: not per packet, not per control frame, not on a live switch.
+
+use ether::{MacAddr, Time};
+use firmware::{
+    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Nic, NicConfig, PENDING_MAX, PacketInfo, StrategyKind,
+    control::Request,
+};
+
+fn traffic(nic: &mut Nic, start_ns: u64) {
+    let header = [0x80; 64];
+    for batch in 0..500 {
+        let now = Time::from_nanos(start_ns + batch * 10_000);
+        for n in 0..64 {
+            let rx = nic.rx(n % 2);
+            let packet = rx.classify(&header, 1500);
+            let marked = packet.marked || n % 3 == 0;
+            // A full queue refuses, which must not allocate either.
+            let _ = rx.arrive(now, PacketInfo { marked, ..packet });
+        }
+        for queue in 0..2 {
+            while nic.rx(queue).poll(now).is_some() {
+                nic.rx(queue).note_signalled();
+            }
+        }
+        assert!(nic.next_event().is_none_or(|at| at >= now));
+    }
+}
+
+#[test]
+fn no_allocation_per_packet_control_frame_or_switch() {
+    let mut nic = Nic::new(NicConfig {
+        queue_pairs: 2,
+        ..NicConfig::default()
+    });
+    let mut request = [0; CONTROL_FRAME_MAX];
+    let mut reply = [0; CONTROL_FRAME_MAX];
+    let change = CoalescingChange {
+        delay_ns: Some(50_000),
+        ..CoalescingChange::default()
+    };
+    let guest = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+    let mut packets = 0;
+    let info = allocation_counter::measure(|| {
+        let mut start_ns = 0;
+        for dma in [
+            DmaModel::ZERO,
+            DmaModel {
+                setup_ns: 900,
+                rate_bps: 16_000_000_000,
+                parallelism: 4,
+            },
+        ] {
+            nic.set_dma(dma);
+            for &strategy in StrategyKind::ALL {
+                let now = Time::from_nanos(start_ns);
+                nic.set_coalescing(
+                    now,
+                    None,
+                    Coalescing {
+                        strategy,
+                        ..Coalescing::DEFAULT
+                    },
+                )
+                .expect("all queues");
+                traffic(&mut nic, start_ns);
+                start_ns += 10_000_000;
+                let len = Request::SetCoalescing { queue: None, change }.encode(guest, 1, &mut request);
+                assert_ne!(nic.handle_control(now, &request[..len], &mut reply), 0);
+                // Refused: the frame is cut.
+                assert_ne!(nic.handle_control(now, &request[..20], &mut reply), 0);
+            }
+        }
+        packets = nic.counters(None).expect("all queues").total().packets;
+    });
+    assert!(packets > 100 * PENDING_MAX as u64, "{packets} packets show little");
+    assert_eq!(info.count_total, 0, "allocations for {packets} packets");
+}
