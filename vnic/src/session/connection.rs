@@ -37,7 +37,10 @@ pub fn serve<D: SessionDevice>(device: &D, stream: UnixStream, ender: &Arc<Ender
         Err(sentence) => End::Failed(sentence),
     };
     ender.end();
-    end
+    match ender.failure() {
+        Some(sentence) => End::Failed(sentence.to_owned()),
+        None => end,
+    }
 }
 
 struct Running<D: SessionDevice> {
@@ -50,7 +53,7 @@ struct Running<D: SessionDevice> {
 
 fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateListener) -> Result<Running<D>, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot start a session: {what}: {error}");
-    let backend = Guarded::new(device.new_backend(), device.clone(), Arc::clone(ender));
+    let backend = Guarded::<D>::new(device.new_backend(), Arc::clone(ender));
     let limits = Limits {
         rings: backend.num_queues().min(256) as u16,
         ring_entries_max: backend.max_queue_size() as u32,

@@ -9,8 +9,8 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vhost::vhost_user::Backend as BackendChannel;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
@@ -28,6 +28,7 @@ pub const STOP_TOKEN: u16 = u16::MAX;
 pub struct Ender {
     stream: UnixStream,
     ended: AtomicBool,
+    failure: OnceLock<String>,
 }
 
 impl Ender {
@@ -36,7 +37,19 @@ impl Ender {
         Ok(Arc::new(Ender {
             stream: stream.try_clone()?,
             ended: AtomicBool::new(false),
+            failure: OnceLock::new(),
         }))
+    }
+
+    /// Ends the connection because the port's own code failed; the first sentence counts.
+    pub fn fail(&self, sentence: String) {
+        self.failure.get_or_init(|| sentence);
+        self.end();
+    }
+
+    /// What [`Self::fail`] was told, if it was.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     /// Wakes every thread that reads from or writes to the frontend's socket; they then find the connection over.
@@ -72,7 +85,6 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
 /// The guarded backend of one connection.
 pub struct Guarded<D: SessionDevice> {
     inner: D::Backend,
-    device: D,
     ender: Arc<Ender>,
 }
 
@@ -80,26 +92,24 @@ impl<D: SessionDevice> Clone for Guarded<D> {
     fn clone(&self) -> Self {
         Guarded {
             inner: self.inner.clone(),
-            device: self.device.clone(),
             ender: Arc::clone(&self.ender),
         }
     }
 }
 
 impl<D: SessionDevice> Guarded<D> {
-    /// Guards `inner`, which belongs to `device` and the connection of `ender`.
-    pub fn new(inner: D::Backend, device: D, ender: Arc<Ender>) -> Self {
-        Guarded { inner, device, ender }
+    /// Guards `inner`, which belongs to the connection of `ender`.
+    pub fn new(inner: D::Backend, ender: Arc<Ender>) -> Self {
+        Guarded { inner, ender }
     }
 
-    /// Runs `call`; a panic fails the port, ends this connection and gives `otherwise`.
+    /// Runs `call`; a panic ends this connection, is noted as its failure and gives `otherwise`.
     fn guard<R>(&self, otherwise: R, call: impl FnOnce(&D::Backend) -> R) -> R {
         match catch_unwind(AssertUnwindSafe(|| call(&self.inner))) {
             Ok(result) => result,
             Err(panic) => {
-                self.device
+                self.ender
                     .fail(format!("the port's code panicked: {}", panic_text(&*panic)));
-                self.ender.end();
                 otherwise
             }
         }

@@ -30,13 +30,14 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
 
     /// Name of the port, for logs.
     fn name(&self) -> &str;
-    /// A backend object for a new connection. The one before is inert from now on, and so is a failure that [`Self::fail`] told.
+    /// A backend object for a new connection. The one before is inert from now on, and what [`Self::fail`] said is forgotten.
     fn new_backend(&self) -> Self::Backend;
     /// A SET_VRING_ENABLE is about to reach the daemon (`enabled` false) or was just sent to it (`enabled` true).
     fn ring_enabled(&self, index: u16, enabled: bool);
     /// The connection is over: all rings stop, guest memory is let go. The daemon's workers may still be inside a call.
     fn connection_closed(&self);
-    /// The port does not work until the next connection: one sentence says why.
+    /// The connection ended by a fault of the frontend or of this process: one sentence says which. Comes behind
+    /// [`Self::connection_closed`]; the device shows it until the next connection, and logs it at a limited rate.
     fn fail(&self, why: String);
 }
 
@@ -44,3 +45,27 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
 mod rules_tests;
 #[cfg(test)]
 mod tests;
+
+impl SessionDevice for crate::device::Device {
+    type Backend = crate::device::Backend;
+
+    fn name(&self) -> &str {
+        crate::device::Device::name(self)
+    }
+
+    fn new_backend(&self) -> Self::Backend {
+        crate::device::Device::new_backend(self)
+    }
+
+    fn ring_enabled(&self, index: u16, enabled: bool) {
+        crate::device::Device::ring_enabled(self, index, enabled);
+    }
+
+    fn connection_closed(&self) {
+        crate::device::Device::connection_closed(self);
+    }
+
+    fn fail(&self, why: String) {
+        crate::device::Device::fail(self, why);
+    }
+}

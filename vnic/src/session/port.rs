@@ -242,18 +242,13 @@ impl<D: SessionDevice> Port<D> {
         let _ = rustix::io::read(&self.done, &mut [0; 8]);
         match end {
             Ok(End::Closed) => tracing::info!(port = self.device.name(), "the frontend is gone"),
-            Ok(End::Failed(sentence)) => self.failed(sentence),
+            Ok(End::Failed(sentence)) => self.device.fail(format!("its session was ended: {sentence}")),
             Err(panic) => {
                 self.device.connection_closed();
-                self.failed(format!("the session panicked: {}", panic_text(&*panic)));
+                self.device
+                    .fail(format!("its session panicked: {}", panic_text(&*panic)));
             }
         }
-    }
-
-    fn failed(&mut self, sentence: String) {
-        self.log
-            .warn(self.device.name(), &format!("the session was ended: {sentence}"));
-        self.device.fail(sentence);
     }
 
     /// Waits for something to do, at most for `limit`.

@@ -442,7 +442,7 @@ fn a_panic_fails_its_port_only() {
         let failures = device.wait_for("failed", count + 1);
         assert_eq!(
             failures[count],
-            "failed: the port's code panicked: as the test asked for"
+            "failed: its session was ended: the port's code panicked: as the test asked for"
         );
         device.wait_for("closed", count + 1);
         assert!(watched.is_alive());

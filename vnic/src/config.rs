@@ -1,0 +1,313 @@
+//! `vnicd`'s configuration file: the switches, ports and trunks of one process as JSON, checked for form when it is read.
+//! The values themselves are judged where they take effect, by `fabric` and `firmware`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ether::MacAddr;
+use serde::Deserialize;
+
+use crate::report::{CoalescingSettings, DmaSettings, PortLinks, PortSettings, SocketMode, TrunkLinks, mac_in};
+
+/// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
+pub const NAME_LEN_MAX: usize = 80;
+
+/// Longest file that is read: far beyond the largest lab.
+const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// Largest payload a port takes unless said otherwise: the guest decides what it sends.
+pub const MTU_DEFAULT: u32 = 9000;
+
+/// Why a configuration is refused; nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// It is not JSON of the right form.
+    #[error("{path}: {reason}")]
+    Form {
+        /// The file.
+        path: String,
+        /// What is wrong, with line and column.
+        reason: String,
+    },
+    /// It contradicts itself.
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+/// The whole file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Switches.
+    #[serde(default)]
+    pub switches: Vec<SwitchEntry>,
+    /// Ports.
+    #[serde(default)]
+    pub ports: Vec<PortEntry>,
+    /// Trunks between switches.
+    #[serde(default)]
+    pub trunks: Vec<TrunkEntry>,
+}
+
+/// A switch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchEntry {
+    /// Unique name.
+    pub name: String,
+}
+
+/// A port. Exactly one of `listen` and `connect` is given.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortEntry {
+    /// Unique name.
+    pub name: String,
+    /// Name of its switch.
+    pub switch: String,
+    /// Path of the socket to bind.
+    #[serde(default)]
+    pub listen: Option<PathBuf>,
+    /// Path of the socket to connect to.
+    #[serde(default)]
+    pub connect: Option<PathBuf>,
+    /// The guest's address.
+    #[serde(default, deserialize_with = "mac_in")]
+    pub mac: Option<MacAddr>,
+    /// See [`PortSettings::queue_pairs`].
+    #[serde(default = "one")]
+    pub queue_pairs: u16,
+    /// See [`PortSettings::mtu`].
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+    /// See [`PortSettings::offloads`].
+    #[serde(default = "yes")]
+    pub offloads: bool,
+    /// Interrupt coalescing at start.
+    #[serde(default)]
+    pub coalescing: CoalescingSettings,
+    /// DMA engine at start.
+    #[serde(default)]
+    pub dma: DmaSettings,
+    /// Link at start.
+    #[serde(default)]
+    pub link: PortLinks,
+}
+
+/// A trunk.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrunkEntry {
+    /// Name of one switch.
+    pub a: String,
+    /// Name of the other.
+    pub b: String,
+    /// Both ways.
+    #[serde(default)]
+    pub link: TrunkLinks,
+}
+
+const fn one() -> u16 {
+    1
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn default_mtu() -> u32 {
+    MTU_DEFAULT
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let name = path.display().to_string();
+        let read = |source| ConfigError::Read {
+            path: name.clone(),
+            source,
+        };
+        let file = std::fs::File::open(path).map_err(read)?;
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_LEN_MAX + 1), &mut bytes).map_err(read)?;
+        if bytes.len() as u64 > FILE_LEN_MAX {
+            return Err(ConfigError::Form {
+                path: name,
+                reason: format!("longer than {FILE_LEN_MAX} bytes"),
+            });
+        }
+        serde_json::from_slice(&bytes).map_err(|error| ConfigError::Form {
+            path: name,
+            reason: error.to_string(),
+        })
+    }
+
+    /// Checks that names are sound and unique, and that everything named exists.
+    ///
+    /// # Errors
+    /// [`ConfigError::Contradiction`]: the sentence names the entry.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |sentence: String| Err(ConfigError::Contradiction(sentence));
+        let mut switches = BTreeSet::new();
+        for SwitchEntry { name } in &self.switches {
+            check_name("switch", name)?;
+            if !switches.insert(name.as_str()) {
+                return wrong(format!("there are two switches named {name:?}"));
+            }
+        }
+        let (mut names, mut sockets) = (BTreeSet::new(), BTreeSet::new());
+        for port in &self.ports {
+            check_name("port", &port.name)?;
+            if !names.insert(port.name.as_str()) {
+                return wrong(format!("there are two ports named {:?}", port.name));
+            }
+            if !switches.contains(port.switch.as_str()) {
+                return wrong(format!(
+                    "port {:?} is on switch {:?}, which does not exist",
+                    port.name, port.switch
+                ));
+            }
+            let Some((path, _)) = port.socket() else {
+                return wrong(format!("port {:?} needs either \"listen\" or \"connect\"", port.name));
+            };
+            if !sockets.insert(path) {
+                return wrong(format!("two ports use the socket {}", path.display()));
+            }
+        }
+        for trunk in &self.trunks {
+            for end in [&trunk.a, &trunk.b] {
+                if !switches.contains(end.as_str()) {
+                    return wrong(format!(
+                        "the trunk {} - {} ends at a switch that does not exist",
+                        trunk.a, trunk.b
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PortEntry {
+    /// The socket and who binds it; none if both or neither are given.
+    pub fn socket(&self) -> Option<(&Path, SocketMode)> {
+        match (&self.listen, &self.connect) {
+            (Some(path), None) => Some((path, SocketMode::Listen)),
+            (None, Some(path)) => Some((path, SocketMode::Connect)),
+            _ => None,
+        }
+    }
+
+    /// What the port is made from; none if both or neither socket are given.
+    pub fn settings(&self) -> Option<PortSettings> {
+        let (path, mode) = self.socket()?;
+        Some(PortSettings {
+            name: self.name.clone(),
+            socket: path.display().to_string(),
+            mode,
+            mac: self.mac,
+            queue_pairs: self.queue_pairs,
+            mtu: self.mtu,
+            offloads: self.offloads,
+            coalescing: self.coalescing.clone(),
+            dma: self.dma.clone(),
+            link: self.link.clone(),
+        })
+    }
+}
+
+/// Names go into logs, tables, thread names and labels: letters, digits and a few marks.
+fn check_name(kind: &str, name: &str) -> Result<(), ConfigError> {
+    let is_sound = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '@');
+    if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_sound) {
+        return Err(ConfigError::Contradiction(format!(
+            "{name:?} is no {kind} name: 1 to {NAME_LEN_MAX} letters, digits and . - _ : @"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Config {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn absent_fields_have_defaults() {
+        let config =
+            parse(r#"{"switches":[{"name":"s1"}],"ports":[{"name":"n1.eth0","switch":"s1","listen":"/run/a.sock"}]}"#);
+        config.check().unwrap();
+        let settings = config.ports[0].settings().unwrap();
+        assert_eq!((settings.queue_pairs, settings.mtu, settings.offloads), (1, 9000, true));
+        assert_eq!(settings.coalescing.strategy, "timeout");
+        assert_eq!((settings.mode, settings.mac), (SocketMode::Listen, None));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let port =
+            |name: &str, switch: &str, socket: &str| format!(r#"{{"name":"{name}","switch":"{switch}",{socket}}}"#);
+        let config = |ports: &[String]| {
+            parse(&format!(
+                r#"{{"switches":[{{"name":"s"}}],"ports":[{}]}}"#,
+                ports.join(",")
+            ))
+            .check()
+            .unwrap_err()
+            .to_string()
+        };
+        let listen = r#""listen":"/a""#;
+        assert_eq!(
+            config(&[port("a", "t", listen)]),
+            "port \"a\" is on switch \"t\", which does not exist"
+        );
+        assert_eq!(
+            config(&[port("a", "s", listen), port("b", "s", r#""connect":"/a""#)]),
+            "two ports use the socket /a"
+        );
+        assert!(config(&[port("a", "s", listen), port("a", "s", r#""listen":"/b""#)]).contains("two ports named"));
+        assert!(config(&[port("a", "s", r#""mtu":1500"#)]).contains("either \"listen\" or \"connect\""));
+        assert!(config(&[port("a b", "s", listen)]).starts_with("\"a b\" is no port name"));
+        assert!(config(&[port(&"x".repeat(81), "s", listen)]).contains("1 to 80"));
+        let trunk = parse(r#"{"switches":[{"name":"s"}],"trunks":[{"a":"s","b":"t"}]}"#);
+        assert!(trunk.check().unwrap_err().to_string().contains("does not exist"));
+    }
+
+    #[test]
+    fn mistakes_in_the_file_come_with_their_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "{\"ports\":[\n{\"name\":\"a\",\"swich\":\"s\"}]}").unwrap();
+        let sentence = Config::read(file.path()).unwrap_err().to_string();
+        assert!(
+            sentence.contains("unknown field `swich`") && sentence.contains("line 2"),
+            "{sentence}"
+        );
+        assert!(
+            Config::read(Path::new("/no/such"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot read /no/such")
+        );
+        std::fs::write(&file, r#"{"ports":[{"name":"a","switch":"s","mac":"nonsense"}]}"#).unwrap();
+        assert!(
+            Config::read(file.path())
+                .unwrap_err()
+                .to_string()
+                .contains("is not a MAC address")
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The control socket: JSON lines in, JSON lines out, as `CONTROL-SOCKET.md` describes. A client that stalls keeps only its own
+//! thread waiting: requests are answered between two rounds of the shard, never by it.
+
+mod request;
+pub mod server;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::Socket;
+
+use crate::session::socket::{ClaimError, ClaimedSocket};
+use crate::shard::{CaptureReader, Chunk, Fabric};
+use request::{Next, answer, error_line};
+use server::{Place, Server, Service};
+
+/// Longest request line, its end included: the longest sensible one, a capture of 1000 ports by name, has half of that.
+pub const LINE_LEN_MAX: u64 = 64 << 10;
+
+/// Clients at the same time: a supervisor, a person with some shells, and captures; each costs a thread.
+pub const CLIENTS_MAX: usize = 32;
+
+/// How long a client may leave its answer unread before it is let go, so that its place becomes free.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a capture without traffic looks whether its reader is still there.
+const CAPTURE_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Permissions of the control socket: whoever may change cards is whoever runs them.
+const MODE: u32 = 0o600;
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Its path cannot be claimed.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The system gives no thread.
+    #[error("cannot serve the control socket: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Serves `path` until the returned server is dropped. `on_shutdown` is called for the operation `shutdown`.
+///
+/// # Errors
+/// See [`ControlError`].
+pub fn serve(
+    path: &Path,
+    fabric: Fabric,
+    started: Instant,
+    on_shutdown: Arc<dyn Fn() + Send + Sync>,
+) -> Result<Server, ControlError> {
+    let socket = ClaimedSocket::bind(path, Some(MODE))?;
+    let service = Service {
+        name: "control",
+        clients_max: CLIENTS_MAX,
+        full:
+            b"{\"id\":null,\"error\":\"the control socket serves 32 clients at a time, and that many are connected\"}\n",
+        serve: move |socket: &Socket| {
+            // A client that goes away in the middle is its own affair.
+            if let Err(error) = serve_client(socket, &fabric, started, &*on_shutdown) {
+                tracing::debug!("a control client went away: {error}");
+            }
+        },
+    };
+    Ok(Server::start(Place::Unix(socket), service)?)
+}
+
+fn serve_client(
+    socket: &Socket,
+    fabric: &Fabric,
+    started: Instant,
+    on_shutdown: &(dyn Fn() + Send + Sync),
+) -> std::io::Result<()> {
+    socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut reader = BufReader::new(socket);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let len = (&mut reader).take(LINE_LEN_MAX).read_until(b'\n', &mut line)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let is_whole = line.last() == Some(&b'\n');
+        if !is_whole && len as u64 == LINE_LEN_MAX {
+            let sentence = format!("the line is longer than {LINE_LEN_MAX} bytes");
+            return write_all(socket, error_line(&sentence).as_bytes());
+        }
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        let (text, next) = answer(line, fabric, started);
+        write_all(socket, text.as_bytes())?;
+        match next {
+            Next::Go => {}
+            Next::Capture(capture) => return serve_capture(socket, &capture),
+            Next::Shutdown => {
+                on_shutdown();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Carries a capture until the client closes the connection. A slow reader is waited for as long as it takes: the capture's own
+/// bound decides what it misses.
+fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()> {
+    socket.set_write_timeout(None)?;
+    let mut bytes = Vec::new();
+    loop {
+        match capture.next_chunk(&mut bytes, CAPTURE_LOOK_INTERVAL) {
+            Chunk::Data => {
+                write_all(socket, &bytes)?;
+                bytes.clear();
+            }
+            Chunk::Idle if is_gone(socket) => return Ok(()),
+            Chunk::Idle => {}
+            Chunk::Ended => return Ok(()),
+        }
+    }
+}
+
+/// True once the peer closed the connection; not if it only has nothing more to say.
+fn is_gone(socket: &Socket) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+}
+
+fn write_all(mut socket: &Socket, bytes: &[u8]) -> std::io::Result<()> {
+    socket.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests;

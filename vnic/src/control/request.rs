@@ -1,0 +1,201 @@
+//! One line of the control socket in, one line out. Every line gets an answer, and a line that makes no sense gets one sentence
+//! that says what would. No I/O; what it changes, it changes through [`Fabric`].
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::report::{CoalescingChange, Direction, DmaChange, LinkChange, PortInfo, PortStats};
+use crate::shard::{CaptureReader, Fabric};
+
+/// The operations, for the sentence that names them.
+const OPS: &str = "info, stats, coalesce, link, dma, capture, ping, shutdown";
+
+/// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
+const SNAPLEN_MAX: u64 = 1 << 18;
+
+/// What follows from a line besides its answer.
+pub enum Next {
+    /// The client may send its next line.
+    Go,
+    /// The connection now carries this capture.
+    Capture(CaptureReader),
+    /// The process is to end.
+    Shutdown,
+}
+
+/// Answers one line (without its line end). The answer ends with one.
+pub fn answer(line: &[u8], fabric: &Fabric, started: Instant) -> (String, Next) {
+    let (id, result) = match parse(line) {
+        Ok((id, op, fields)) => (id, run(&op, fields, fabric, started)),
+        Err((id, sentence)) => (id, Err(sentence)),
+    };
+    let (answer, next) = match result {
+        Ok((value, next)) => (json!({ "id": id, "ok": value }), next),
+        Err(sentence) => (json!({ "id": id, "error": sentence }), Next::Go),
+    };
+    (format!("{answer}\n"), next)
+}
+
+/// The answer to something that is no line, or one too many.
+pub fn error_line(sentence: &str) -> String {
+    format!("{}\n", json!({ "id": null, "error": sentence }))
+}
+
+type Parsed = (Value, String, Map<String, Value>);
+
+fn parse(line: &[u8]) -> Result<Parsed, (Value, String)> {
+    let value: Value =
+        serde_json::from_slice(line).map_err(|error| (Value::Null, format!("the line is not JSON: {error}")))?;
+    let Value::Object(mut fields) = value else {
+        return Err((
+            Value::Null,
+            "the line must be a JSON object, such as {\"id\":1,\"op\":\"info\"}".to_owned(),
+        ));
+    };
+    let id = fields.remove("id").unwrap_or(Value::Null);
+    if !matches!(id, Value::Null | Value::Number(_) | Value::String(_)) {
+        return Err((Value::Null, "\"id\" must be a number or a string".to_owned()));
+    }
+    match fields.remove("op") {
+        Some(Value::String(op)) => Ok((id, op, fields)),
+        Some(_) => Err((id, format!("\"op\" must be one of {OPS}"))),
+        None => Err((id, format!("\"op\" is missing: one of {OPS}"))),
+    }
+}
+
+fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Instant) -> Result<(Value, Next), String> {
+    let fields = &mut fields;
+    let value = match op {
+        "ping" => {
+            no_more(op, fields)?;
+            json!({})
+        }
+        "shutdown" => {
+            no_more(op, fields)?;
+            return Ok((json!({}), Next::Shutdown));
+        }
+        "info" => {
+            no_more(op, fields)?;
+            info(fabric, started)
+        }
+        "stats" => {
+            let port = optional_text(op, fields, "port")?;
+            no_more(op, fields)?;
+            stats(fabric, port)?
+        }
+        "coalesce" => {
+            let (port, change) = (port(op, fields)?, rest::<CoalescingChange>(op, fields)?);
+            to_value(
+                &fabric
+                    .set_coalescing(&port, &change)
+                    .map_err(|error| error.to_string())?,
+            )
+        }
+        "link" => {
+            let port = port(op, fields)?;
+            let direction = match fields.remove("direction") {
+                None => Direction::Both,
+                Some(value) => serde_json::from_value(value)
+                    .map_err(|_| "link: \"direction\" must be both, to_guest or from_guest".to_owned())?,
+            };
+            let change = rest::<LinkChange>(op, fields)?;
+            to_value(
+                &fabric
+                    .set_link(&port, direction, &change)
+                    .map_err(|error| error.to_string())?,
+            )
+        }
+        "dma" => {
+            let (port, change) = (port(op, fields)?, rest::<DmaChange>(op, fields)?);
+            to_value(&fabric.set_dma(&port, &change).map_err(|error| error.to_string())?)
+        }
+        "capture" => {
+            let (ports, snaplen) = capture_fields(op, fields)?;
+            no_more(op, fields)?;
+            let reader = fabric
+                .start_capture(&ports, snaplen)
+                .map_err(|error| error.to_string())?;
+            return Ok((json!({}), Next::Capture(reader)));
+        }
+        _ => return Err(format!("there is no operation {op:?}, only {OPS}")),
+    };
+    Ok((value, Next::Go))
+}
+
+fn info(fabric: &Fabric, started: Instant) -> Value {
+    let ports: Vec<PortInfo> = fabric
+        .port_names()
+        .iter()
+        .filter_map(|name| fabric.port_info(name))
+        .collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "uptime_ns": u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        "ports": to_value(&ports),
+    })
+}
+
+fn stats(fabric: &Fabric, port: Option<String>) -> Result<Value, String> {
+    let ports: Vec<PortStats> = match port {
+        Some(name) => vec![
+            fabric
+                .port_stats(&name)
+                .ok_or_else(|| format!("there is no port {name:?}"))?,
+        ],
+        None => fabric
+            .port_names()
+            .iter()
+            .filter_map(|name| fabric.port_stats(name))
+            .collect(),
+    };
+    Ok(json!({ "ports": to_value(&ports) }))
+}
+
+fn capture_fields(op: &str, fields: &mut Map<String, Value>) -> Result<(Vec<String>, u32), String> {
+    let ports = match fields.remove("ports") {
+        None => Vec::new(),
+        Some(value) => {
+            serde_json::from_value(value).map_err(|_| format!("{op}: \"ports\" must be a list of port names"))?
+        }
+    };
+    let snaplen = match fields.remove("snaplen") {
+        None => 0,
+        Some(value) => value
+            .as_u64()
+            .filter(|len| *len <= SNAPLEN_MAX)
+            .ok_or_else(|| format!("{op}: \"snaplen\" must be a number up to {SNAPLEN_MAX} (0 = whole frames)"))?,
+    };
+    Ok((ports, snaplen as u32))
+}
+
+fn port(op: &str, fields: &mut Map<String, Value>) -> Result<String, String> {
+    optional_text(op, fields, "port")?.ok_or_else(|| format!("{op}: \"port\" is missing: the name of a port"))
+}
+
+fn optional_text(op: &str, fields: &mut Map<String, Value>, name: &str) -> Result<Option<String>, String> {
+    match fields.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("{op}: {name:?} must be a string")),
+    }
+}
+
+fn rest<T: DeserializeOwned>(op: &str, fields: &mut Map<String, Value>) -> Result<T, String> {
+    serde_json::from_value(Value::Object(std::mem::take(fields))).map_err(|error| format!("{op}: {error}"))
+}
+
+fn no_more(op: &str, fields: &Map<String, Value>) -> Result<(), String> {
+    match fields.keys().next() {
+        None => Ok(()),
+        Some(field) => Err(format!("{op}: the field {field:?} is unknown")),
+    }
+}
+
+fn to_value(value: &impl Serialize) -> Value {
+    // Plain data with string keys: there is nothing in it that JSON cannot say.
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}

@@ -1,0 +1,353 @@
+//! `vnicd`: programmable network cards for QEMU guests, joined by an emulated switch, in one process.
+//! Reads the command line, puts the parts together, waits for the end, takes them apart. Decides nothing about frames.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing_subscriber::EnvFilter;
+use vnic::config::{Config, ConfigError, MTU_DEFAULT, PortEntry, SwitchEntry};
+use vnic::report::{CoalescingSettings, SocketMode};
+use vnic::session::socket::{ClaimError, check_path};
+use vnic::session::{PortSession, Sessions};
+use vnic::shard::{Fabric, FabricSettings};
+
+/// Switch of the ports that the command line names.
+const COMMAND_LINE_SWITCH: &str = "switch0";
+
+/// Exit code for a failure while starting or running.
+const EXIT_FAILURE: u8 = 1;
+/// Exit code for a wrong command line or configuration, as clap gives it too.
+const EXIT_USAGE: u8 = 2;
+
+/// Programmable network cards for QEMU guests, joined by an emulated switch.
+///
+/// Each port is a vhost-user socket: QEMU connects to it with
+/// "-chardev socket,id=c0,path=PATH,reconnect=1 -netdev vhost-user,id=n0,chardev=c0 -device virtio-net-pci,netdev=n0"
+/// and guest memory shared with "share=on".
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+struct Args {
+    /// Add a port and listen for its guest on PATH (may be given many times; NAME is the file's stem if left out)
+    #[arg(long, value_name = "[NAME=]PATH")]
+    listen: Vec<String>,
+    /// Add a port and connect to PATH, where QEMU listens (server=on)
+    #[arg(long, value_name = "[NAME=]PATH")]
+    connect: Vec<String>,
+    /// Read switches, ports and trunks from a JSON file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve the control socket on PATH (JSON lines, mode 0600)
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Serve Prometheus metrics over HTTP on a Unix socket
+    #[arg(long, value_name = "PATH")]
+    metrics_socket: Option<PathBuf>,
+    /// Serve Prometheus metrics over HTTP on a TCP port
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<SocketAddr>,
+    /// Keep looking for work so many microseconds after the last, before sleeping
+    #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    poll_us: u64,
+    /// Interrupt coalescing of ports named here: disabled, timeout, open-mx, stream
+    #[arg(long, value_name = "S", default_value = "timeout")]
+    strategy: String,
+    /// Longest time a packet waits for its interrupt, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    delay_us: u64,
+    /// Packets after which an interrupt is raised at once (0: no such limit)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    frames: u32,
+    /// Queue pairs offered by ports named here
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    queue_pairs: u16,
+    /// Largest payload that ports named here take
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
+    mtu: u32,
+    /// Offer no checksum and segmentation offloads on ports named here (a guest that loads XDP needs it)
+    #[arg(long)]
+    no_offloads: bool,
+    /// Form of the log on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// Say more (-v: sessions message by message, -vv: everything)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// Lines for people
+    Text,
+    /// JSON lines
+    Json,
+}
+
+/// A failure with the exit code that tells its kind.
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure {
+            code: EXIT_FAILURE,
+            error: error.into(),
+        }
+    }
+}
+
+fn usage(error: impl Into<anyhow::Error>) -> Failure {
+    Failure {
+        code: EXIT_USAGE,
+        error: error.into(),
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_log(&args);
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, error }) => {
+            eprintln!("vnicd: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn start_log(args: &Args) {
+    let level = match args.verbose {
+        0 => "info",
+        1 => "info,vnic=debug,vnicd=debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("VNICD_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_target(false).with_ansi(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+/// Why the process ends.
+enum Stop {
+    Signal(i32),
+    Asked,
+}
+
+fn run(args: Args) -> Result<(), Failure> {
+    let started = Instant::now();
+    let config = configuration(&args)?;
+    raise_file_limit();
+
+    // Signals are caught before the first socket exists, so that none is left behind.
+    let (stop, stopped) = mpsc::channel();
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
+    let signal_stop = stop.clone();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                // Nobody listens any more once the process is ending.
+                let _ = signal_stop.send(Stop::Signal(signal));
+            }
+        })
+        .context("cannot catch signals")?;
+
+    let fabric = Fabric::new(FabricSettings {
+        poll_ns: args.poll_us * 1000,
+    })
+    .context("cannot start the switch")?;
+    let result = serve(&args, &config, &fabric, started, &stop, &stopped);
+    fabric.shutdown();
+    result
+}
+
+/// Everything between the fabric's start and its end.
+fn serve(
+    args: &Args,
+    config: &Config,
+    fabric: &Fabric,
+    started: Instant,
+    stop: &mpsc::Sender<Stop>,
+    stopped: &mpsc::Receiver<Stop>,
+) -> Result<(), Failure> {
+    let ports = start_ports(config, fabric)?;
+    let _control = match &args.control {
+        Some(path) => {
+            let stop = stop.clone();
+            // The process is ending already if nobody listens.
+            let on_shutdown = Arc::new(move || drop(stop.send(Stop::Asked)));
+            Some(vnic::control::serve(path, fabric.clone(), started, on_shutdown)?)
+        }
+        None => None,
+    };
+    let _metrics_unix = args
+        .metrics_socket
+        .as_ref()
+        .map(|path| vnic::metrics::serve_unix(path, fabric.clone()))
+        .transpose()?;
+    let _metrics_tcp = args
+        .metrics_listen
+        .map(|address| vnic::metrics::serve_tcp(address, fabric.clone()))
+        .transpose()?;
+
+    tracing::info!(
+        ports = ports.len(),
+        version = env!("CARGO_PKG_VERSION"),
+        "vnicd is ready"
+    );
+    match stopped.recv() {
+        Ok(Stop::Signal(signal)) => tracing::info!(signal, "stopping"),
+        Ok(Stop::Asked) => tracing::info!("stopping, as the control socket was asked to"),
+        Err(_) => tracing::info!("stopping"),
+    }
+    // All at once: the slowest connection decides how long it takes, not their number.
+    ports.iter().for_each(PortSession::ask_to_stop);
+    Ok(())
+}
+
+/// The configuration file and the ports of the command line, checked.
+fn configuration(args: &Args) -> Result<Config, Failure> {
+    let mut config = match &args.config {
+        Some(path) => Config::read(path).map_err(usage)?,
+        None => Config::default(),
+    };
+    if args.config.is_none() && args.listen.is_empty() && args.connect.is_empty() {
+        return Err(usage(anyhow::anyhow!(
+            "there is no port: name one with --listen, --connect or --config"
+        )));
+    }
+    let named = args.listen.iter().map(|text| (text, SocketMode::Listen));
+    let named: Vec<_> = named
+        .chain(args.connect.iter().map(|text| (text, SocketMode::Connect)))
+        .collect();
+    if !named.is_empty() && !config.switches.iter().any(|switch| switch.name == COMMAND_LINE_SWITCH) {
+        config.switches.push(SwitchEntry {
+            name: COMMAND_LINE_SWITCH.to_owned(),
+        });
+    }
+    for (text, mode) in named {
+        config.ports.push(port_of(args, text, mode).map_err(usage)?);
+    }
+    config.check().map_err(usage)?;
+    let control = args.control.iter().chain(&args.metrics_socket).map(PathBuf::as_path);
+    for path in config
+        .ports
+        .iter()
+        .filter_map(|port| port.socket())
+        .map(|(path, _)| path)
+        .chain(control)
+    {
+        check_path(path).map_err(usage)?;
+    }
+    Ok(config)
+}
+
+/// A port from `[NAME=]PATH`.
+fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, ConfigError> {
+    let (name, path) = match text.split_once('=') {
+        // A path may have a "=" of its own.
+        Some((name, path)) if !name.contains('/') => (name.to_owned(), path),
+        _ => {
+            let stem = Path::new(text).file_stem().unwrap_or_default();
+            (stem.to_string_lossy().into_owned(), text)
+        }
+    };
+    if path.is_empty() {
+        return Err(ConfigError::Contradiction(format!(
+            "port {name:?} needs the path of a socket"
+        )));
+    }
+    let path = PathBuf::from(path);
+    let (listen, connect) = match mode {
+        SocketMode::Listen => (Some(path), None),
+        SocketMode::Connect => (None, Some(path)),
+    };
+    Ok(PortEntry {
+        name,
+        switch: COMMAND_LINE_SWITCH.to_owned(),
+        listen,
+        connect,
+        mac: None,
+        queue_pairs: args.queue_pairs,
+        mtu: args.mtu,
+        offloads: !args.no_offloads,
+        coalescing: CoalescingSettings {
+            strategy: args.strategy.clone(),
+            delay_ns: args.delay_us * 1000,
+            frames: args.frames,
+            marks: true,
+        },
+        dma: Default::default(),
+        link: Default::default(),
+    })
+}
+
+fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Failure> {
+    let mut switches = std::collections::BTreeMap::new();
+    for SwitchEntry { name } in &config.switches {
+        switches.insert(name.as_str(), fabric.add_switch(name));
+    }
+    for trunk in &config.trunks {
+        let ends = switches.get(trunk.a.as_str()).zip(switches.get(trunk.b.as_str()));
+        let (a, b) = ends.ok_or_else(|| usage(anyhow::anyhow!("a trunk ends at an unknown switch")))?;
+        let context = || format!("the trunk {} - {}", trunk.a, trunk.b);
+        fabric
+            .add_trunk(*a, *b, &trunk.link)
+            .with_context(context)
+            .map_err(usage)?;
+    }
+    // All ports are made before the first socket is bound: a mistake in the last one leaves nothing behind.
+    let mut devices = Vec::new();
+    for port in &config.ports {
+        let parts = switches
+            .get(port.switch.as_str())
+            .zip(port.settings())
+            .zip(port.socket());
+        let ((switch, settings), socket) =
+            parts.ok_or_else(|| usage(anyhow::anyhow!("port {:?} is incomplete", port.name)))?;
+        let context = || format!("port {:?}", port.name);
+        let device = fabric
+            .add_port(*switch, settings)
+            .with_context(context)
+            .map_err(usage)?;
+        devices.push((device, socket));
+    }
+    let sessions = Sessions::new().context("cannot make the private socket of the sessions")?;
+    let mut ports = Vec::new();
+    for (device, (path, mode)) in devices {
+        let session = match mode {
+            SocketMode::Listen => sessions.listen(device, path),
+            SocketMode::Connect => sessions.connect(device, path),
+        };
+        ports.push(session.map_err(|error| match error {
+            ClaimError::TooLong { .. } => usage(error),
+            _ => error.into(),
+        })?);
+    }
+    Ok(ports)
+}
+
+/// Every memory region of a guest and every ring costs file descriptors: as many as the system lets us have.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!("the limit of open files stays as it is: {error}");
+    }
+}
