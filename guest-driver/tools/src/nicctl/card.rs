@@ -1,0 +1,135 @@
+//! A conversation with the card behind a port: one request, one reply, and a limit on waiting.
+
+use std::{
+    fmt,
+    io::IoSlice,
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
+
+use firmware::{
+    CONTROL_FRAME_MAX,
+    control::{CONTROL_VERSION, Refusal, Reply, Request},
+};
+use netif::{Interest, Netif, NetifError, Wake};
+
+/// A request is sent again after this time. All requests may be repeated: settings are absolute, counters only read.
+const RESEND: Duration = Duration::from_millis(500);
+/// Requests before the card counts as absent: an emulated guest may be busy for a second, an ordinary card stays silent.
+const ATTEMPTS: u32 = 4;
+
+/// Why the card could not be asked.
+#[derive(Debug)]
+pub enum CardError {
+    /// The port failed.
+    Port(NetifError),
+    /// Nothing answered.
+    NoAnswer,
+    /// The card said no, and why.
+    Refused(Refusal),
+    /// The card answered something else than it was asked.
+    Unexpected,
+    /// A signal came while waiting.
+    Interrupted,
+}
+
+impl fmt::Display for CardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(error) => error.fmt(f),
+            Self::NoAnswer => write!(
+                f,
+                "no programmable card answers on this interface ({ATTEMPTS} requests in {} s): it is an ordinary card, or \
+                 what emulates it is not running",
+                (RESEND * ATTEMPTS).as_secs()
+            ),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Unexpected => f.write_str("the card answered another question than it was asked; nothing is known"),
+            Self::Interrupted => f.write_str("interrupted while waiting for the card"),
+        }
+    }
+}
+
+impl std::error::Error for CardError {}
+
+impl From<NetifError> for CardError {
+    fn from(error: NetifError) -> Self {
+        Self::Port(error)
+    }
+}
+
+/// The card behind a port that was opened for control frames.
+pub struct Card<'a, N> {
+    port: &'a mut N,
+    stop: BorrowedFd<'a>,
+    next_id: u16,
+}
+
+impl<'a, N: Netif> Card<'a, N> {
+    /// A conversation over `port`, ended early when `stop` becomes readable.
+    pub fn new(port: &'a mut N, stop: BorrowedFd<'a>) -> Self {
+        // Replies to an earlier program that are still on their way must not be taken for ours.
+        Self {
+            port,
+            stop,
+            next_id: std::process::id() as u16,
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// [`CardError`]; [`CardError::Refused`] when the card said no.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, CardError> {
+        self.next_id = self.next_id.wrapping_add(1);
+        let id = self.next_id;
+        let mut frame = [0; CONTROL_FRAME_MAX];
+        let len = request.encode(self.port.mac(), id, &mut frame);
+        for _ in 0..ATTEMPTS {
+            let deadline = Instant::now() + RESEND;
+            // A port that is full now may have room at the next attempt.
+            self.port.send(&[IoSlice::new(&frame[..len])])?;
+            if let Some(reply) = self.reply(id, deadline)? {
+                return match reply {
+                    Reply::Refused(refusal) => Err(CardError::Refused(refusal)),
+                    reply => Ok(reply),
+                };
+            }
+        }
+        Err(CardError::NoAnswer)
+    }
+
+    /// Asks which version both speak and what the card can do.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn hello(&mut self) -> Result<firmware::control::Abilities, CardError> {
+        match self.ask(&Request::Hello {
+            version_min: CONTROL_VERSION,
+            version_max: CONTROL_VERSION,
+        })? {
+            Reply::Hello(abilities) => Ok(abilities),
+            _ => Err(CardError::Unexpected),
+        }
+    }
+
+    fn reply(&mut self, id: u16, deadline: Instant) -> Result<Option<Reply>, CardError> {
+        loop {
+            while let Some(frame) = self.port.poll_receive()? {
+                // The card pads its frames; the decoder wants no more than a control frame.
+                let frame = &frame[..frame.len().min(CONTROL_FRAME_MAX)];
+                // What is not a reply, or one to another program on this machine, is not for us.
+                if let Ok((reply_id, reply)) = Reply::decode(frame)
+                    && reply_id == id
+                {
+                    return Ok(Some(reply));
+                }
+            }
+            match self.port.wait(Interest::Receive, deadline, Some(self.stop))? {
+                Wake::Ready => {}
+                Wake::Deadline => return Ok(None),
+                Wake::Stop => return Err(CardError::Interrupted),
+            }
+        }
+    }
+}

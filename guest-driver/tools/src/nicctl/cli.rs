@@ -1,0 +1,160 @@
+//! The command line of `nicctl`.
+
+use std::{os::fd::AsFd, process::ExitCode};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use ether::EtherType;
+use firmware::{
+    CoalescingChange, StrategyKind,
+    control::{Reply, Request},
+};
+use netif::{AfPacket, AfPacketOptions};
+
+use super::{
+    Card,
+    card::CardError,
+    report::{CoalescingOutput, InfoOutput, StatsOutput},
+};
+use crate::{
+    Stop,
+    run::{Switch, print},
+};
+
+/// Control frames are few and short: the smallest ring there is.
+const RING_LEN: usize = 128 << 10;
+
+/// Talks to this machine's own programmable network card.
+///
+/// Needs CAP_NET_RAW. An ordinary card does not answer; nicctl then says so after two seconds.
+#[derive(Debug, Parser)]
+#[command(name = "nicctl", version)]
+pub struct Arguments {
+    /// Network interface of the card
+    #[arg(short, long, global = true, default_value = "eth0")]
+    interface: String,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl Arguments {
+    /// Whether the result is wanted as JSON.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What the card can do
+    Info,
+    /// Show or change interrupt coalescing; takes effect at once, on running traffic too
+    Coalesce(Coalesce),
+    /// What the card counted about reception
+    Stats {
+        /// One receive queue only
+        #[arg(long)]
+        queue: Option<u16>,
+        /// Only what was counted under this strategy
+        #[arg(long, value_parser = strategy_names())]
+        strategy: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Coalesce {
+    /// New strategy
+    #[arg(value_parser = strategy_names())]
+    strategy: Option<String>,
+    /// New coalescing delay in microseconds, fractions allowed; 0 turns coalescing off
+    #[arg(long, value_name = "US", value_parser = microseconds)]
+    delay_us: Option<u64>,
+    /// New count limit; 0 for none
+    #[arg(long, value_name = "N")]
+    frames: Option<u32>,
+    /// Whether the card looks at the latency-sensitive mark
+    #[arg(long, value_enum)]
+    marks: Option<Switch>,
+    /// One receive queue only; all are changed otherwise, and queue 0 is shown
+    #[arg(long)]
+    queue: Option<u16>,
+}
+
+fn strategy_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(StrategyKind::ALL.iter().map(|kind| kind.name()))
+}
+
+fn strategy(name: &Option<String>) -> Option<StrategyKind> {
+    // Only names of strategies pass the command line's check.
+    name.as_ref().and_then(|name| name.parse().ok())
+}
+
+/// Microseconds as nanoseconds. The card knows its own limit; this one is what a control frame can say.
+fn microseconds(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(us) if us >= 0.0 && us * 1000.0 <= f64::from(u32::MAX) => Ok((us * 1000.0).round() as u64),
+        _ => Err("not a number of microseconds from 0 to 4294967".to_owned()),
+    }
+}
+
+/// Runs the tool.
+///
+/// # Errors
+/// One sentence that says what is wrong.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let stop = Stop::on_signals().context("cannot take over signals")?;
+    let options = AfPacketOptions {
+        ring_len: RING_LEN,
+        ..AfPacketOptions::default()
+    };
+    let mut port = AfPacket::open(&arguments.interface, EtherType::CARD_CONTROL, &options)?;
+    let mut card = Card::new(&mut port, stop.as_fd());
+    let interface = &arguments.interface;
+    match &arguments.command {
+        Command::Info => {
+            let abilities = card.hello().with_context(|| interface.clone())?;
+            print(arguments.json, &InfoOutput::from(abilities))?;
+        }
+        Command::Coalesce(change) => {
+            let request = coalesce(change);
+            let report = match card.ask(&request).with_context(|| interface.clone())? {
+                Reply::GetCoalescing(report) | Reply::SetCoalescing(report) => report,
+                _ => bail!(CardError::Unexpected),
+            };
+            print(arguments.json, &CoalescingOutput::from(report))?;
+        }
+        Command::Stats { queue, strategy: name } => {
+            let request = Request::GetCounters {
+                queue: *queue,
+                strategy: strategy(name),
+            };
+            let Reply::GetCounters(report) = card.ask(&request).with_context(|| interface.clone())? else {
+                bail!(CardError::Unexpected);
+            };
+            print(arguments.json, &StatsOutput::from(report))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn coalesce(arguments: &Coalesce) -> Request {
+    let change = CoalescingChange {
+        strategy: strategy(&arguments.strategy),
+        delay_ns: arguments.delay_us,
+        frames_max: arguments.frames,
+        marks: arguments.marks.map(Switch::is_on),
+    };
+    if change == CoalescingChange::default() {
+        Request::GetCoalescing {
+            queue: arguments.queue.unwrap_or(0),
+        }
+    } else {
+        Request::SetCoalescing {
+            queue: arguments.queue,
+            change,
+        }
+    }
+}

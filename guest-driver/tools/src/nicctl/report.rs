@@ -1,0 +1,243 @@
+//! What the card said, as text and as JSON.
+
+use std::{collections::BTreeMap, fmt};
+
+use firmware::{
+    Reason,
+    control::{Abilities, CoalescingReport, CounterReport, ability},
+};
+use serde::Serialize;
+
+/// `nicctl info`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InfoOutput {
+    /// Version of the control protocol.
+    pub version: u8,
+    /// Number of receive queues.
+    pub queue_pairs: u16,
+    /// What the card can do.
+    pub abilities: Vec<&'static str>,
+    /// Coalescing strategies it has.
+    pub strategies: Vec<&'static str>,
+    /// Longest coalescing delay in nanoseconds.
+    pub delay_ns_max: u32,
+    /// Greatest count limit.
+    pub frames_max: u32,
+}
+
+impl From<Abilities> for InfoOutput {
+    fn from(card: Abilities) -> Self {
+        let named = [
+            (ability::COALESCING, "coalescing"),
+            (ability::MARKS, "marks"),
+            (ability::COUNTERS, "counters"),
+        ];
+        Self {
+            version: card.version,
+            queue_pairs: card.queue_pairs,
+            abilities: named
+                .into_iter()
+                .filter(|(bit, _)| card.bits & bit != 0)
+                .map(|(_, name)| name)
+                .collect(),
+            strategies: card.strategies.iter().map(|kind| kind.name()).collect(),
+            delay_ns_max: card.delay_ns_max,
+            frames_max: card.frames_max_max,
+        }
+    }
+}
+
+impl fmt::Display for InfoOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "programmable card, control protocol version {}", self.version)?;
+        writeln!(f, "receive queues: {}", self.queue_pairs)?;
+        writeln!(f, "abilities:      {}", self.abilities.join(", "))?;
+        writeln!(f, "strategies:     {}", self.strategies.join(", "))?;
+        write!(
+            f,
+            "limits:         delay {} us, {} frames",
+            self.delay_ns_max / 1000,
+            self.frames_max
+        )
+    }
+}
+
+/// `nicctl coalesce`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CoalescingOutput {
+    /// The receive queue these settings are of.
+    pub queue: u16,
+    /// Name of the strategy.
+    pub strategy: &'static str,
+    /// Coalescing delay in nanoseconds.
+    pub delay_ns: u64,
+    /// Count limit, 0 for none.
+    pub frames: u32,
+    /// Whether marks are looked at.
+    pub marks: bool,
+}
+
+impl From<CoalescingReport> for CoalescingOutput {
+    fn from(report: CoalescingReport) -> Self {
+        let settings = report.coalescing;
+        Self {
+            queue: report.queue,
+            strategy: settings.strategy.name(),
+            delay_ns: settings.delay_ns,
+            frames: settings.frames_max,
+            marks: settings.marks,
+        }
+    }
+}
+
+impl fmt::Display for CoalescingOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "queue {}: {}, delay {} us, ",
+            self.queue,
+            self.strategy,
+            self.delay_ns as f64 / 1000.0
+        )?;
+        match self.frames {
+            0 => write!(f, "no count limit")?,
+            frames => write!(f, "at most {frames} frames")?,
+        }
+        write!(f, ", marks {}", if self.marks { "on" } else { "off" })
+    }
+}
+
+/// `nicctl stats`; names as those of `vnicd`'s control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StatsOutput {
+    /// The receive queue; absent for the sum of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u16>,
+    /// Counted while this strategy was configured; absent for the sum of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<&'static str>,
+    /// Packets that arrived and were taken.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many carried the mark.
+    pub marked: u64,
+    /// Packets refused because too many were on their way.
+    pub refused_full: u64,
+    /// Packets forgotten by a reset before they were announced.
+    pub discarded: u64,
+    /// What became of them.
+    pub interrupts: InterruptsOutput,
+}
+
+/// The interrupts of [`StatsOutput`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InterruptsOutput {
+    /// Decided by the card.
+    pub decided: u64,
+    /// Decided, but not wanted by the driver.
+    pub suppressed: u64,
+    /// Sent to the guest.
+    pub signalled: u64,
+    /// Decided, by reason.
+    pub by_reason: BTreeMap<&'static str, u64>,
+    /// How many packets each decided interrupt announced.
+    pub packets_per_interrupt: Vec<Bucket>,
+    /// Times that the interrupt for a marked packet was put off.
+    pub deferred: u64,
+    /// Packets not announced yet; absent when one strategy was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unannounced: Option<u64>,
+}
+
+/// One bucket of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// Least value.
+    pub from: u32,
+    /// Greatest value; absent where there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// How many.
+    pub count: u64,
+}
+
+impl From<CounterReport> for StatsOutput {
+    fn from(report: CounterReport) -> Self {
+        let counts = report.counts;
+        let buckets = counts
+            .packets_per_interrupt
+            .iter()
+            .filter(|(from, _, count)| *from > 0 || *count > 0);
+        Self {
+            queue: report.queue,
+            strategy: report.strategy.map(|kind| kind.name()),
+            packets: counts.packets,
+            bytes: counts.bytes,
+            marked: counts.marked,
+            refused_full: counts.refused_full,
+            discarded: counts.discarded,
+            interrupts: InterruptsOutput {
+                decided: counts.decided_total(),
+                suppressed: counts.suppressed,
+                signalled: counts.signalled,
+                by_reason: Reason::ALL
+                    .into_iter()
+                    .map(|reason| (reason.name(), counts.decided_for(reason)))
+                    .collect(),
+                packets_per_interrupt: buckets
+                    .map(|(from, to, count)| Bucket {
+                        from,
+                        to: (to != u32::MAX).then_some(to),
+                        count,
+                    })
+                    .collect(),
+                deferred: counts.deferred,
+                unannounced: report.strategy.is_none().then(|| counts.unannounced()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for StatsOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interrupts = &self.interrupts;
+        writeln!(
+            f,
+            "packets received   {} ({} bytes), {} marked",
+            self.packets, self.bytes, self.marked
+        )?;
+        writeln!(
+            f,
+            "interrupts         {} decided, {} suppressed by the driver, {} signalled",
+            interrupts.decided, interrupts.suppressed, interrupts.signalled
+        )?;
+        for (reason, count) in interrupts.by_reason.iter().filter(|(_, count)| **count > 0) {
+            writeln!(f, "  because of       {reason}: {count}")?;
+        }
+        for bucket in interrupts
+            .packets_per_interrupt
+            .iter()
+            .filter(|bucket| bucket.count > 0)
+        {
+            let range = match bucket.to {
+                Some(to) if to == bucket.from => to.to_string(),
+                Some(to) => format!("{} to {to}", bucket.from),
+                None => format!("{} and more", bucket.from),
+            };
+            writeln!(f, "  for packets      {range}: {}", bucket.count)?;
+        }
+        write!(f, "put off            {} times", interrupts.deferred)?;
+        if let Some(unannounced) = interrupts.unannounced {
+            write!(f, "\nnot announced yet  {unannounced} packets")?;
+        }
+        if self.refused_full + self.discarded > 0 {
+            write!(
+                f,
+                "\nlost in the card   {} too many at once, {} by a reset",
+                self.refused_full, self.discarded
+            )?;
+        }
+        Ok(())
+    }
+}

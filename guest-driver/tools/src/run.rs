@@ -1,0 +1,60 @@
+//! How both programs start and end: results on stdout, one sentence on stderr when something is wrong.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::json;
+
+/// Runs a tool's body and turns its outcome into an exit code: 0, or 1 with the error as one sentence on stderr and,
+/// with `json`, as `{"error": …}` on stdout.
+pub fn run(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    match body() {
+        Ok(code) => code,
+        Err(error) => {
+            let sentence = format!("{error:#}");
+            eprintln!("{tool}: {sentence}");
+            if json {
+                // Nobody is left to be told that the output is closed.
+                let _ = writeln!(io::stdout(), "{}", json!({ "error": sentence }));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a result as one line of JSON or as text.
+pub(crate) fn print(json: bool, report: &(impl Serialize + Display)) -> anyhow::Result<()> {
+    let text = if json {
+        serde_json::to_string(report)?
+    } else {
+        report.to_string()
+    };
+    print_line(&text)
+}
+
+/// Prints one line at once, also when nobody reads yet.
+pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
+}
+
+/// An option that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
