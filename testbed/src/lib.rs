@@ -2,8 +2,14 @@
 //! and the demo. Everything here steers other programs; no frame passes through this crate.
 
 pub mod accel;
+pub mod cli;
+pub mod demo;
 pub mod guest_channel;
+pub mod image;
 pub mod lab;
+pub mod programs;
 pub mod qemu;
+pub mod report;
 pub mod state;
+pub mod supervisor;
 pub mod vnicd_client;

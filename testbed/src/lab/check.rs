@@ -15,10 +15,10 @@ use super::{
     Boot, CPUS_MAX, Ipv4Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX,
     Trunk, error::nearest, file::*, settings,
 };
-use crate::vnicd_client::config::{PortLink, TrunkLink};
+use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
-/// Smallest guest memory: kernel and initramfs of the recipe need about 50 MiB to unpack.
-const MEMORY_MIB_MIN: u64 = 64;
+/// Smallest guest memory: below it Debian's kernel does not unpack the recipe.
+const MEMORY_MIB_MIN: u64 = 96;
 /// Largest guest memory.
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// Memory of a node that says nothing.
@@ -156,7 +156,7 @@ fn check_trunks(file: &LabFile, switches: &[String], domains: &mut Domains, prob
             .each_ref()
             .map(|end| find_switch(end, switches, problems));
         let defaults = Some(&file.defaults.link);
-        let link = TrunkLink {
+        let link = TrunkLinks {
             a_to_b: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_forth.as_ref()], problems),
             b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], problems),
         };
@@ -486,7 +486,7 @@ impl Nodes<'_> {
             .or(defaults.nic.mtu.as_ref())
             .map_or(1500, |mtu| settings::mtu_within(mtu, problems));
         let cable = [Some(&defaults.link), nic.link.as_ref()];
-        let mut link = PortLink {
+        let mut link = PortLinks {
             to_guest: settings::link(&[cable[0], cable[1], nic.link_to_guest.as_ref()], problems),
             from_guest: settings::link(&[cable[0], cable[1], nic.link_from_guest.as_ref()], problems),
         };

@@ -14,10 +14,11 @@ use ether::MacAddr;
 
 pub use address::Ipv4Net;
 
+pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
 pub use file::{LabFile, Strategy};
 
-use crate::vnicd_client::config::{Coalescing, Dma, PortLink, TrunkLink};
+use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
 
 /// Nodes of one lab: more than a machine that runs TCG guests can hold, and the span of derived MAC addresses is far.
 pub const NODES_MAX: usize = 64;
@@ -106,11 +107,11 @@ pub struct Nic {
     /// Checksum and segmentation offloads.
     pub offloads: bool,
     /// Interrupt coalescing.
-    pub coalescing: Coalescing,
+    pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.
-    pub dma: Dma,
+    pub dma: DmaSettings,
     /// The cable.
-    pub link: PortLink,
+    pub link: PortLinks,
 }
 
 /// A link between two switches.
@@ -121,7 +122,7 @@ pub struct Trunk {
     /// Second switch.
     pub b: String,
     /// The cable.
-    pub link: TrunkLink,
+    pub link: TrunkLinks,
 }
 
 impl Lab {

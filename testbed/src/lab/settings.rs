@@ -7,7 +7,7 @@ use super::{
     file::{CoalescingFile, DmaFile, LinkFile},
     units::Span,
 };
-use crate::vnicd_client::config::{Coalescing, Dma, LinkSettings};
+use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings};
 
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
@@ -42,11 +42,11 @@ pub(super) fn mtu_within(value: &Spanned<u32>, problems: &mut Problems) -> u32 {
     *value.get_ref()
 }
 
-pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Problems) -> Coalescing {
-    let mut merged = Coalescing::default();
+pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Problems) -> CoalescingSettings {
+    let mut merged = CoalescingSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(strategy) = layer.strategy {
-            merged.strategy = strategy;
+            merged.strategy = strategy.name().to_owned();
         }
         if let Some(delay) = &layer.delay {
             merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a coalescing delay", problems);
@@ -57,8 +57,8 @@ pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Prob
     merged
 }
 
-pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> Dma {
-    let mut merged = Dma::default();
+pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> DmaSettings {
+    let mut merged = DmaSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(setup) = &layer.setup {
             merged.setup_ns = span_within(setup, CARD_DELAY_NS_MAX, "a DMA set-up time", problems);

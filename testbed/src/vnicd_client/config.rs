@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lab::Strategy;
+use super::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
 
 /// The whole configuration of one `vnicd`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,114 +41,11 @@ pub struct PortConfig {
     /// Checksum and segmentation offloads offered.
     pub offloads: bool,
     /// Interrupt coalescing.
-    pub coalescing: Coalescing,
+    pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.
-    pub dma: Dma,
+    pub dma: DmaSettings,
     /// The cable, both directions.
-    pub link: PortLink,
-}
-
-/// Interrupt coalescing of one card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coalescing {
-    /// Strategy.
-    pub strategy: Strategy,
-    /// Longest wait, in nanoseconds.
-    pub delay_ns: u64,
-    /// Packets that end the wait; 0 is no limit.
-    pub frames: u32,
-    /// Whether the card looks at marks.
-    pub marks: bool,
-}
-
-impl Default for Coalescing {
-    /// The card's default in GF: time-out, 75 µs.
-    fn default() -> Self {
-        Self {
-            strategy: Strategy::Timeout,
-            delay_ns: 75_000,
-            frames: 0,
-            marks: true,
-        }
-    }
-}
-
-/// Modelled DMA engine of one card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dma {
-    /// Set-up time per transfer, in nanoseconds.
-    pub setup_ns: u64,
-    /// Rate in bits per second; 0 is unlimited.
-    pub rate_bps: u64,
-    /// Transfers under way at a time.
-    pub parallelism: u32,
-}
-
-impl Default for Dma {
-    fn default() -> Self {
-        Self {
-            setup_ns: 0,
-            rate_bps: 0,
-            parallelism: 1,
-        }
-    }
-}
-
-/// Both directions of a NIC's cable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortLink {
-    /// Switch to guest.
-    pub to_guest: LinkSettings,
-    /// Guest to switch.
-    pub from_guest: LinkSettings,
-}
-
-/// One direction of a cable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkSettings {
-    /// Plugged in.
-    pub up: bool,
-    /// Bits per second; 0 is unlimited.
-    pub rate_bps: u64,
-    /// Propagation delay in nanoseconds.
-    pub delay_ns: u64,
-    /// Room in front of the link, in bytes.
-    pub queue_bytes: u64,
-    /// Largest payload, in bytes.
-    pub mtu: u32,
-    /// Loss, in millionths.
-    pub loss_ppm: u32,
-    /// Reordering, in millionths.
-    pub reorder_ppm: u32,
-    /// How long a reordered frame is held back, in nanoseconds.
-    pub reorder_delay_ns: u64,
-    /// Duplication, in millionths.
-    pub duplicate_ppm: u32,
-    /// Corruption, in millionths.
-    pub corrupt_ppm: u32,
-    /// Deliver corrupted frames.
-    pub corrupt_past_fcs: bool,
-    /// Seed of the link's random choices.
-    pub seed: u64,
-}
-
-impl Default for LinkSettings {
-    fn default() -> Self {
-        Self {
-            up: true,
-            rate_bps: 0,
-            delay_ns: 0,
-            queue_bytes: 1 << 20,
-            mtu: 9000,
-            loss_ppm: 0,
-            reorder_ppm: 0,
-            reorder_delay_ns: 0,
-            duplicate_ppm: 0,
-            corrupt_ppm: 0,
-            corrupt_past_fcs: false,
-            seed: 0,
-        }
-    }
+    pub link: PortLinks,
 }
 
 /// A link between two switches.
@@ -159,14 +56,5 @@ pub struct TrunkConfig {
     /// Second switch.
     pub b: String,
     /// The cable.
-    pub link: TrunkLink,
-}
-
-/// Both directions of a trunk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrunkLink {
-    /// First to second.
-    pub a_to_b: LinkSettings,
-    /// Second to first.
-    pub b_to_a: LinkSettings,
+    pub link: TrunkLinks,
 }

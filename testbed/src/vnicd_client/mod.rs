@@ -1,3 +1,209 @@
-//! Talking to a running `vnicd`: its configuration file and its control socket.
+//! Talking to a running `vnicd`: its configuration file and its control socket (JSON lines, `vnic/CONTROL-SOCKET.md`).
+//! Remembers nothing; the supervisor does.
 
 pub mod config;
+#[path = "../../../vnic/src/report.rs"]
+pub mod report;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+use report::{
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortInfo, PortLinks, PortStats,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+/// How long `vnicd` may take to answer; it answers at once unless the machine is swamped.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Longest answer line that is read: the counters of every port of the largest lab.
+const ANSWER_LEN_MAX: u64 = 16 << 20;
+
+/// Why a request was not fulfilled, and what follows.
+#[derive(Debug, Error)]
+pub enum VnicdError {
+    /// Nobody listens; the request had no effect.
+    #[error("vnicd does not answer on its control socket: {0}")]
+    Unreachable(#[source] std::io::Error),
+    /// The answer is not what this version of `weft` understands.
+    #[error("vnicd answered \"{request}\" with something unexpected: {why}")]
+    Unexpected {
+        /// Operation asked for.
+        request: String,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// `vnicd` said no; nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What `info` answers.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Info {
+    /// Version of `vnicd`.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Time since it started, in nanoseconds.
+    pub uptime_ns: u64,
+    /// Its ports.
+    pub ports: Vec<PortInfo>,
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    ports: Vec<PortStats>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: Option<u64>,
+    ok: Option<Value>,
+    error: Option<String>,
+}
+
+/// A connection to the control socket.
+#[derive(Debug)]
+pub struct VnicdClient {
+    reader: BufReader<UnixStream>,
+    last_id: u64,
+}
+
+impl VnicdClient {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`VnicdError::Unreachable`] when nobody listens at `socket`.
+    pub fn connect(socket: &Path) -> Result<Self, VnicdError> {
+        let stream = UnixStream::connect(socket).map_err(VnicdError::Unreachable)?;
+        stream
+            .set_read_timeout(Some(ANSWER_TIMEOUT))
+            .map_err(VnicdError::Unreachable)?;
+        stream
+            .set_write_timeout(Some(ANSWER_TIMEOUT))
+            .map_err(VnicdError::Unreachable)?;
+        Ok(Self {
+            reader: BufReader::new(stream),
+            last_id: 0,
+        })
+    }
+
+    fn call<T: DeserializeOwned>(&mut self, op: &str, mut request: Value) -> Result<T, VnicdError> {
+        self.last_id += 1;
+        request["id"] = self.last_id.into();
+        request["op"] = op.into();
+        let unexpected = |why: String| VnicdError::Unexpected {
+            request: op.to_owned(),
+            why,
+        };
+        let line = format!("{request}\n");
+        self.reader
+            .get_mut()
+            .write_all(line.as_bytes())
+            .map_err(VnicdError::Unreachable)?;
+        let mut line = Vec::new();
+        (&mut self.reader)
+            .take(ANSWER_LEN_MAX)
+            .read_until(b'\n', &mut line)
+            .map_err(VnicdError::Unreachable)?;
+        if line.is_empty() {
+            return Err(VnicdError::Unreachable(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        let answer: Answer = serde_json::from_slice(&line).map_err(|error| unexpected(error.to_string()))?;
+        if let Some(error) = answer.error {
+            return Err(VnicdError::Refused(error));
+        }
+        if answer.id != Some(self.last_id) {
+            return Err(unexpected("an answer to another request".to_owned()));
+        }
+        let ok = answer.ok.ok_or_else(|| unexpected("neither ok nor error".to_owned()))?;
+        serde_json::from_value(ok).map_err(|error| unexpected(error.to_string()))
+    }
+
+    /// Version, uptime and state of every port.
+    ///
+    /// # Errors
+    /// See [`VnicdError`]; so for all requests.
+    pub fn info(&mut self) -> Result<Info, VnicdError> {
+        self.call("info", json!({}))
+    }
+
+    /// Counters of one port, or of all.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn stats(&mut self, port: Option<&str>) -> Result<Vec<PortStats>, VnicdError> {
+        let request = port.map_or_else(|| json!({}), |port| json!({ "port": port }));
+        self.call::<Stats>("stats", request).map(|stats| stats.ports)
+    }
+
+    /// Changes coalescing of a port; the settings in force come back. An empty change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn coalesce(&mut self, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings, VnicdError> {
+        self.call("coalesce", with_port(port, change))
+    }
+
+    /// Changes a port's link; the settings in force come back. An empty change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn link(&mut self, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, VnicdError> {
+        let mut request = with_port(port, change);
+        request["direction"] = json!(direction);
+        self.call("link", request)
+    }
+
+    /// Changes a port's DMA engine; the settings in force come back. An empty change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn dma(&mut self, port: &str, change: &DmaChange) -> Result<DmaSettings, VnicdError> {
+        self.call("dma", with_port(port, change))
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn ping(&mut self) -> Result<(), VnicdError> {
+        self.call::<Value>("ping", json!({})).map(drop)
+    }
+
+    /// Turns this connection into a stream of pcapng bytes of these ports (none named: all), each frame cut to `snaplen`.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn capture(mut self, ports: &[String], snaplen: Option<u32>) -> Result<impl Read + Send, VnicdError> {
+        let mut request = json!({});
+        if !ports.is_empty() {
+            request["ports"] = json!(ports);
+        }
+        if let Some(snaplen) = snaplen {
+            request["snaplen"] = snaplen.into();
+        }
+        self.call::<Value>("capture", request)?;
+        self.reader
+            .get_mut()
+            .set_read_timeout(None)
+            .map_err(VnicdError::Unreachable)?;
+        Ok(self.reader)
+    }
+}
+
+fn with_port(port: &str, change: &impl serde::Serialize) -> Value {
+    let mut request = serde_json::to_value(change).unwrap_or_else(|_| json!({}));
+    request["port"] = port.into();
+    request
+}
+
+#[cfg(test)]
+mod tests;

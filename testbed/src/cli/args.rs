@@ -1,0 +1,333 @@
+//! The command line of `weft`: verbs, options and their help. Nothing here does anything.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{
+    accel::AccelChoice,
+    lab::{
+        Strategy,
+        units::{Rate, Share, Size, Span},
+    },
+};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed; one sentence on standard error says why
+  2    the command line or the lab file has a mistake
+  125  exec: weft itself failed; otherwise exec ends with the command's own status (126: cannot be started, 127: not found)
+  130  interrupted";
+
+/// Labs of real QEMU guests on programmable network cards.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, max_term_width = 110, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub struct Cli {
+    /// The lab to talk to. Needed only when more than one runs.
+    #[arg(short, long, global = true, env = "WEFT_LAB", value_name = "NAME")]
+    pub lab: Option<String>,
+    /// Print tables as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more of what happens (twice: everything).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What `weft` can do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Is this machine able to run labs? What is missing, and how to get it.
+    Check,
+    /// Write an example lab file.
+    Init {
+        /// File to write.
+        #[arg(default_value = "lab.toml")]
+        file: PathBuf,
+        /// Replace the file if it exists.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Start a lab and keep it until Ctrl-C; with -d, leave it running.
+    Up(UpArgs),
+    /// Wait until nodes are ready.
+    Wait {
+        /// Nodes (default: all that run our agent).
+        nodes: Vec<String>,
+        /// Give up after this time.
+        #[arg(long, default_value = "120s")]
+        timeout: Span,
+    },
+    /// Show the running labs and their nodes.
+    Ps,
+    /// Run a command in a node. Its output, error output and exit status become weft's.
+    Exec(ExecArgs),
+    /// Copy a file or folder into a node or out of it.
+    Cp {
+        /// What to copy: `PATH` or `NODE:PATH`.
+        source: String,
+        /// Where to: `PATH` or `NODE:PATH`.
+        destination: String,
+    },
+    /// Open a shell in a node (Ctrl-D ends it), or its serial line if it does not run our agent (Ctrl-] leaves it).
+    Console {
+        /// The node.
+        node: String,
+        /// The serial line, even if there is an agent.
+        #[arg(long)]
+        serial: bool,
+    },
+    /// Show what a node printed on its serial line, or the log of `vnicd`, or of the supervisor (`weft`).
+    Logs {
+        /// A node, `vnicd` or `weft`.
+        what: String,
+        /// Go on showing what is added, until Ctrl-C.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Switch a node off and on again.
+    Restart {
+        /// The node.
+        node: String,
+    },
+    /// The programmable cards: counters, interrupt coalescing, state.
+    #[command(subcommand)]
+    Nic(NicVerb),
+    /// The cables.
+    #[command(subcommand)]
+    Link(LinkVerb),
+    /// Write the frames that cards announce to their guests as pcapng, to standard output.
+    #[command(after_help = dissector_help())]
+    Capture(CaptureArgs),
+    /// End a lab.
+    Down {
+        /// End all labs.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Remove what dead labs left behind, and with --cache the images built so far.
+    Clean {
+        /// Remove the built images too.
+        #[arg(long)]
+        cache: bool,
+    },
+    /// Two guests, one switch, seven interrupt settings: measure them and explain the result.
+    Demo(DemoArgs),
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Waits for the end of a supervisor and clears up behind it.
+    #[command(hide = true)]
+    Reap {
+        /// Folder of the lab.
+        folder: PathBuf,
+        /// Process to wait for.
+        supervisor: i32,
+    },
+}
+
+/// Options of `up`.
+#[derive(Args, Debug)]
+pub struct UpArgs {
+    /// The lab file.
+    #[arg(default_value = "lab.toml")]
+    pub file: PathBuf,
+    /// Return when the lab is up and leave it running.
+    #[arg(short, long)]
+    pub detach: bool,
+    /// How guests run.
+    #[command(flatten)]
+    pub guests: GuestArgs,
+    /// Be the supervisor behind `up --detach`.
+    #[arg(long, hide = true)]
+    pub supervise: bool,
+}
+
+/// How guests run.
+#[derive(Args, Clone, Debug)]
+pub struct GuestArgs {
+    /// What runs the guests' instructions: auto, kvm or tcg. `auto` takes KVM only after a guest really booted under it.
+    #[arg(long, default_value = "auto", value_parser = parse_accel)]
+    pub accel: AccelChoice,
+    /// Give up when the nodes are not ready after this time.
+    #[arg(long, default_value = "180s", value_name = "TIME")]
+    pub boot_timeout: Span,
+}
+
+fn parse_accel(text: &str) -> Result<AccelChoice, String> {
+    text.parse()
+}
+
+/// Options of `exec`.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// The node.
+    pub node: String,
+    /// Give the command a terminal.
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Do not pass standard input on (for use in loops that read it).
+    #[arg(short = 'n', long)]
+    pub no_stdin: bool,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// Verbs about cards.
+#[derive(Debug, Subcommand)]
+pub enum NicVerb {
+    /// Frames, drops, and interrupts with their reasons.
+    Stats {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
+    },
+    /// Show or change when a card interrupts its guest.
+    Coalesce {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// The strategy.
+        strategy: Option<Strategy>,
+        /// Longest time a packet waits for its interrupt.
+        #[arg(long, value_name = "TIME")]
+        delay: Option<Span>,
+        /// Interrupt when this many packets wait; 0: no such limit.
+        #[arg(long, value_name = "N")]
+        frames: Option<u32>,
+        /// Whether the card looks at marks.
+        #[arg(long)]
+        marks: Option<OnOff>,
+    },
+    /// Connection, rings, offloads.
+    Info {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
+    },
+}
+
+/// Verbs about cables.
+#[derive(Debug, Subcommand)]
+pub enum LinkVerb {
+    /// Change a NIC's cable while the lab runs; without options, show it.
+    Set(Box<LinkArgs>),
+}
+
+/// Options of `link set`.
+#[derive(Args, Debug)]
+pub struct LinkArgs {
+    /// `NODE` or `NODE.ethN`.
+    pub nic: String,
+    /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
+    pub state: Option<UpDown>,
+    /// Only one direction of the cable.
+    #[arg(long, default_value = "both")]
+    pub direction: DirectionArg,
+    /// Bit rate, such as 10Gbit, or unlimited.
+    #[arg(long)]
+    pub rate: Option<Rate>,
+    /// Propagation delay.
+    #[arg(long, value_name = "TIME")]
+    pub delay: Option<Span>,
+    /// Room in front of a link with a rate.
+    #[arg(long, value_name = "SIZE")]
+    pub queue: Option<Size>,
+    /// Largest payload in bytes.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=9000))]
+    pub mtu: Option<u32>,
+    /// Probability that a frame is lost, such as 0.1%.
+    #[arg(long, value_name = "SHARE")]
+    pub loss: Option<Share>,
+    /// Probability that a frame is held back by --reorder-delay.
+    #[arg(long, value_name = "SHARE")]
+    pub reorder: Option<Share>,
+    /// How long a reordered frame is held back.
+    #[arg(long, value_name = "TIME")]
+    pub reorder_delay: Option<Span>,
+    /// Probability that a frame arrives twice.
+    #[arg(long, value_name = "SHARE")]
+    pub duplicate: Option<Share>,
+    /// Probability that one bit of a frame is flipped.
+    #[arg(long, value_name = "SHARE")]
+    pub corrupt: Option<Share>,
+    /// Deliver corrupted frames instead of dropping them.
+    #[arg(long, value_name = "on|off")]
+    pub corrupt_past_fcs: Option<OnOff>,
+    /// Seed of the random choices.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Options of `capture`.
+#[derive(Args, Debug)]
+pub struct CaptureArgs {
+    /// `NODE` or `NODE.ethN` (default: all).
+    pub nics: Vec<String>,
+    /// Bytes kept of each frame (default: all).
+    #[arg(long, value_name = "BYTES")]
+    pub snaplen: Option<u32>,
+    /// Write to a file instead.
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+/// Options of `demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Folder for text, JSON and charts.
+    #[arg(short, long, default_value = "weft-demo", value_name = "FOLDER")]
+    pub output: PathBuf,
+    /// Also write all frames of the run as pcapng.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Rounds in which the strategies alternate.
+    #[arg(long, default_value_t = crate::demo::ROUNDS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub rounds: u32,
+    /// How guests run.
+    #[command(flatten)]
+    pub guests: GuestArgs,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// State of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UpDown {
+    /// Plugged in.
+    Up,
+    /// Pulled out.
+    Down,
+}
+
+/// Direction of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DirectionArg {
+    /// Both directions.
+    Both,
+    /// From the switch to the guest.
+    ToGuest,
+    /// From the guest to the switch.
+    FromGuest,
+}
+
+/// How to make Wireshark and tshark name MXoE and control frames.
+fn dissector_help() -> String {
+    let lua = super::dissector_path();
+    format!(
+        "Wireshark and tshark name MXoE and control frames with the dissector\n  {0}\nFor example:\n  weft capture | tshark \
+         -X lua_script:{0} -r -\n  weft capture | wireshark -X lua_script:{0} -k -i -",
+        lua.display()
+    )
+}

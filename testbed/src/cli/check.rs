@@ -1,0 +1,125 @@
+//! `weft check`: is this machine able to run labs, and what would make it more able. Changes nothing.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::{
+    programs,
+    qemu::Qemu,
+    report::table::{self, Columns},
+};
+
+/// One thing looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    /// What was looked at.
+    what: String,
+    /// What is so.
+    state: State,
+    /// What was found.
+    found: String,
+    /// What to do about it, if anything.
+    remedy: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    Ok,
+    /// Works, could be better.
+    Note,
+    Missing,
+}
+
+/// Prints what was found; fails when a lab could not run.
+pub(super) fn check(json: bool) -> Result<ExitCode> {
+    let mut findings = vec![processors(), memory()];
+    findings.extend(qemu());
+    findings.extend(["vnicd", "weft-agent", "mxoe-gen", "nicctl"].map(program));
+    let columns = Columns::<Finding>::default()
+        .words("", |row| match row.state {
+            State::Ok => "ok".to_owned(),
+            State::Note => "note".to_owned(),
+            State::Missing => "MISSING".to_owned(),
+        })
+        .words("WHAT", |row| row.what.clone())
+        .words("FOUND", |row| row.found.clone())
+        .words("REMEDY", |row| row.remedy.clone());
+    table::print(json, &findings, &columns)?;
+    let able = findings.iter().all(|finding| finding.state != State::Missing);
+    if !json {
+        eprintln!(
+            "{}",
+            if able {
+                "this machine can run labs"
+            } else {
+                "something is missing: see the remedies"
+            }
+        );
+    }
+    Ok(if able { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn finding(what: &str, state: State, found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding {
+        what: what.to_owned(),
+        state,
+        found: found.into(),
+        remedy: remedy.into(),
+    }
+}
+
+fn processors() -> Finding {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    if count < 2 {
+        return finding(
+            "processors",
+            State::Note,
+            "1",
+            "two guests and their switch are slow on one processor",
+        );
+    }
+    finding("processors", State::Ok, count.to_string(), "")
+}
+
+/// Two guests of the usual size, `vnicd`, and some room.
+const MEMORY_MIB_WANTED: u64 = 600;
+
+fn memory() -> Finding {
+    match crate::supervisor::memory_available_mib() {
+        Ok(mib) if mib >= MEMORY_MIB_WANTED => finding("memory", State::Ok, format!("{mib} MiB available"), ""),
+        Ok(mib) => finding(
+            "memory",
+            State::Missing,
+            format!("{mib} MiB available"),
+            format!("two guests need about {MEMORY_MIB_WANTED} MiB: end other programs"),
+        ),
+        Err(error) => finding("memory", State::Note, format!("{error:#}"), ""),
+    }
+}
+
+fn qemu() -> Vec<Finding> {
+    let qemu = match Qemu::discover() {
+        Ok(qemu) => qemu,
+        Err(error) => {
+            let remedy = "apt-get install --no-install-recommends qemu-system-x86 seabios";
+            return vec![finding("QEMU", State::Missing, error.to_string(), remedy)];
+        }
+    };
+    let found = format!("{} ({})", qemu.version(), qemu.binary().display());
+    let mut findings = vec![finding("QEMU", State::Ok, found, "")];
+    for gain in qemu.newer_would_add() {
+        let remedy = "a newer QEMU, such as that of Debian 13 or Debian 12 backports";
+        findings.push(finding("QEMU's age", State::Note, format!("without {gain}"), remedy));
+    }
+    findings
+}
+
+fn program(name: &str) -> Finding {
+    match programs::find(name) {
+        Ok(path) => finding(name, State::Ok, path.display().to_string(), ""),
+        Err(error) => finding(name, State::Missing, error.to_string(), "scripts/weft builds it"),
+    }
+}

@@ -1,0 +1,331 @@
+//! Verbs about whole labs: init, up, wait, ps, down, clean.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    args::{Cli, UpArgs},
+    check_node, client, prepare,
+};
+use crate::{
+    lab::{Boot, Lab, units::Span},
+    report::{
+        progress::Progress,
+        table::{self, Columns},
+    },
+    state::{self, StateDir},
+    supervisor::{
+        Supervisor,
+        client::Client,
+        protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
+    },
+};
+
+/// What `weft init` writes.
+const EXAMPLE: &str = include_str!("example.toml");
+
+/// What the supervisor behind `up --detach` says when all is well.
+const UP_WORD: &str = "up";
+
+pub(super) fn init(file: &Path, force: bool) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if force {
+        options.create(true).truncate(true)
+    } else {
+        options.create_new(true)
+    };
+    let opened = options.open(file);
+    if let Err(error) = &opened
+        && error.kind() == io::ErrorKind::AlreadyExists
+    {
+        bail!(
+            "{} exists: choose another name, or replace it with --force",
+            file.display()
+        );
+    }
+    let cannot = || format!("cannot write {}", file.display());
+    opened
+        .and_then(|mut opened| opened.write_all(EXAMPLE.as_bytes()))
+        .with_context(cannot)?;
+    eprintln!("{} written: `weft up {0}` starts it", file.display());
+    Ok(())
+}
+
+pub(super) fn up(args: &UpArgs) -> Result<()> {
+    let lab = Lab::load(&args.file)?;
+    if args.detach {
+        return up_detached(args);
+    }
+    let name = lab.name.clone();
+    if args.supervise {
+        // A session of its own: the terminal it was started from may close.
+        rustix::process::setsid().context("cannot leave the terminal")?;
+    }
+    let progress = Progress::new(0);
+    let means = prepare::means(&lab, args.guests.accel, &progress)?;
+    let own_images = lab.nodes.iter().any(|node| !matches!(node.boot, Boot::Recipe { .. }));
+    let supervisor = Supervisor::start(lab, means)?;
+    let patience = Duration::from_nanos(args.guests.boot_timeout.0);
+    let status = match supervisor.wait_up(patience, |status| progress.say(&boot_progress(status))) {
+        Ok(status) => status,
+        Err(error) => {
+            progress.finish();
+            supervisor.stop()?;
+            return Err(error);
+        }
+    };
+    progress.finish();
+    if args.supervise {
+        return serve_detached(supervisor);
+    }
+    eprint!("{}", nodes_text(&status));
+    if own_images {
+        eprintln!("nodes with images of their own may still be booting: `weft wait NODE`");
+    }
+    eprintln!(
+        "lab {name} is up ({}, QEMU {}); Ctrl-C ends it",
+        status.accel, status.qemu
+    );
+    supervisor.wait_for_end();
+    eprintln!("ending lab {name}");
+    supervisor.stop()
+}
+
+/// The supervisor behind `up --detach`, once the lab is up: it lets go of the verb that started it.
+fn serve_detached(supervisor: Supervisor) -> Result<()> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(supervisor.state().file("weft.log"))?;
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{UP_WORD}")?;
+    stdout.flush()?;
+    rustix::stdio::dup2_stdout(&log)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    supervisor.wait_for_end();
+    supervisor.stop()
+}
+
+fn up_detached(args: &UpArgs) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
+    command.args(["up", "--supervise", "--accel", prepare::choice_name(args.guests.accel)]);
+    command
+        .args(["--boot-timeout", &args.guests.boot_timeout.to_string()])
+        .arg(&args.file);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the supervisor")?;
+    let said = child.stdout.take().context("the supervisor has no output")?;
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            // It ends everything that it has started so far, and then this process ends too.
+            _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    })?;
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line)?;
+    if line.trim() != UP_WORD {
+        // Its sentence is on standard error already.
+        let status = child.wait()?;
+        std::process::exit(status.code().unwrap_or(1));
+    }
+    let lab = Lab::load(&args.file)?;
+    let status = Client::new(StateDir::of(&lab.name)).status()?;
+    eprint!("{}", nodes_text(&status));
+    eprintln!(
+        "lab {} is up ({}, QEMU {}); `weft down` ends it",
+        status.lab, status.accel, status.qemu
+    );
+    Ok(())
+}
+
+fn boot_progress(status: &LabStatus) -> String {
+    let ready = status
+        .nodes
+        .iter()
+        .filter(|node| node.phase == NodePhase::Ready)
+        .count();
+    format!(
+        "booting {} nodes under {}: {ready} ready",
+        status.nodes.len(),
+        status.accel
+    )
+}
+
+fn nodes_text(status: &LabStatus) -> String {
+    let columns = Columns::<NodeStatus>::default()
+        .words("NODE", |row| row.name.clone())
+        .words("STATE", |row| row.phase.name().to_owned())
+        .words("ADDRESS", |row| row.address.clone().unwrap_or_else(|| "-".to_owned()))
+        .numbers("BOOT", |row| {
+            row.boot_ms
+                .map_or_else(|| "-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1e3))
+        })
+        .words("NOTE", |row| row.note.clone().unwrap_or_default());
+    table::text(&status.nodes, &columns)
+}
+
+pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<()> {
+    for node in nodes {
+        check_node(client, node)?;
+    }
+    let wanted = |node: &&NodeStatus| nodes.is_empty() || nodes.contains(&node.name);
+    let patience = Duration::from_nanos(timeout.0);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (watching, names) = (client.clone(), nodes.to_vec());
+    std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        let nodes = names;
+        let progress = Progress::new(0);
+        let end = watching.watch(|status| {
+            let wanted = |node: &&NodeStatus| nodes.is_empty() || nodes.contains(&node.name);
+            let off = status
+                .nodes
+                .iter()
+                .filter(wanted)
+                .find(|node| node.phase == NodePhase::Off);
+            if let Some(off) = off {
+                return Some(Err(anyhow::anyhow!(
+                    "{} is off: {}",
+                    off.name,
+                    off.note.as_deref().unwrap_or("-")
+                )));
+            }
+            let ready = status
+                .nodes
+                .iter()
+                .filter(wanted)
+                .filter(|node| node.phase == NodePhase::Ready)
+                .count();
+            let all = status.nodes.iter().filter(wanted).count();
+            progress.say(&format!("{ready} of {all} nodes ready"));
+            (ready == all || (nodes.is_empty() && status.phase == LabPhase::Up)).then_some(Ok(()))
+        });
+        drop(progress);
+        let end = end.and_then(|end| end.unwrap_or_else(|| Err(anyhow::anyhow!("the lab has ended"))));
+        // Nobody listens any more after the time is up.
+        _ = sender.send(end);
+    })?;
+    if let Ok(result) = receiver.recv_timeout(patience) {
+        return result;
+    }
+    let status = client.status()?;
+    let waiting: Vec<_> = status
+        .nodes
+        .iter()
+        .filter(wanted)
+        .filter(|node| node.phase != NodePhase::Ready)
+        .collect();
+    let names: Vec<_> = waiting.iter().map(|node| node.name.as_str()).collect();
+    bail!("not ready after {timeout}: {}", names.join(", "))
+}
+
+/// A node with what it shares with the others of its lab.
+#[derive(Serialize)]
+struct PsRow {
+    lab: String,
+    #[serde(flatten)]
+    node: NodeStatus,
+    accel: crate::accel::Accel,
+    qemu: String,
+    supervisor_pid: u32,
+    vnicd_pid: Option<u32>,
+    vnicd_restarts: u32,
+}
+
+pub(super) fn ps(cli: &Cli) -> Result<()> {
+    let mut rows = Vec::new();
+    for lab in state::running_labs()? {
+        if cli.lab.as_ref().is_some_and(|wanted| *wanted != lab) {
+            continue;
+        }
+        // One that ends just now is not there any more, which is what `ps` says.
+        let Ok(status) = Client::new(StateDir::of(&lab)).status() else {
+            continue;
+        };
+        rows.extend(status.nodes.into_iter().map(|node| PsRow {
+            lab: status.lab.clone(),
+            node,
+            accel: status.accel,
+            qemu: status.qemu.clone(),
+            supervisor_pid: status.pid,
+            vnicd_pid: status.vnicd_pid,
+            vnicd_restarts: status.vnicd_restarts,
+        }));
+    }
+    if rows.is_empty() && !cli.json {
+        eprintln!("no lab is running");
+        return Ok(());
+    }
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let columns = Columns::<PsRow>::default()
+        .words("LAB", |row| row.lab.clone())
+        .words("NODE", |row| row.node.name.clone())
+        .words("STATE", |row| row.node.phase.name().to_owned())
+        .words("ADDRESS", move |row| dash(row.node.address.clone()))
+        .numbers("CPUS", |row| row.node.cpus.to_string())
+        .numbers("MEMORY", |row| format!("{}M", row.node.memory_mib))
+        .words("ACCEL", |row| row.accel.to_string())
+        .numbers("PID", move |row| dash(row.node.pid.map(|pid| pid.to_string())))
+        .numbers("VNICD", move |row| dash(row.vnicd_pid.map(|pid| pid.to_string())))
+        .words("NOTE", |row| row.node.note.clone().unwrap_or_default());
+    table::print(cli.json, &rows, &columns)
+}
+
+pub(super) fn down(cli: &Cli, all: bool) -> Result<()> {
+    let clients = if all {
+        state::running_labs()?
+            .iter()
+            .map(|lab| Client::new(StateDir::of(lab)))
+            .collect()
+    } else {
+        vec![client(cli)?]
+    };
+    for client in clients {
+        client.down()?;
+        // Whatever kept the supervisor from clearing up, the lab is gone now.
+        client.state().remove_if_dead()?;
+        ensure!(
+            !client.state().path().exists(),
+            "the lab {} did not end",
+            client.state().lab()
+        );
+        eprintln!("lab {} has ended", client.state().lab());
+    }
+    Ok(())
+}
+
+pub(super) fn clean(cache: bool) -> Result<()> {
+    let running = state::running_labs()?;
+    if !running.is_empty() {
+        eprintln!(
+            "still running, and left alone: {} (`weft down` ends a lab)",
+            running.join(", ")
+        );
+    }
+    if cache {
+        let folder = prepare::cache_folder()?;
+        match fs::remove_dir_all(&folder) {
+            Ok(()) => eprintln!("removed {}", folder.display()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot remove {}", folder.display())),
+        }
+    }
+    Ok(())
+}

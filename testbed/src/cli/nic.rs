@@ -1,0 +1,289 @@
+//! Verbs about cards and cables: nic stats, coalesce and info, link set, capture.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    args::{CaptureArgs, Cli, DirectionArg, LinkArgs, OnOff, UpDown},
+    client,
+};
+use crate::{
+    lab::{
+        Strategy, nearest,
+        units::{Rate, Share, Span},
+    },
+    report::table::{self, Columns},
+    supervisor::{client::Client, protocol::Request},
+    vnicd_client::report::{
+        CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
+    },
+};
+
+/// Bytes passed on at a time from a capture.
+const CAPTURE_PIECE_LEN: usize = 64 << 10;
+
+/// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
+pub(super) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
+    let all = client.vnicd()?.info()?.ports;
+    let Some(target) = target else { return Ok(all) };
+    let names: Vec<_> = all.iter().map(|port| port.name.clone()).collect();
+    let of_node = format!("{target}.");
+    let found: Vec<_> = all
+        .into_iter()
+        .filter(|port| port.name == target || port.name.starts_with(&of_node))
+        .collect();
+    if found.is_empty() {
+        let near = nearest(target, names.iter().map(String::as_str));
+        let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+        bail!(
+            "there is no NIC {target} in the lab {}{hint} Its NICs: {}",
+            client.state().lab(),
+            names.join(", ")
+        );
+    }
+    Ok(found)
+}
+
+pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
+    let client = client(cli)?;
+    let mut rows = Vec::new();
+    for port in ports(&client, target)? {
+        rows.extend(client.vnicd()?.stats(Some(&port.name))?);
+    }
+    let dropped = |counts: &crate::vnicd_client::report::Counts| counts.values().sum::<u64>();
+    let columns = Columns::<PortStats>::default()
+        .words("NIC", |row| row.name.clone())
+        .numbers("RX FRAMES", |row| row.rx.frames.to_string())
+        .numbers("RX BYTES", |row| row.rx.bytes.to_string())
+        .numbers("DROPPED", move |row| dropped(&row.rx.dropped).to_string())
+        .numbers("TX FRAMES", |row| row.tx.frames.to_string())
+        .numbers("TX BYTES", |row| row.tx.bytes.to_string())
+        .numbers("MARKED", |row| row.marked.to_string())
+        .numbers("INTERRUPTS", |row| row.interrupts.decided.to_string())
+        .numbers("SIGNALLED", |row| row.interrupts.signalled.to_string())
+        .words("REASONS", |row| reasons(&row.interrupts.by_reason));
+    table::print(cli.json, &rows, &columns)
+}
+
+/// `mark 12, timeout 3`, without the reasons that never applied.
+fn reasons(counts: &crate::vnicd_client::report::Counts) -> String {
+    let counted = counts.iter().filter(|(_, count)| **count > 0);
+    let words: Vec<_> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+pub(super) fn info(cli: &Cli, target: Option<&str>) -> Result<()> {
+    let rows = ports(&client(cli)?, target)?;
+    let columns = Columns::<PortInfo>::default()
+        .words("NIC", |row| row.name.clone())
+        .words("SWITCH", |row| row.switch.clone())
+        .words("MAC", |row| {
+            row.mac.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
+        })
+        .words("STATE", |row| match (&row.failed, row.connected, row.rings_started) {
+            (Some(why), ..) => format!("failed: {why}"),
+            (None, false, _) => "no guest".to_owned(),
+            (None, true, 0) => "connected".to_owned(),
+            (None, true, rings) => format!("{rings} rings run"),
+        })
+        .words("LINK", |row| if row.link_up { "up" } else { "down" }.to_owned())
+        .numbers("QUEUE PAIRS", |row| row.queue_pairs.to_string())
+        .numbers("MTU", |row| row.mtu.to_string())
+        .words("FEATURES", |row| row.features.join(" "));
+    table::print(cli.json, &rows, &columns)
+}
+
+/// Settings with the name of their card, flat in JSON.
+#[derive(Serialize)]
+struct Named<T> {
+    nic: String,
+    #[serde(flatten)]
+    settings: T,
+}
+
+pub(super) fn coalesce(
+    cli: &Cli,
+    target: &str,
+    strategy: Option<Strategy>,
+    delay: Option<Span>,
+    frames: Option<u32>,
+    marks: Option<OnOff>,
+) -> Result<()> {
+    let change = CoalescingChange {
+        strategy: strategy.map(|strategy| strategy.name().to_owned()),
+        delay_ns: delay.map(|delay| delay.0),
+        frames,
+        marks: marks.map(|marks| marks == OnOff::On),
+    };
+    let client = client(cli)?;
+    let mut rows = Vec::new();
+    for port in ports(&client, Some(target))? {
+        let request = Request::Coalesce {
+            port: port.name.clone(),
+            change: change.clone(),
+        };
+        rows.push(Named {
+            nic: port.name,
+            settings: client.request::<CoalescingSettings>(&request)?,
+        });
+    }
+    let columns = Columns::<Named<CoalescingSettings>>::default()
+        .words("NIC", |row| row.nic.clone())
+        .words("STRATEGY", |row| row.settings.strategy.clone())
+        .numbers("DELAY", |row| Span(row.settings.delay_ns).to_string())
+        .numbers("FRAMES", |row| match row.settings.frames {
+            0 => "-".to_owned(),
+            frames => frames.to_string(),
+        })
+        .words("MARKS", |row| if row.settings.marks { "on" } else { "off" }.to_owned());
+    table::print(cli.json, &rows, &columns)
+}
+
+pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
+    let change = LinkChange {
+        up: args.state.map(|state| state == UpDown::Up),
+        rate_bps: args.rate.map(|rate| rate.0),
+        delay_ns: args.delay.map(|delay| delay.0),
+        queue_bytes: args.queue.map(|queue| queue.0),
+        mtu: args.mtu,
+        loss_ppm: args.loss.map(|share| share.0),
+        reorder_ppm: args.reorder.map(|share| share.0),
+        reorder_delay_ns: args.reorder_delay.map(|delay| delay.0),
+        duplicate_ppm: args.duplicate.map(|share| share.0),
+        corrupt_ppm: args.corrupt.map(|share| share.0),
+        corrupt_past_fcs: args.corrupt_past_fcs.map(|value| value == OnOff::On),
+        seed: args.seed,
+    };
+    let direction = match args.direction {
+        DirectionArg::Both => Direction::Both,
+        DirectionArg::ToGuest => Direction::ToGuest,
+        DirectionArg::FromGuest => Direction::FromGuest,
+    };
+    let client = client(cli)?;
+    let mut rows = Vec::new();
+    for port in ports(&client, Some(&args.nic))? {
+        let request = Request::Link {
+            port: port.name.clone(),
+            direction,
+            change: change.clone(),
+        };
+        let links = client.request::<PortLinks>(&request)?;
+        rows.push(LinkRow {
+            nic: port.name.clone(),
+            direction: "to-guest",
+            settings: links.to_guest,
+        });
+        rows.push(LinkRow {
+            nic: port.name,
+            direction: "from-guest",
+            settings: links.from_guest,
+        });
+    }
+    let columns = Columns::<LinkRow>::default()
+        .words("NIC", |row| row.nic.clone())
+        .words("DIRECTION", |row| row.direction.to_owned())
+        .words("LINK", |row| if row.settings.up { "up" } else { "down" }.to_owned())
+        .numbers("RATE", |row| Rate(row.settings.rate_bps).to_string())
+        .numbers("DELAY", |row| Span(row.settings.delay_ns).to_string())
+        .numbers("MTU", |row| row.settings.mtu.to_string())
+        .words("FAULTS", |row| faults(&row.settings));
+    table::print(cli.json, &rows, &columns)
+}
+
+#[derive(Serialize)]
+struct LinkRow {
+    nic: String,
+    direction: &'static str,
+    #[serde(flatten)]
+    settings: LinkSettings,
+}
+
+/// `loss 1%, reorder 5% by 1ms`, without the faults that are not on.
+fn faults(settings: &LinkSettings) -> String {
+    let held = Span(settings.reorder_delay_ns);
+    let all = [
+        ("loss", settings.loss_ppm, String::new()),
+        ("reorder", settings.reorder_ppm, format!(" by {held}")),
+        ("duplicate", settings.duplicate_ppm, String::new()),
+        (
+            "corrupt",
+            settings.corrupt_ppm,
+            if settings.corrupt_past_fcs { " past FCS" } else { "" }.to_owned(),
+        ),
+    ];
+    let on = all.iter().filter(|(_, ppm, _)| *ppm > 0);
+    let words: Vec<_> = on
+        .map(|(name, ppm, more)| format!("{name} {}{more}", Share(*ppm)))
+        .collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
+    let mut names = Vec::new();
+    for nic in &args.nics {
+        names.extend(ports(client, Some(nic))?.into_iter().map(|port| port.name));
+    }
+    let stream = client.vnicd()?.capture(&names, args.snaplen)?;
+    let out: Box<dyn Write> = match &args.write {
+        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+        None => Box::new(io::stdout()),
+    };
+    // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if signals.forever().next().is_some() {
+            std::process::exit(0);
+        }
+    })?;
+    pass_on(stream, out)
+}
+
+/// Copies a capture as it comes; each piece is written at once, so that a reader sees frames when they happen.
+pub(crate) fn pass_on(mut stream: impl Read, mut out: impl Write) -> Result<()> {
+    let mut piece = vec![0; CAPTURE_PIECE_LEN];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                out.write_all(&piece[..length])?;
+                out.flush()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("the capture broke off"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_faults_that_are_on_are_shown() {
+        assert_eq!(faults(&LinkSettings::default()), "-");
+        let settings = LinkSettings {
+            loss_ppm: 1_000,
+            reorder_ppm: 50_000,
+            reorder_delay_ns: 1_000_000,
+            ..LinkSettings::default()
+        };
+        assert_eq!(faults(&settings), "loss 1000ppm, reorder 5% by 1ms");
+    }
+}

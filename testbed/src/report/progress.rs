@@ -1,0 +1,88 @@
+//! What is going on while somebody waits: a moving line on a terminal, plain lines elsewhere. Always on standard error,
+//! so that results can be piped.
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::Mutex,
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How often the moving line moves.
+const TICK: Duration = Duration::from_millis(120);
+
+/// Progress of one undertaking.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    last: Mutex<String>,
+}
+
+impl Progress {
+    /// Progress of something with `steps` steps, or 0 when nobody knows how many.
+    #[must_use]
+    pub fn new(steps: u64) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self {
+                bar: None,
+                last: Mutex::default(),
+            };
+        }
+        let (bar, template) = match steps {
+            0 => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+            steps => (ProgressBar::new(steps), "{bar:24} {pos:>3}/{len} {msg} ({eta} left)"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(TICK);
+        Self {
+            bar: Some(bar),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Says what is going on; saying the same twice is saying it once.
+    pub fn say(&self, message: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(message.to_owned()),
+            None => {
+                let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if *last != message {
+                    // Nobody who closed standard error wants to know.
+                    _ = writeln!(std::io::stderr(), "{message}");
+                    message.clone_into(&mut last);
+                }
+            }
+        }
+    }
+
+    /// One step is done.
+    pub fn step(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// Writes a line that stays.
+    pub fn note(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| _ = writeln!(std::io::stderr(), "{line}")),
+            None => _ = writeln!(std::io::stderr(), "{line}"),
+        }
+    }
+
+    /// Removes the moving line.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

@@ -1,0 +1,106 @@
+//! Tables: columns for people, JSON for programs, from the same rows.
+
+use std::io::Write;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table as Grid, presets};
+use serde::Serialize;
+
+/// The columns of a table with rows `R`, from left to right.
+pub struct Columns<R>(Vec<Column<R>>);
+
+struct Column<R> {
+    heading: &'static str,
+    cell: Box<dyn Fn(&R) -> String>,
+    numeric: bool,
+}
+
+impl<R> Default for Columns<R> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<R> Columns<R> {
+    /// Adds a column of words, aligned to the left.
+    #[must_use]
+    pub fn words(mut self, heading: &'static str, cell: impl Fn(&R) -> String + 'static) -> Self {
+        self.0.push(Column {
+            heading,
+            cell: Box::new(cell),
+            numeric: false,
+        });
+        self
+    }
+
+    /// Adds a column of numbers, aligned to the right.
+    #[must_use]
+    pub fn numbers(mut self, heading: &'static str, cell: impl Fn(&R) -> String + 'static) -> Self {
+        self.0.push(Column {
+            heading,
+            cell: Box::new(cell),
+            numeric: true,
+        });
+        self
+    }
+}
+
+/// The table as text, headings first, without a frame: easy to read and to cut with other tools.
+#[must_use]
+pub fn text<R>(rows: &[R], columns: &Columns<R>) -> String {
+    let mut grid = Grid::new();
+    grid.load_preset(presets::NOTHING);
+    grid.set_header(columns.0.iter().map(|column| column.heading));
+    for row in rows {
+        grid.add_row(columns.0.iter().map(|column| (column.cell)(row)));
+    }
+    let last = columns.0.len().saturating_sub(1);
+    for (index, column) in columns.0.iter().enumerate() {
+        if let Some(cells) = grid.column_mut(index) {
+            cells.set_padding((0, if index == last { 0 } else { 2 }));
+            if column.numeric {
+                cells.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    grid.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Prints rows to standard output, as a table or as JSON.
+///
+/// # Errors
+/// When standard output is closed.
+pub fn print<R: Serialize>(json: bool, rows: &[R], columns: &Columns<R>) -> Result<()> {
+    if json {
+        return print_json(&rows);
+    }
+    write!(std::io::stdout().lock(), "{}", text(rows, columns))?;
+    Ok(())
+}
+
+/// Prints one value as JSON to standard output.
+///
+/// # Errors
+/// When standard output is closed.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_numbers_end_at_the_same_place() {
+        let columns = Columns::<(&str, u32)>::default()
+            .words("NODE", |row| row.0.to_owned())
+            .numbers("MIB", |row| row.1.to_string());
+        assert_eq!(
+            text(&[("n1", 128), ("longer", 64)], &columns),
+            "NODE     MIB\nn1       128\nlonger    64\n"
+        );
+    }
+}

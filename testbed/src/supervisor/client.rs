@@ -1,0 +1,126 @@
+//! A verb's end of `weft.sock`: requests to the supervisor of a running lab.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+
+use super::protocol::{Answer, LabStatus, Request};
+use crate::{guest_channel::GuestChannel, state::StateDir, vnicd_client::VnicdClient};
+
+/// A running lab, seen from outside.
+#[derive(Clone, Debug)]
+pub struct Client {
+    state: StateDir,
+}
+
+impl Client {
+    /// The lab whose supervisor lives in `state`.
+    #[must_use]
+    pub fn new(state: StateDir) -> Self {
+        Self { state }
+    }
+
+    /// The lab's folder.
+    #[must_use]
+    pub fn state(&self) -> &StateDir {
+        &self.state
+    }
+
+    fn send(&self, request: &Request) -> Result<BufReader<UnixStream>> {
+        let lab = self.state.lab();
+        let path = self.state.supervisor_socket()?;
+        let mut stream = UnixStream::connect(&path).with_context(|| format!("the lab {lab} does not answer"))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        Ok(BufReader::new(stream))
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        let mut reader = self.send(request)?;
+        match read_answer(&mut reader)? {
+            Some(value) => Ok(value),
+            None => bail!("the lab {} has ended", self.state.lab()),
+        }
+    }
+
+    /// State of the lab and its nodes.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer; so for all requests.
+    pub fn status(&self) -> Result<LabStatus> {
+        self.ask(&Request::Status)
+    }
+
+    /// Calls `seen` with the state now and after each change, until it gives something. `None`: the lab has ended.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn watch<T>(&self, mut seen: impl FnMut(&LabStatus) -> Option<T>) -> Result<Option<T>> {
+        let mut reader = self.send(&Request::Watch)?;
+        while let Some(status) = read_answer::<LabStatus>(&mut reader)? {
+            if let Some(result) = seen(&status) {
+                return Ok(Some(result));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Any request with a plain answer.
+    ///
+    /// # Errors
+    /// The supervisor's sentence.
+    pub fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        self.ask(request)
+    }
+
+    /// A channel to the agent of a node.
+    ///
+    /// # Errors
+    /// When the node is off.
+    pub fn agent(&self, node: &str) -> Result<GuestChannel> {
+        let mut reader = self.send(&Request::Agent { node: node.to_owned() })?;
+        match read_answer::<()>(&mut reader)? {
+            // Nothing more was said yet: the relay speaks only when it is spoken to.
+            Some(()) => Ok(GuestChannel::over(reader.into_inner())?),
+            None => bail!("the lab {} has ended", self.state.lab()),
+        }
+    }
+
+    /// The control socket of the lab's `vnicd`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn vnicd(&self) -> Result<VnicdClient> {
+        Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
+    }
+
+    /// Ends the lab; returns when nothing of it is left.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn down(&self) -> Result<()> {
+        let mut reader = self.send(&Request::Down)?;
+        // The end of the connection is the end of the supervisor.
+        _ = reader.read(&mut [0]);
+        Ok(())
+    }
+}
+
+fn read_answer<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<Option<T>> {
+    let mut line = String::new();
+    match reader.read_line(&mut line) {
+        Ok(0) => return Ok(None),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    match serde_json::from_str(&line).context("the supervisor is of another version of weft")? {
+        Answer::Ok(value) => Ok(Some(value)),
+        Answer::Error(sentence) => bail!("{sentence}"),
+    }
+}

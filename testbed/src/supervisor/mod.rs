@@ -1,0 +1,432 @@
+//! The one process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
+//! with it. What verbs may ask of it is in `protocol`; this module starts and stops, the others do the work.
+
+pub mod client;
+mod memory;
+mod node;
+pub mod protocol;
+pub mod reaper;
+mod server;
+mod settings;
+mod vnicd;
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+pub use memory::memory_available_mib;
+
+use self::{
+    protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
+    reaper::Reaper,
+    settings::Settings,
+};
+use crate::{
+    accel::Accel,
+    guest_channel::GuestChannel,
+    lab::{Boot, Lab},
+    qemu::Qemu,
+    state::{Lock, StateDir},
+    vnicd_client::VnicdClient,
+};
+
+/// How often settings are read back from `vnicd`, and so the longest time for which a change made from inside a guest
+/// can be lost when `vnicd` is killed.
+const READ_BACK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long QEMU may take to end itself before it is killed.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What guests run with, found out before a lab starts.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// The QEMU.
+    pub qemu: Qemu,
+    /// What runs the guests' instructions.
+    pub accel: Accel,
+    /// Kernel and initramfs of the recipe, if a node boots it.
+    pub recipe: Option<(PathBuf, PathBuf)>,
+}
+
+/// A running lab. [`Supervisor::stop`] ends it; so does the end of this process, whatever its cause.
+#[derive(Debug)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    lock: Lock,
+}
+
+/// What all threads of a supervisor see.
+#[derive(Debug)]
+struct Shared {
+    lab: Lab,
+    state: StateDir,
+    means: Means,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    settings: Mutex<Settings>,
+    reaper: Mutex<Option<Reaper>>,
+}
+
+/// What changes while a lab runs.
+#[derive(Debug)]
+struct Inner {
+    phase: LabPhase,
+    /// Why the lab is being stopped, if that is a failure.
+    failure: Option<String>,
+    /// Stopped by Ctrl-C or SIGTERM.
+    interrupted: bool,
+    vnicd_pid: Option<u32>,
+    /// To signal `vnicd` without the risk that its number names another process by now.
+    vnicd: Option<OwnedFd>,
+    vnicd_restarts: u32,
+    nodes: BTreeMap<String, Guest>,
+    /// Grows with every change, for those who watch.
+    version: u64,
+}
+
+/// What is known of a guest.
+#[derive(Debug)]
+struct Guest {
+    status: NodeStatus,
+    /// To signal QEMU without the risk that its number names another process by now.
+    process: Option<OwnedFd>,
+    channel: Option<GuestChannel>,
+    /// Somebody wants it off and on again.
+    restart: bool,
+    /// Times QEMU was started.
+    starts: u32,
+}
+
+impl Shared {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what everybody sees and wakes those who wait for a change.
+    fn update<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.inner();
+        let result = change(&mut inner);
+        inner.version += 1;
+        self.changed.notify_all();
+        result
+    }
+
+    fn update_guest(&self, name: &str, change: impl FnOnce(&mut Guest)) {
+        self.update(|inner| inner.nodes.get_mut(name).map(change));
+    }
+
+    /// Waits until `done` gives something; no longer than `deadline`, if given.
+    fn wait_for<T>(&self, deadline: Option<Instant>, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
+        let mut inner = self.inner();
+        loop {
+            if let Some(result) = done(&mut inner) {
+                return Some(result);
+            }
+            inner = match deadline {
+                None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline
+                        .checked_duration_since(Instant::now())
+                        .filter(|left| !left.is_zero())?;
+                    self.changed
+                        .wait_timeout(inner, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.inner().phase == LabPhase::Stopping
+    }
+
+    /// Begins the end of the lab because something cannot go on.
+    fn fail(&self, why: anyhow::Error) {
+        tracing::error!(error = %format!("{why:#}"), "the lab cannot go on");
+        self.update(|inner| {
+            if inner.phase != LabPhase::Stopping {
+                inner.phase = LabPhase::Stopping;
+                inner.failure = Some(format!("{why:#}"));
+            }
+        });
+    }
+
+    /// Tells the reaper of a child process.
+    fn watch_child(&self, pid: u32) {
+        if let Some(reaper) = self.reaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            reaper.watch(pid);
+        }
+    }
+
+    fn vnicd(&self) -> Result<VnicdClient> {
+        Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
+    }
+
+    fn status(&self, inner: &Inner) -> LabStatus {
+        let nodes = self.lab.nodes.iter().filter_map(|node| inner.nodes.get(&node.name));
+        LabStatus {
+            lab: self.lab.name.clone(),
+            phase: inner.phase,
+            accel: self.means.accel,
+            qemu: self.means.qemu.version().to_string(),
+            pid: std::process::id(),
+            vnicd_pid: inner.vnicd_pid,
+            vnicd_restarts: inner.vnicd_restarts,
+            nodes: nodes.map(|guest| guest.status.clone()).collect(),
+        }
+    }
+}
+
+impl Supervisor {
+    /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted.
+    ///
+    /// # Errors
+    /// One sentence; then nothing is left running.
+    pub fn start(lab: Lab, means: Means) -> Result<Self> {
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
+        memory::check_memory(&lab)?;
+        let state = StateDir::of(&lab.name);
+        // Said before anything runs: the longest names are those of QEMU's and vnicd's sockets.
+        for name in node::socket_names(&lab).chain(["vnicd.sock".to_owned()]) {
+            state.socket(&name)?;
+        }
+        let lock = state.claim()?;
+        let settings = Mutex::new(Settings::of(&lab));
+        let nodes = lab
+            .nodes
+            .iter()
+            .map(|node| (node.name.clone(), Guest::of(node)))
+            .collect();
+        let inner = Inner {
+            phase: LabPhase::Starting,
+            failure: None,
+            interrupted: false,
+            vnicd_pid: None,
+            vnicd: None,
+            vnicd_restarts: 0,
+            nodes,
+            version: 0,
+        };
+        let shared = Arc::new(Shared {
+            lab,
+            state,
+            means,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            settings,
+            reaper: Mutex::new(None),
+        });
+        let supervisor = Self { shared, lock };
+        match supervisor.start_all(signals) {
+            Ok(()) => Ok(supervisor),
+            Err(error) => {
+                supervisor.shared.fail(anyhow::anyhow!("not started"));
+                supervisor.end_everything()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn start_all(&self, mut signals: Signals) -> Result<()> {
+        let shared = &self.shared;
+        *shared.reaper.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reaper::start(&shared.state)?);
+        let stopper = Arc::clone(shared);
+        thread("signals", move || {
+            for _ in signals.forever() {
+                stopper.update(|inner| (inner.phase, inner.interrupted) = (LabPhase::Stopping, true));
+            }
+        })?;
+        server::listen(Arc::clone(shared))?;
+        let vnicd = vnicd::Vnicd::start(shared)?;
+        let keeper = Arc::clone(shared);
+        thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
+        let reader = Arc::clone(shared);
+        thread("read-back", move || read_back(&reader))?;
+        for index in 0..shared.lab.nodes.len() {
+            let shared = Arc::clone(shared);
+            thread("node", move || node::keep(&shared, index))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all guests with our agent are ready; `progress` hears of every change.
+    ///
+    /// # Errors
+    /// When that takes longer than `patience`, a guest ends, or the lab is stopped.
+    pub fn wait_up(&self, patience: Duration, mut progress: impl FnMut(&LabStatus)) -> Result<LabStatus> {
+        let deadline = Instant::now() + patience;
+        let mut seen = None;
+        let shared = &self.shared;
+        loop {
+            let news = |inner: &mut Inner| (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)));
+            let Some((version, status)) = shared.wait_for(Some(deadline), news) else {
+                let waiting: Vec<_> = self.unready().collect();
+                bail!(
+                    "not ready after {} s: {} (`weft logs NODE` shows a guest's console)",
+                    patience.as_secs(),
+                    waiting.join(", ")
+                );
+            };
+            seen = Some(version);
+            progress(&status);
+            if status.phase == LabPhase::Stopping {
+                return Err(self.why_stopped());
+            }
+            for node in &status.nodes {
+                if node.phase == NodePhase::Off {
+                    bail!(
+                        "{} did not boot: {}",
+                        node.name,
+                        node.note.as_deref().unwrap_or("it is off")
+                    );
+                }
+            }
+            if self.unready().next().is_none() {
+                shared.update(|inner| {
+                    if inner.phase == LabPhase::Starting {
+                        inner.phase = LabPhase::Up;
+                    }
+                });
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Names of the nodes that boot our recipe and whose agent has not answered.
+    fn unready(&self) -> impl Iterator<Item = String> {
+        let inner = self.shared.inner();
+        let waited_for = self
+            .shared
+            .lab
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.boot, Boot::Recipe { .. }));
+        let unready: Vec<_> = waited_for
+            .filter(|node| {
+                inner
+                    .nodes
+                    .get(&node.name)
+                    .is_some_and(|guest| guest.status.phase != NodePhase::Ready)
+            })
+            .map(|node| node.name.clone())
+            .collect();
+        unready.into_iter()
+    }
+
+    fn why_stopped(&self) -> anyhow::Error {
+        let inner = self.shared.inner();
+        match &inner.failure {
+            Some(why) => anyhow::anyhow!("{why}"),
+            None if inner.interrupted => anyhow::Error::new(Interrupted),
+            None => anyhow::anyhow!("the lab was ended meanwhile"),
+        }
+    }
+
+    /// The lab's folder.
+    #[must_use]
+    pub fn state(&self) -> &StateDir {
+        &self.shared.state
+    }
+
+    /// Waits until somebody ends the lab: a signal, `weft down`, or a failure.
+    pub fn wait_for_end(&self) {
+        self.shared
+            .wait_for(None, |inner| (inner.phase == LabPhase::Stopping).then_some(()));
+    }
+
+    /// Whether the lab is being ended.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    /// Ends everything and removes the lab's folder.
+    ///
+    /// # Errors
+    /// Why the lab ended, if that was a failure; or what could not be removed.
+    pub fn stop(self) -> Result<()> {
+        self.shared.update(|inner| inner.phase = LabPhase::Stopping);
+        let failure = self.shared.inner().failure.clone();
+        self.end_everything()?;
+        match failure {
+            Some(why) => Err(anyhow::anyhow!("{why}")),
+            None => Ok(()),
+        }
+    }
+
+    fn end_everything(self) -> Result<()> {
+        let Self { shared, lock } = self;
+        node::signal_all(&shared, Signal::TERM);
+        let all_off = |inner: &mut Inner| inner.nodes.values().all(|guest| guest.process.is_none()).then_some(());
+        if shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off).is_none() {
+            node::signal_all(&shared, Signal::KILL);
+            shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off);
+        }
+        vnicd::end(&shared);
+        let removed = shared.state.remove(lock);
+        let reaper = shared.reaper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reaper) = reaper {
+            reaper.finish();
+        }
+        removed
+    }
+}
+
+/// The lab was ended by Ctrl-C or SIGTERM.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// A handle of a child process that has not been waited for, so that its number is still its own.
+fn handle_of(pid: u32) -> Result<OwnedFd> {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .context("no process number")?;
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("cannot get hold of a child process")
+}
+
+/// Keeps the remembered settings those in force, whoever changed them.
+fn read_back(shared: &Shared) {
+    let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
+    let mut client = None;
+    while shared
+        .wait_for(Some(Instant::now() + READ_BACK_INTERVAL), stopping)
+        .is_none()
+    {
+        if client.is_none() {
+            client = shared.vnicd().ok();
+        }
+        // A `vnicd` that was killed answers again when it is back; what it then says is what we told it.
+        if client
+            .as_mut()
+            .is_some_and(|client| shared.settings().read_back(client).is_err())
+        {
+            client = None;
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .with_context(|| format!("cannot start the thread {name}"))?;
+    Ok(())
+}

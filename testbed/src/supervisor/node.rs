@@ -1,0 +1,375 @@
+//! One guest's life: its QEMU is started, its agent listened for, its end noticed; on request it is started again.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rustix::process::{Signal, pidfd_send_signal};
+use weft_agent::config::{GuestConfig, Host, Interface};
+
+use super::{
+    Guest, Inner, Shared, handle_of,
+    protocol::{LabPhase, NodePhase, NodeStatus},
+    thread,
+    vnicd::describe,
+};
+use crate::{
+    guest_channel::{ChannelError, GuestChannel, Welcome},
+    lab::{Boot, Lab, Node, port_name},
+    qemu::{self, Machine, OnReboot, Qmp, SocketMode, Uplink},
+};
+
+/// How long a new QEMU may take until its sockets listen.
+const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The agent of a guest is waited for in pieces of this length, for as long as its QEMU lives.
+const AGENT_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// MTU of a card that says nothing else; such a card need not offer an MTU at all.
+const MTU_USUAL: u32 = 1500;
+
+impl Guest {
+    pub(super) fn of(node: &Node) -> Self {
+        let status = NodeStatus {
+            name: node.name.clone(),
+            phase: NodePhase::Starting,
+            note: None,
+            address: node.address().map(|net| net.address.to_string()),
+            cpus: node.cpus,
+            memory_mib: node.memory_mib,
+            pid: None,
+            boot_ms: None,
+            kernel: None,
+        };
+        Self {
+            status,
+            process: None,
+            channel: None,
+            restart: false,
+            starts: 0,
+        }
+    }
+}
+
+/// Names of all sockets that guests of this lab need.
+pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
+    let of_node = |node: &Node| ["agent", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
+    lab.nodes
+        .iter()
+        .flat_map(of_node)
+        .chain(lab.ports().map(|(port, ..)| format!("{port}.sock")))
+}
+
+/// The thread of one guest, until the lab ends.
+pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
+    let node = &shared.lab.nodes[index];
+    loop {
+        let started = Instant::now();
+        let off = |note: String| {
+            shared.update_guest(&node.name, |guest| {
+                guest.process = None;
+                guest.channel = None;
+                guest.status.phase = NodePhase::Off;
+                guest.status.pid = None;
+                guest.status.boot_ms = None;
+                guest.status.note = Some(note);
+            });
+        };
+        match start(shared, node) {
+            Err(error) => off(format!("{error:#}")),
+            Ok((mut process, channel)) => {
+                let (listener, name) = (Arc::clone(shared), node.name.clone());
+                let listening = thread("agent", move || listen_to_agent(&listener, &name, &channel, started));
+                let ended = process.wait();
+                let note = match (listening, ended) {
+                    (Err(error), _) => format!("{error:#}"),
+                    (_, Err(error)) => error.to_string(),
+                    (_, Ok(status)) if status.success() => "switched off".to_owned(),
+                    (_, Ok(status)) => match process.last_words() {
+                        words if words.is_empty() => format!("QEMU ended with {}", describe(status)),
+                        words => format!("QEMU ended with {}: {words}", describe(status)),
+                    },
+                };
+                off(note);
+            }
+        }
+        let again = shared.wait_for(None, |inner| match (inner.phase, inner.nodes.get_mut(&node.name)) {
+            (LabPhase::Stopping, _) | (_, None) => Some(false),
+            (_, Some(guest)) => std::mem::take(&mut guest.restart).then_some(true),
+        });
+        if again != Some(true) {
+            return;
+        }
+    }
+}
+
+fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChannel)> {
+    shared.update_guest(&node.name, |guest| {
+        guest.status.phase = NodePhase::Starting;
+        guest.status.note = None;
+    });
+    let machine = machine(shared, node)?;
+    let process = shared
+        .means
+        .qemu
+        .spawn(&machine, &shared.state.file(&format!("{}.qemu.log", node.name)))?;
+    shared.watch_child(process.pid());
+    let handle = handle_of(process.pid())?;
+    let agent = machine
+        .agent_socket
+        .as_deref()
+        .context("a guest without agent socket")?;
+    let stopping = shared.update(|inner| {
+        if let Some(guest) = inner.nodes.get_mut(&node.name) {
+            guest.process = Some(handle);
+            guest.status.pid = Some(process.pid());
+            guest.status.phase = NodePhase::Booting;
+            guest.starts += 1;
+        }
+        inner.phase == LabPhase::Stopping
+    });
+    if stopping {
+        anyhow::bail!("the lab was ended meanwhile");
+    }
+    let channel = GuestChannel::connect(agent, QEMU_START_TIMEOUT)
+        .with_context(|| format!("QEMU did not open its sockets: {}", process.last_words()))?;
+    for card in 0..node.nics.len() {
+        let up = shared.settings().link_is_up(&port_name(&node.name, card));
+        if !up {
+            set_carrier(shared, &node.name, card, false)?;
+        }
+    }
+    shared.update_guest(&node.name, |guest| guest.channel = Some(channel.clone()));
+    Ok((process, channel))
+}
+
+/// Lets the guest see its cable plugged in or pulled out: `vnicd` has no way to tell it, QEMU has.
+pub(super) fn set_carrier(shared: &Shared, node: &str, card: usize, up: bool) -> Result<()> {
+    let mut qmp = Qmp::connect(&shared.state.socket(&format!("{node}.qmp"))?, QEMU_START_TIMEOUT)?;
+    Ok(qmp.set_link(&qemu::Nic::link_name(card), up)?)
+}
+
+/// Notes each boot of the guest, for as long as its QEMU lives.
+fn listen_to_agent(shared: &Shared, node: &str, channel: &GuestChannel, started: Instant) {
+    let mut last: Option<Welcome> = None;
+    loop {
+        let answer = match &last {
+            None => channel.wait_ready(AGENT_PATIENCE),
+            Some(before) => channel.wait_rebooted(before, AGENT_PATIENCE),
+        };
+        match answer {
+            Ok(welcome) => {
+                let boot = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                shared.update_guest(node, |guest| {
+                    guest.status.phase = NodePhase::Ready;
+                    guest.status.boot_ms = guest.status.boot_ms.or(Some(boot));
+                    guest.status.kernel = Some(welcome.kernel.clone());
+                    guest.status.note = (!welcome.problems.is_empty()).then(|| welcome.problems.join("; "));
+                });
+                last = Some(welcome);
+            }
+            Err(ChannelError::TimedOut(_)) => {}
+            Err(ChannelError::Closed) => return,
+            Err(error) => {
+                shared.update_guest(node, |guest| guest.status.note = Some(error.to_string()));
+                return;
+            }
+        }
+    }
+}
+
+fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
+    let state = &shared.state;
+    let config_path = state.file(&format!("{}.json", node.name));
+    std::fs::write(
+        &config_path,
+        serde_json::to_vec_pretty(&guest_config(&shared.lab, node))?,
+    )
+    .with_context(|| format!("cannot write {}", config_path.display()))?;
+    let mut nics = Vec::new();
+    for (index, nic) in node.nics.iter().enumerate() {
+        nics.push(qemu::Nic {
+            mac: nic.mac,
+            socket: state.socket(&format!("{}.sock", port_name(&node.name, index)))?,
+            mode: SocketMode::BackendListens,
+            queue_pairs: nic.queue_pairs,
+            host_mtu: (nic.mtu != MTU_USUAL).then(|| u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
+        });
+    }
+    let recipe = || shared.means.recipe.clone().context("the guest image was not built");
+    let boot = match &node.boot {
+        Boot::Recipe { append } => {
+            let (kernel, initramfs) = recipe()?;
+            qemu::Boot {
+                kernel: Some(kernel),
+                initramfs: Some(initramfs),
+                append: append.clone(),
+                disk: None,
+            }
+        }
+        Boot::Kernel {
+            kernel,
+            initramfs,
+            append,
+        } => qemu::Boot {
+            kernel: Some(kernel.clone()),
+            initramfs: Some(initramfs.clone()),
+            append: append.clone(),
+            disk: None,
+        },
+        Boot::Disk { image, writable } => qemu::Boot {
+            disk: Some(disk(image, *writable)?),
+            ..qemu::Boot::default()
+        },
+    };
+    Ok(Machine {
+        name: format!("{}.{}", shared.lab.name, node.name),
+        cpus: node.cpus,
+        memory_mib: node.memory_mib,
+        accel: shared.means.accel,
+        boot,
+        nics,
+        uplink: node.uplink.then(|| Uplink { mac: uplink_mac(node) }),
+        agent_socket: Some(state.socket(&format!("{}.agent", node.name))?),
+        qmp_socket: state.socket(&format!("{}.qmp", node.name))?,
+        serial_log: state.file(&format!("{}.log", node.name)),
+        serial_socket: Some(state.socket(&format!("{}.serial", node.name))?),
+        guest_config: Some(config_path),
+        on_reboot: OnReboot::BootAgain,
+    })
+}
+
+fn disk(image: &Path, writable: bool) -> Result<qemu::Disk> {
+    let format = qemu::DiskFormat::of(image).with_context(|| format!("cannot read {}", image.display()))?;
+    Ok(qemu::Disk {
+        path: image.to_owned(),
+        format,
+        discard_writes: !writable,
+    })
+}
+
+/// An address of its own for the user-mode NIC; it is alone on its network, so one for all nodes will do.
+fn uplink_mac(node: &Node) -> ether::MacAddr {
+    let mut mac = [0x52, 0x54, 0x00, 0xff, 0xff, 0x01];
+    while node.nics.iter().any(|nic| nic.mac.0 == mac) {
+        mac[5] += 1;
+    }
+    ether::MacAddr(mac)
+}
+
+/// What the guest is told of itself and of the others.
+fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
+    let nics = node.nics.iter().enumerate();
+    let mut interfaces: Vec<_> = nics
+        .map(|(index, nic)| Interface {
+            mac: nic.mac.to_string(),
+            name: format!("eth{index}"),
+            addresses: nic.address.iter().map(ToString::to_string).collect(),
+            mtu: Some(nic.mtu),
+            gateway: None,
+        })
+        .collect();
+    let mut nameservers = Vec::new();
+    if node.uplink {
+        interfaces.push(Interface {
+            mac: uplink_mac(node).to_string(),
+            name: "uplink".to_owned(),
+            addresses: vec![Uplink::ADDRESS.to_owned()],
+            mtu: None,
+            gateway: Uplink::GATEWAY.parse().ok(),
+        });
+        nameservers.extend(Uplink::NAMESERVER.parse::<std::net::IpAddr>());
+    }
+    let hosts = lab.nodes.iter().flat_map(hosts_of).collect();
+    GuestConfig {
+        hostname: node.name.clone(),
+        interfaces,
+        hosts,
+        nameservers,
+        ipv6: false,
+    }
+}
+
+/// `n1` means a node's first address; each card is also known as `n1.eth0`.
+fn hosts_of(node: &Node) -> impl Iterator<Item = Host> {
+    let first = node.address();
+    node.nics.iter().enumerate().filter_map(move |(index, nic)| {
+        let address = nic.address?;
+        let own = port_name(&node.name, index);
+        let names = if Some(address) == first {
+            vec![node.name.clone(), own]
+        } else {
+            vec![own]
+        };
+        Some(Host {
+            address: address.address.into(),
+            names,
+        })
+    })
+}
+
+/// Sends a signal to every QEMU.
+pub(super) fn signal_all(shared: &Shared, signal: Signal) {
+    for guest in shared.inner().nodes.values() {
+        if let Some(process) = &guest.process {
+            // One that has ended meanwhile needs no signal.
+            _ = pidfd_send_signal(process, signal);
+        }
+    }
+}
+
+/// Switches a node off and on again; returns when its new QEMU runs.
+pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
+    let starts = shared.update(|inner| {
+        let guest = inner.nodes.get_mut(node)?;
+        guest.restart = true;
+        if let Some(process) = &guest.process {
+            _ = pidfd_send_signal(process, Signal::TERM);
+        }
+        Some(guest.starts)
+    });
+    let starts = starts.with_context(|| format!("there is no node {node} in this lab"))?;
+    let deadline = Instant::now() + QEMU_START_TIMEOUT;
+    let outcome = |inner: &mut Inner| {
+        let guest = inner.nodes.get(node)?;
+        if inner.phase == LabPhase::Stopping {
+            return Some(Err("the lab is being ended".to_owned()));
+        }
+        match (guest.restart, guest.status.phase) {
+            (false, NodePhase::Booting | NodePhase::Ready) if guest.starts > starts => Some(Ok(())),
+            (false, NodePhase::Off) => Some(Err(guest.status.note.clone().unwrap_or_default())),
+            _ => None,
+        }
+    };
+    match shared.wait_for(Some(deadline), outcome) {
+        Some(result) => result.map_err(anyhow::Error::msg),
+        None => anyhow::bail!("{node} was not started again within {} s", QEMU_START_TIMEOUT.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_know_their_own_addresses_and_each_other() {
+        let text =
+            "[[node]]\nname = \"n1\"\nuplink = true\nnic = [{}, {address = \"none\"}]\n[[node]]\nname = \"n2\"\n";
+        let lab = Lab::parse(text, "lab.toml", "pair", Path::new("/")).expect("valid");
+        let config = guest_config(&lab, &lab.nodes[0]);
+        let names: Vec<_> = config
+            .interfaces
+            .iter()
+            .map(|interface| interface.name.as_str())
+            .collect();
+        assert_eq!(names, ["eth0", "eth1", "uplink"]);
+        assert_eq!(config.interfaces[0].addresses, ["10.77.1.1/24"]);
+        assert!(config.interfaces[1].addresses.is_empty());
+        assert_eq!(config.hosts[1].names, ["n2", "n2.eth0"]);
+        assert_eq!(config.nameservers.len(), 1);
+        assert_eq!(guest_config(&lab, &lab.nodes[1]).interfaces.len(), 1);
+    }
+}

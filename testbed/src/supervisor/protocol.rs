@@ -1,0 +1,144 @@
+//! What `weft` verbs and a supervisor say to each other on `weft.sock`: one JSON request line, one JSON answer line.
+//! After the answer to `watch` a line per change of state follows; after the answer to `agent` the frames of a guest's
+//! agent (`testbed/agent/PROTOCOL.md`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    accel::Accel,
+    vnicd_client::report::{CoalescingChange, Direction, LinkChange},
+};
+
+/// Longest request line: names and numbers.
+pub const REQUEST_LEN_MAX: u64 = 64 << 10;
+
+/// A request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Request {
+    /// Answers a [`LabStatus`].
+    Status,
+    /// Answers a [`LabStatus`] now and after each change.
+    Watch,
+    /// Switches a node off and on again; answers when its new QEMU runs.
+    Restart {
+        /// The node.
+        node: String,
+    },
+    /// Changes a card's coalescing, and remembers it; answers the settings in force.
+    Coalesce {
+        /// `node.ethN`.
+        port: String,
+        /// What to change.
+        change: CoalescingChange,
+    },
+    /// Changes a cable, and remembers it; answers the settings in force.
+    Link {
+        /// `node.ethN`.
+        port: String,
+        /// Which way.
+        direction: Direction,
+        /// What to change.
+        change: LinkChange,
+    },
+    /// Joins this connection to the agent of a node.
+    Agent {
+        /// The node.
+        node: String,
+    },
+    /// Ends the lab; answers when nothing is left but the supervisor's last breath.
+    Down,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer<T> {
+    /// Done.
+    Ok(T),
+    /// Not done; one sentence.
+    Error(String),
+}
+
+/// A lab as `ps` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabStatus {
+    /// Name.
+    pub lab: String,
+    /// Where it is in its life.
+    pub phase: LabPhase,
+    /// What runs the guests' instructions.
+    pub accel: Accel,
+    /// QEMU's version.
+    pub qemu: String,
+    /// The supervisor's process.
+    pub pid: u32,
+    /// The process of `vnicd`, while it runs.
+    pub vnicd_pid: Option<u32>,
+    /// How often `vnicd` was started again.
+    pub vnicd_restarts: u32,
+    /// Its guests.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// Where a lab is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabPhase {
+    /// Guests are booting for the first time.
+    Starting,
+    /// All guests that run our agent were ready once.
+    Up,
+    /// Being ended.
+    Stopping,
+}
+
+/// A node as `ps` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Name.
+    pub name: String,
+    /// Where it is in its life.
+    pub phase: NodePhase,
+    /// Why it is not running, or what the guest could not set up.
+    pub note: Option<String>,
+    /// First address.
+    pub address: Option<String>,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// QEMU's process, while it runs.
+    pub pid: Option<u32>,
+    /// From the start of QEMU to the agent's first word, in milliseconds.
+    pub boot_ms: Option<u64>,
+    /// Kernel release, as the agent says.
+    pub kernel: Option<String>,
+}
+
+/// Where a node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodePhase {
+    /// QEMU is being started.
+    Starting,
+    /// QEMU runs, the agent has not answered.
+    Booting,
+    /// The agent answers.
+    Ready,
+    /// QEMU has ended.
+    Off,
+}
+
+impl NodePhase {
+    /// The word shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Booting => "booting",
+            Self::Ready => "ready",
+            Self::Off => "off",
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The process that outlives a supervisor by a moment: when the supervisor is gone, however it ended, it kills what is
+//! left of the lab's processes and removes its folder. It does nothing else, so that there is no reason to kill it.
+
+use std::{
+    io::{self, BufRead, Write},
+    os::fd::OwnedFd,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+
+use crate::state::StateDir;
+
+/// The supervisor's end: it names every child process; the reaper acts when this end closes.
+#[derive(Debug)]
+pub struct Reaper {
+    child: Child,
+    names: ChildStdin,
+}
+
+impl Reaper {
+    /// Starts the reaper for `state`, in a process group of its own: what kills the supervisor's group spares it.
+    ///
+    /// # Errors
+    /// When this program cannot be started a second time.
+    pub fn start(state: &StateDir) -> Result<Self> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg("reap")
+            .arg(state.path())
+            .arg(std::process::id().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start the process that clears up behind a lab")?;
+        let names = child.stdin.take().context("the clearing process has no input")?;
+        Ok(Self { child, names })
+    }
+
+    /// Tells it of a child process.
+    pub fn watch(&mut self, pid: u32) {
+        // A reaper that somebody killed is no reason to end the lab: children die with the supervisor anyway.
+        if let Err(error) = writeln!(self.names, "{pid}") {
+            tracing::warn!(%error, "the process that clears up behind this lab is gone");
+        }
+    }
+
+    /// Ends it, once the folder is removed.
+    pub fn finish(self) {
+        let Self { mut child, names } = self;
+        drop(names);
+        if let Err(error) = child.wait() {
+            tracing::warn!(%error, "the process that clears up behind this lab cannot be waited for");
+        }
+    }
+}
+
+/// The reaper's whole life.
+///
+/// # Errors
+/// When the folder cannot be removed.
+pub fn run(folder: &Path, supervisor: i32) -> Result<()> {
+    let supervisor = Pid::from_raw(supervisor);
+    let handle = supervisor.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    // Only while it is still the parent is the handle surely the supervisor's; otherwise it has ended already.
+    let handle = handle.filter(|_| rustix::process::getppid() == supervisor);
+    let children = children_until_eof(io::stdin().lock());
+    // The lock is certainly released once the supervisor has ended, not yet when its pipe closes.
+    if let Some(handle) = handle {
+        wait_for_end(&handle)?;
+    }
+    for child in &children {
+        _ = pidfd_send_signal(child, Signal::KILL);
+        wait_for_end(child)?;
+    }
+    StateDir::at(folder).remove_if_dead()?;
+    Ok(())
+}
+
+/// Handles of the processes named on `names`, without those that have ended meanwhile. A handle stays the same process
+/// even when its number is used again.
+fn children_until_eof(names: impl BufRead) -> Vec<OwnedFd> {
+    let mut children: Vec<OwnedFd> = Vec::new();
+    for line in names.lines() {
+        let Ok(line) = line else { break };
+        children.retain(|child| !has_ended(child));
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        children.extend(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()));
+    }
+    children
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)), Ok(1..))
+}
+
+fn wait_for_end(process: &OwnedFd) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], None) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.map(drop).map_err(io::Error::from),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Answers requests on `weft.sock`, a thread per connection. Only this user can connect: the folder is theirs alone.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use super::{
+    Shared, node,
+    protocol::{Answer, LabPhase, REQUEST_LEN_MAX, Request},
+    thread,
+};
+
+/// Connections at once: each is a thread, and more than this many `weft exec` side by side are a mistake in a script.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Binds the socket and starts answering.
+pub(super) fn listen(shared: Arc<Shared>) -> Result<()> {
+    let path = shared.state.supervisor_socket()?;
+    let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    thread("server", move || {
+        let connections = Arc::new(AtomicUsize::new(0));
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { continue };
+            if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                connections.fetch_sub(1, Ordering::Relaxed);
+                _ = answer::<()>(
+                    &stream,
+                    Err(anyhow::anyhow!("more than {CONNECTIONS_MAX} requests at once")),
+                );
+                continue;
+            }
+            let (shared, counter) = (Arc::clone(&shared), Arc::clone(&connections));
+            let served = thread("client", move || {
+                // Whoever goes away in the middle of an answer is not waiting for it.
+                if let Err(error) = serve(&shared, &stream) {
+                    tracing::debug!(%error, "a client went away");
+                }
+                counter.fetch_sub(1, Ordering::Relaxed);
+            });
+            if served.is_err() {
+                connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    })
+}
+
+fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        if (&mut reader).take(REQUEST_LEN_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let request = match serde_json::from_slice(&line) {
+            Ok(request) => request,
+            Err(error) => return answer::<()>(stream, Err(anyhow::anyhow!("not a request: {error}"))),
+        };
+        match request {
+            Request::Status => answer(stream, Ok(shared.status(&shared.inner())))?,
+            Request::Watch => return watch(shared, stream),
+            Request::Restart { node } => answer(stream, node::restart(shared, &node))?,
+            Request::Coalesce { port, change } => answer(stream, coalesce(shared, &port, &change))?,
+            Request::Link {
+                port,
+                direction,
+                change,
+            } => answer(stream, link(shared, &port, direction, &change))?,
+            Request::Agent { node } => return agent(shared, &node, stream),
+            Request::Down => {
+                shared.update(|inner| inner.phase = LabPhase::Stopping);
+                // The client waits for the end of this connection, which is the end of this process.
+                _ = reader.read(&mut [0])?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn answer<T: Serialize>(mut stream: &UnixStream, result: Result<T>) -> Result<()> {
+    let answer = match result {
+        Ok(value) => Answer::Ok(value),
+        Err(error) => Answer::Error(format!("{error:#}")),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    Ok(stream.write_all(&line)?)
+}
+
+fn watch(shared: &Shared, stream: &UnixStream) -> Result<()> {
+    let mut seen = None;
+    loop {
+        let news = shared.wait_for(None, |inner| {
+            (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)))
+        });
+        let Some((version, status)) = news else { return Ok(()) };
+        seen = Some(version);
+        let stopping = status.phase == LabPhase::Stopping;
+        answer(stream, Ok(status))?;
+        if stopping {
+            return Ok(());
+        }
+    }
+}
+
+fn coalesce(
+    shared: &Shared,
+    port: &str,
+    change: &crate::vnicd_client::report::CoalescingChange,
+) -> Result<crate::vnicd_client::report::CoalescingSettings> {
+    // Held over the question to `vnicd`, so that no older answer is remembered after this one.
+    let mut settings = shared.settings();
+    let now = shared.vnicd()?.coalesce(port, change)?;
+    settings.set_coalescing(port, now.clone());
+    Ok(now)
+}
+
+fn link(
+    shared: &Shared,
+    port: &str,
+    direction: crate::vnicd_client::report::Direction,
+    change: &crate::vnicd_client::report::LinkChange,
+) -> Result<crate::vnicd_client::report::PortLinks> {
+    let mut settings = shared.settings();
+    let now = shared.vnicd()?.link(port, direction, change)?;
+    let was_up = settings.link_is_up(port);
+    settings.set_link(port, now.clone());
+    let is_up = settings.link_is_up(port);
+    drop(settings);
+    if was_up != is_up {
+        let found = shared.lab.nodes.iter().find_map(|node| {
+            let card = (0..node.nics.len()).find(|card| crate::lab::port_name(&node.name, *card) == port)?;
+            Some((node.name.clone(), card))
+        });
+        let (node, card) = found.with_context(|| format!("there is no NIC {port}"))?;
+        node::set_carrier(shared, &node, card, is_up)?;
+    }
+    Ok(now)
+}
+
+fn agent(shared: &Shared, node: &str, stream: &UnixStream) -> Result<()> {
+    let channel = {
+        let inner = shared.inner();
+        match inner.nodes.get(node) {
+            None => Err(anyhow::anyhow!("there is no node {node} in this lab")),
+            Some(guest) => match &guest.channel {
+                Some(channel) => Ok(channel.clone()),
+                None => Err(anyhow::anyhow!("{node} is {}", guest.status.phase.name())),
+            },
+        }
+    };
+    let channel = match channel {
+        Ok(channel) => channel,
+        Err(error) => return answer::<()>(stream, Err(error)),
+    };
+    answer(stream, Ok(()))?;
+    if let Err(error) = channel.relay(stream.try_clone()?) {
+        bail!("the connection to the agent of {node} broke: {error}");
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+use std::{os::unix::net::UnixListener, thread};
+
+use super::*;
+
+/// A `vnicd` that answers each request line with what `answer` makes of it, on one connection.
+fn fake(answer: impl Fn(Value) -> String + Send + 'static) -> (tempfile::TempDir, VnicdClient) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let socket = folder.path().join("vnicd.sock");
+    let listener = UnixListener::bind(&socket).expect("free");
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a client");
+        let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+        let (mut stream, mut line) = (stream, String::new());
+        while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+            let request = serde_json::from_str(&line).expect("requests are JSON lines");
+            stream.write_all(answer(request).as_bytes()).expect("the client reads");
+            line.clear();
+        }
+    });
+    let client = VnicdClient::connect(&socket).expect("it listens");
+    (folder, client)
+}
+
+#[test]
+fn only_the_fields_to_change_are_sent() {
+    let (_folder, mut client) = fake(|request| {
+        assert_eq!(
+            request,
+            json!({"id": 1, "op": "coalesce", "port": "n1.eth0", "delay_ns": 1_000_000})
+        );
+        "{\"id\":1,\"ok\":{\"strategy\":\"timeout\",\"delay_ns\":1000000,\"frames\":0,\"marks\":true}}\n".to_owned()
+    });
+    let change = CoalescingChange {
+        delay_ns: Some(1_000_000),
+        ..CoalescingChange::default()
+    };
+    let settings = client.coalesce("n1.eth0", &change).expect("accepted");
+    assert_eq!((settings.strategy.as_str(), settings.delay_ns), ("timeout", 1_000_000));
+}
+
+#[test]
+fn a_refusal_is_the_sentence_of_vnicd() {
+    let (_folder, mut client) = fake(|_| "{\"id\":1,\"error\":\"there is no port n9.eth0\"}\n".to_owned());
+    assert_eq!(
+        client.stats(Some("n9.eth0")).expect_err("refused").to_string(),
+        "there is no port n9.eth0"
+    );
+}
+
+#[test]
+fn nonsense_and_silence_are_told_apart() {
+    let (_folder, mut client) = fake(|_| "hello\n".to_owned());
+    assert!(matches!(client.ping(), Err(VnicdError::Unexpected { .. })));
+    let (_folder, mut client) = fake(|_| "{\"id\":7,\"ok\":{}}\n".to_owned());
+    assert!(matches!(client.ping(), Err(VnicdError::Unexpected { .. })));
+    assert!(matches!(
+        VnicdClient::connect(Path::new("/nowhere/vnicd.sock")),
+        Err(VnicdError::Unreachable(_))
+    ));
+}
+
+#[test]
+fn a_capture_hands_over_the_raw_bytes_that_follow_the_answer() {
+    let (_folder, client) = fake(|_| "{\"id\":1,\"ok\":{}}\n\x0a\x0d\x0d\x0a".to_owned());
+    let mut stream = client.capture(&[], None).expect("accepted");
+    let mut magic = [0; 4];
+    stream.read_exact(&mut magic).expect("four bytes follow");
+    assert_eq!(&magic, b"\x0a\x0d\x0d\x0a");
+}
