@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
+    image::{self, GuestBinaries, MissingTool},
     programs,
     qemu::Qemu,
     report::table::{self, Columns},
@@ -37,7 +38,9 @@ enum State {
 pub(super) fn check(json: bool) -> Result<ExitCode> {
     let mut findings = vec![processors(), memory()];
     findings.extend(qemu());
-    findings.extend(["vnicd", "weft-agent", "mxoe-gen", "nicctl"].map(program));
+    findings.extend(image::missing_tools().into_iter().map(missing_tool));
+    findings.push(program("vnicd"));
+    findings.extend(["weft-agent", "mxoe-gen", "nicctl"].map(guest_program));
     let columns = Columns::<Finding>::default()
         .words("", |row| match row.state {
             State::Ok => "ok".to_owned(),
@@ -115,6 +118,18 @@ fn qemu() -> Vec<Finding> {
         findings.push(finding("QEMU's age", State::Note, format!("without {gain}"), remedy));
     }
     findings
+}
+
+fn missing_tool(missing: MissingTool) -> Finding {
+    let remedy = format!("apt-get install --no-install-recommends {}", missing.package);
+    finding(missing.tool, State::Missing, "guest images are made with it", remedy)
+}
+
+fn guest_program(name: &str) -> Finding {
+    match GuestBinaries::locate().and_then(|binaries| binaries.find(name)) {
+        Ok(path) => finding(name, State::Ok, path.display().to_string(), ""),
+        Err(error) => finding(name, State::Missing, error.to_string(), "scripts/weft builds it"),
+    }
 }
 
 fn program(name: &str) -> Finding {

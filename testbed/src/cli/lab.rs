@@ -1,7 +1,7 @@
 //! Verbs about whole labs: init, up, wait, ps, down, clean.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
@@ -20,6 +20,7 @@ use super::{
     check_node, client, prepare,
 };
 use crate::{
+    image::Cache,
     lab::{Boot, Lab, units::Span},
     report::{
         progress::Progress,
@@ -320,12 +321,9 @@ pub(super) fn clean(cache: bool) -> Result<()> {
         );
     }
     if cache {
-        let folder = prepare::cache_folder()?;
-        match fs::remove_dir_all(&folder) {
-            Ok(()) => eprintln!("removed {}", folder.display()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot remove {}", folder.display())),
-        }
+        let cache = Cache::open_default()?;
+        cache.clear()?;
+        eprintln!("removed {}", cache.root().display());
     }
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! What must be there before a lab can start: QEMU, the accelerator's verdict, the guest image. Starts no lab.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::{
     accel::{Accel, AccelChoice},
+    image::{self, Cache, GuestBinaries, Recipe, Step},
     lab::{Boot, Lab},
     qemu::Qemu,
     report::progress::Progress,
@@ -29,26 +28,17 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
         AccelChoice::Kvm => Accel::Kvm,
         AccelChoice::Auto | AccelChoice::Tcg => Accel::Tcg,
     };
-    if lab.nodes.iter().any(|node| matches!(node.boot, Boot::Recipe { .. })) {
-        bail!("this build has no guest image");
-    }
-    Ok(Means {
-        qemu,
-        accel,
-        recipe: None,
-    })
-}
-
-/// Where built images are kept: `$XDG_CACHE_HOME/weft`, or `~/.cache/weft`.
-pub(super) fn cache_folder() -> Result<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let cache = match cache {
-        Some(cache) => cache,
-        None => {
-            PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?).join(".cache")
-        }
+    let recipe = if lab.nodes.iter().any(|node| matches!(node.boot, Boot::Recipe { .. })) {
+        let mut say = |step: Step| progress.say(&step.to_string());
+        let image = image::build(
+            &Recipe::minimal(),
+            &Cache::open_default()?,
+            &GuestBinaries::locate()?,
+            &mut say,
+        )?;
+        Some((image.kernel, image.initramfs))
+    } else {
+        None
     };
-    Ok(cache.join("weft"))
+    Ok(Means { qemu, accel, recipe })
 }

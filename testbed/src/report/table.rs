@@ -100,7 +100,7 @@ mod tests {
             .numbers("MIB", |row| row.1.to_string());
         assert_eq!(
             text(&[("n1", 128), ("longer", 64)], &columns),
-            "NODE     MIB\nn1       128\nlonger    64\n"
+            "NODE    MIB\nn1      128\nlonger   64\n"
         );
     }
 }
