@@ -1,0 +1,77 @@
+//! The three things an image builder asks of ELF files: is a program static, which libraries does it need, which
+//! modules does a kernel module need. It changes no file.
+
+use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, Object, ObjectSection};
+
+/// Whether a program runs without a loader; `None` when it is no 64-bit ELF program.
+pub(super) fn is_static(bytes: &[u8]) -> Option<bool> {
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, bytes).ok()?;
+    Some(!segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP))
+}
+
+/// File names of the shared libraries that a program or library needs itself, its loader included; `None` when it is
+/// no 64-bit ELF file.
+pub(super) fn needed_libraries(bytes: &[u8]) -> Option<Vec<String>> {
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let mut names = Vec::new();
+    for segment in header.program_headers(endian, bytes).ok()? {
+        if let Ok(Some(loader)) = segment.interpreter(endian, bytes) {
+            let loader = String::from_utf8_lossy(loader).into_owned();
+            names.extend(loader.rsplit('/').next().map(str::to_owned));
+        }
+    }
+    let sections = header.sections(endian, bytes).ok()?;
+    for section in sections.iter() {
+        let Ok(Some((entries, strings))) = section.dynamic(endian, bytes) else {
+            continue;
+        };
+        let strings = sections.strings(endian, bytes, strings).ok()?;
+        for entry in entries.iter().filter(|entry| entry.d_tag(endian) == DT_NEEDED) {
+            let name = strings.get(u32::try_from(entry.d_val(endian)).ok()?).ok()?;
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    Some(names)
+}
+
+/// Names of the modules that a kernel module (uncompressed) says it depends on; `None` when it is no module.
+pub(super) fn module_depends(bytes: &[u8]) -> Option<Vec<String>> {
+    let file = object::File::parse(bytes).ok()?;
+    let section = file.section_by_name(".modinfo")?;
+    let mut fields = section.data().ok()?.split(|&byte| byte == 0);
+    let depends = fields.find_map(|field| field.strip_prefix(b"depends="))?;
+    let names = String::from_utf8_lossy(depends);
+    Some(
+        names
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_program_needs_the_c_library_and_a_loader() {
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(is_static(&bytes), Some(false));
+        let needed = needed_libraries(&bytes).unwrap();
+        assert!(needed.iter().any(|name| name == "libc.so.6"), "{needed:?}");
+        assert!(needed.iter().any(|name| name.starts_with("ld-linux")), "{needed:?}");
+    }
+
+    #[test]
+    fn rubbish_is_no_program_and_no_module() {
+        assert_eq!(is_static(b"#!/bin/sh\n"), None);
+        assert_eq!(needed_libraries(&[0x7f, b'E', b'L', b'F', 2, 1, 1]), None);
+        assert_eq!(module_depends(b""), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! Guest images: a kernel and an initramfs made out of Debian packages by a recipe, without root and without installing
+//! anything, kept in a cache by what went into them. Booting them is `qemu`'s business.
+
+mod binaries;
+mod cache;
+mod elf;
+mod kernel;
+mod packages;
+mod recipe;
+mod tree;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+pub use binaries::GuestBinaries;
+pub use cache::Cache;
+pub use packages::{MissingTool, missing_tools};
+pub use recipe::Recipe;
+
+/// Part of every image's hash: to be raised when the way images are made changes.
+const FORMAT: u32 = 1;
+
+/// What can go wrong with an image, and what follows.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// The recipe is wrong.
+    #[error("{recipe}: {why}")]
+    Recipe {
+        /// The recipe's file or name.
+        recipe: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A program that unpacks packages is missing.
+    #[error("{tool} is missing: guest images are made with it; install the package {package}")]
+    Tool {
+        /// The program.
+        tool: &'static str,
+        /// Where it comes from.
+        package: &'static str,
+    },
+    /// A package cannot be had.
+    #[error("the package {package}, needed for guests, cannot be had: {why}")]
+    Package {
+        /// Its name.
+        package: String,
+        /// One clause, with what to do.
+        why: String,
+    },
+    /// One of weft's own programs for guests is missing.
+    #[error("{0}")]
+    Binary(String),
+    /// The disk is full.
+    #[error("no space left at {}: free some, or name another place in XDG_CACHE_HOME", .0.display())]
+    NoSpace(PathBuf),
+    /// A file or directory cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ImageError {
+    /// What the system said about `path`.
+    fn io(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace(path.to_path_buf()),
+            _ => Self::Io {
+                path: path.to_path_buf(),
+                source,
+            },
+        }
+    }
+}
+
+/// An image that is ready to boot. Its files are never changed; they stay until the cache is cleared or has made
+/// [`Cache::IMAGES_MAX`] newer images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Kernel image.
+    pub kernel: PathBuf,
+    /// Initramfs.
+    pub initramfs: PathBuf,
+    /// The kernel's release, such as `6.1.0-56-cloud-amd64`.
+    pub kernel_release: String,
+    /// Hash of everything that went into it, in hexadecimal.
+    pub hash: String,
+}
+
+/// What [`build`] does just now, for a progress line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Waits for another weft that makes an image.
+    Waiting,
+    /// Asks apt which packages there are.
+    Resolving,
+    /// Downloads a package.
+    Downloading {
+        /// Its name and version.
+        package: String,
+    },
+    /// Unpacks a package.
+    Unpacking {
+        /// Its name.
+        package: String,
+    },
+    /// Writes the initramfs.
+    Writing,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting => f.write_str("waiting for another weft that makes a guest image"),
+            Self::Resolving => f.write_str("looking up the guest's packages"),
+            Self::Downloading { package } => write!(f, "downloading {package}"),
+            Self::Unpacking { package } => write!(f, "unpacking {package}"),
+            Self::Writing => f.write_str("writing the guest image"),
+        }
+    }
+}
+
+/// What is noted beside an image's files.
+#[derive(Debug, Serialize, Deserialize)]
+struct Label {
+    recipe: String,
+    kernel_release: String,
+    packages: Vec<packages::Package>,
+}
+
+const KERNEL_FILE: &str = "vmlinuz";
+const INITRAMFS_FILE: &str = "initramfs.cpio";
+const LABEL_FILE: &str = "image.json";
+
+/// Makes the image of `recipe`, or finds it in the cache. Once a recipe's packages were looked up they stay the same
+/// until the cache is cleared, so that nothing is asked of the network again.
+///
+/// # Errors
+/// One sentence about the first thing that cannot be had or written. The cache holds no half-made image then.
+pub fn build(
+    recipe: &Recipe,
+    cache: &Cache,
+    binaries: &GuestBinaries,
+    progress: &mut dyn FnMut(Step),
+) -> Result<Image, ImageError> {
+    let own = binaries.for_recipe(recipe)?;
+    if let Some(packages) = cache.resolved(recipe) {
+        let hash = hash(recipe, &packages, &own);
+        if let Some(image) = cache.image(&hash) {
+            return Ok(image);
+        }
+    }
+    let _lock = cache.lock(|| progress(Step::Waiting))?;
+    cache.tidy();
+    let staging = cache.staging()?;
+    let mut store = packages::Store::new(cache, staging.path(), progress)?;
+    let set = match cache.resolved(recipe).filter(|packages| store.has_all(packages)) {
+        Some(packages) => packages,
+        None => {
+            let packages = store.resolve(recipe)?;
+            cache.note_resolved(recipe, &packages)?;
+            packages
+        }
+    };
+    let hash = hash(recipe, &set, &own);
+    // Another weft may have made it while this one waited.
+    if let Some(image) = cache.image(&hash) {
+        return Ok(image);
+    }
+    let unpacked = store.unpack(&set)?;
+    progress(Step::Writing);
+    let kernel = kernel::Kernel::find(recipe, &unpacked)?;
+    let tree = tree::Tree::of(recipe, &unpacked, &kernel, &own)?;
+    let ready = staging.path().join("ready");
+    std::fs::create_dir(&ready).map_err(|error| ImageError::io(&ready, error))?;
+    let copied = std::fs::copy(&kernel.image, ready.join(KERNEL_FILE));
+    copied.map_err(|error| ImageError::io(&ready.join(KERNEL_FILE), error))?;
+    tree.write(&ready.join(INITRAMFS_FILE))?;
+    let label = Label {
+        recipe: recipe.name.clone(),
+        kernel_release: kernel.release,
+        packages: set,
+    };
+    let text = serde_json::to_vec_pretty(&label).expect("plain strings become JSON");
+    let label_file = ready.join(LABEL_FILE);
+    std::fs::write(&label_file, text).map_err(|error| ImageError::io(&label_file, error))?;
+    cache.put_image(&ready, &hash)
+}
+
+/// The hash of an image: of the recipe, the packages and our own programs.
+fn hash(recipe: &Recipe, packages: &[packages::Package], own: &[binaries::OwnFile]) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(FORMAT.to_le_bytes());
+    hasher.update(recipe.text.as_bytes());
+    for package in packages {
+        hasher.update(package.sha256.as_bytes());
+    }
+    for file in own {
+        hasher.update(file.path.as_bytes());
+        hasher.update(Sha256::digest(&file.contents));
+    }
+    hex(&hasher.finalize())
+}
+
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}

@@ -1,0 +1,162 @@
+//! The recipe of an image as it is written in TOML (`images/minimal.toml`), checked once. It names packages, programs
+//! and files; where they come from is `packages`' business.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::ImageError;
+
+/// A checked recipe.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub(super) text: String,
+    pub(super) name: String,
+    pub(super) kernel: KernelPart,
+    pub(super) programs: Vec<Program>,
+    pub(super) own: Vec<Own>,
+    pub(super) files: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    kernel: KernelPart,
+    #[serde(default)]
+    program: Vec<Program>,
+    #[serde(default)]
+    own: Vec<Own>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+/// The kernel and its modules.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KernelPart {
+    pub package: String,
+    #[serde(default)]
+    pub load: Vec<String>,
+    #[serde(default)]
+    pub carry: Vec<String>,
+}
+
+/// A program out of a package.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Program {
+    pub name: String,
+    pub package: String,
+    #[serde(default)]
+    pub applets: bool,
+}
+
+/// A program of weft's own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Own {
+    pub name: String,
+    pub path: String,
+}
+
+impl Recipe {
+    /// The recipe that weft carries inside.
+    ///
+    /// # Panics
+    /// Never: a test reads it.
+    #[must_use]
+    pub fn minimal() -> Self {
+        Self::parse(include_str!("../../../images/minimal.toml"), "minimal").expect("the recipe inside is right")
+    }
+
+    /// A recipe from a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is wrong.
+    pub fn load(path: &Path) -> Result<Self, ImageError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ImageError::io(path, error))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    fn parse(text: &str, whence: &str) -> Result<Self, ImageError> {
+        let wrong = |why: String| ImageError::Recipe {
+            recipe: whence.to_owned(),
+            why,
+        };
+        let written: Written = toml::from_str(text).map_err(|error| wrong(error.to_string().trim().to_owned()))?;
+        let packages = written
+            .program
+            .iter()
+            .map(|program| &program.package)
+            .chain([&written.kernel.package]);
+        for package in packages {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+            let starts = package.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+            if !starts || !package.chars().all(plain) {
+                return Err(wrong(format!("{package:?} is not the name of a Debian package")));
+            }
+        }
+        for name in written
+            .program
+            .iter()
+            .map(|program| &program.name)
+            .chain(written.own.iter().map(|own| &own.name))
+        {
+            if name.is_empty() || name.contains('/') || name.starts_with('.') {
+                return Err(wrong(format!("{name:?} is not the name of a program")));
+            }
+        }
+        for path in written.own.iter().map(|own| &own.path).chain(written.files.keys()) {
+            let parts = path.strip_prefix('/').unwrap_or_default().split('/');
+            if !path.starts_with('/') || parts.clone().any(|part| part.is_empty() || part == "." || part == "..") {
+                return Err(wrong(format!("{path:?} is not a plain path from the root")));
+            }
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            name: written.name,
+            kernel: written.kernel,
+            programs: written.program,
+            own: written.own,
+            files: written.files,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipe_inside_is_right_and_boots_our_agent() {
+        let recipe = Recipe::minimal();
+        assert!(
+            recipe
+                .own
+                .iter()
+                .any(|own| own.name == "weft-agent" && own.path == "/init")
+        );
+        assert!(recipe.kernel.load.iter().any(|module| module == "virtio_net"));
+    }
+
+    #[test]
+    fn a_wrong_recipe_is_refused_with_its_place() {
+        let kernel = "name = 'x'\n[kernel]\npackage = 'linux'\n";
+        for (added, says) in [
+            ("colour = 1", "unknown field"),
+            (
+                "[[program]]\nname = 'a'\npackage = 'rm -rf'",
+                "not the name of a Debian package",
+            ),
+            ("[[program]]\nname = '../a'\npackage = 'a'", "not the name of a program"),
+            ("[[own]]\nname = 'a'\npath = '/../a'", "not a plain path"),
+        ] {
+            let error = Recipe::parse(&format!("{kernel}{added}"), "r.toml")
+                .unwrap_err()
+                .to_string();
+            assert!(error.starts_with("r.toml: ") && error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The file tree of an image and its initramfs: every entry once, in order, with fixed times and owners, so that the
+//! same ingredients give the same bytes. It is written with the `cpio` crate, uncompressed: unpacking costs a guest
+//! under TCG more than reading.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cpio::newc;
+
+use super::binaries::OwnFile;
+use super::kernel::Kernel;
+use super::packages::{Unpacked, libraries};
+use super::{ImageError, Recipe};
+
+/// Directories every guest has.
+const DIRECTORIES: [&str; 11] = [
+    "bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var", "var/log",
+];
+
+/// Links every guest has: one place for programs, under all its names.
+const LINKS: [(&str, &str); 5] = [
+    ("sbin", "bin"),
+    ("usr/bin", "../bin"),
+    ("usr/sbin", "../bin"),
+    ("usr/lib", "../lib"),
+    ("var/run", "../run"),
+];
+
+/// Where programs look for libraries, and where they look for their loader.
+const LIBRARIES: &str = "lib/x86_64-linux-gnu";
+const LOADER_FOLDER: &str = "lib64";
+
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+
+/// A file tree under construction.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    mode: u32,
+    contents: Vec<u8>,
+}
+
+impl Tree {
+    /// The tree of a recipe.
+    pub(super) fn of(
+        recipe: &Recipe,
+        unpacked: &Unpacked,
+        kernel: &Kernel,
+        own: &[OwnFile],
+    ) -> Result<Self, ImageError> {
+        let mut tree = Self::default();
+        for path in DIRECTORIES {
+            tree.directory(path);
+        }
+        for (path, target) in LINKS {
+            tree.link(path, target);
+        }
+        for program in &recipe.programs {
+            let missing = |why: String| ImageError::Package {
+                package: program.package.clone(),
+                why,
+            };
+            let path = unpacked.program(&program.package, &program.name);
+            let path = path.ok_or_else(|| missing(format!("there is no program {} in it", program.name)))?;
+            if program.applets {
+                for applet in applets(&path).map_err(missing)? {
+                    tree.link(&format!("bin/{applet}"), &program.name);
+                }
+            }
+        }
+        // After all links, so that a real program takes an applet's place.
+        for program in &recipe.programs {
+            if let Some(path) = unpacked.program(&program.package, &program.name) {
+                tree.file(&format!("bin/{}", program.name), 0o755, read(&path)?);
+            }
+        }
+        for (name, path) in libraries(recipe, unpacked)? {
+            let Some(path) = path else { continue };
+            let folder = if name.starts_with("ld-linux") {
+                LOADER_FOLDER
+            } else {
+                LIBRARIES
+            };
+            tree.file(&format!("{folder}/{name}"), 0o755, read(&path)?);
+        }
+        tree.modules(kernel);
+        for (path, text) in &recipe.files {
+            tree.file(path.trim_start_matches('/'), 0o644, text.clone().into_bytes());
+        }
+        for file in own {
+            tree.file(file.path.trim_start_matches('/'), 0o755, file.contents.clone());
+        }
+        tree.entries.get_mut("tmp").expect("made above").mode = DIRECTORY | 0o1777;
+        Ok(tree)
+    }
+
+    /// The modules, the list of those to load, and what `modprobe` wants to know.
+    fn modules(&mut self, kernel: &Kernel) {
+        let folder = format!("lib/modules/{}", kernel.release);
+        let (mut load, mut depends) = (String::new(), String::new());
+        for module in &kernel.modules {
+            self.file(&format!("{folder}/{}", module.path), 0o644, module.contents.clone());
+            depends += &format!("{}: {}\n", module.path, module.needs.join(" "));
+            if module.load {
+                load += &format!("/{folder}/{}\n", module.path);
+            }
+        }
+        self.file(&format!("{folder}/modules.dep"), 0o644, depends.into_bytes());
+        self.file("etc/weft/modules", 0o644, load.into_bytes());
+    }
+
+    fn directory(&mut self, path: &str) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.directory(parent);
+        }
+        self.entries.entry(path.to_owned()).or_insert(Entry {
+            mode: DIRECTORY | 0o755,
+            contents: Vec::new(),
+        });
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.put(path, SYMLINK | 0o777, target.as_bytes().to_vec());
+    }
+
+    fn file(&mut self, path: &str, mode: u32, contents: Vec<u8>) {
+        self.put(path, REGULAR | mode, contents);
+    }
+
+    fn put(&mut self, path: &str, mode: u32, contents: Vec<u8>) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.directory(parent);
+        }
+        self.entries.insert(path.to_owned(), Entry { mode, contents });
+    }
+
+    /// Writes the initramfs.
+    pub(super) fn write(&self, path: &Path) -> Result<(), ImageError> {
+        let write = || -> io::Result<()> {
+            let mut out = BufWriter::new(File::create(path)?);
+            for (inode, (name, entry)) in self.entries.iter().enumerate() {
+                let len = u32::try_from(entry.contents.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                let builder = newc::Builder::new(name).ino(inode as u32 + 1).mode(entry.mode).nlink(1);
+                let mut writer = builder.write(&mut out, len);
+                writer.write_all(&entry.contents)?;
+                writer.finish()?;
+            }
+            newc::trailer(&mut out)?.flush()
+        };
+        write().map_err(|error| ImageError::io(path, error))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
+    fs::read(path).map_err(|error| ImageError::io(path, error))
+}
+
+/// What a busybox can be called as.
+fn applets(busybox: &Path) -> Result<Vec<String>, String> {
+    let output = Command::new(busybox).arg("--list").stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{} cannot be run: {error}", busybox.display()))?;
+    let names = String::from_utf8_lossy(&output.stdout);
+    let plain = |name: &&str| !name.is_empty() && !name.contains('/') && *name != "busybox";
+    Ok(names.lines().map(str::trim).filter(plain).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_initramfs_holds_every_entry_behind_its_directory() {
+        let mut tree = Tree::default();
+        tree.file("etc/weft/modules", 0o644, b"list\n".to_vec());
+        tree.link("bin/sh", "busybox");
+        tree.file("bin/busybox", 0o755, vec![7; 5]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("initramfs.cpio");
+        tree.write(&path).unwrap();
+        let mut rest: Box<dyn io::Read> = Box::new(File::open(&path).unwrap());
+        let mut seen = Vec::new();
+        loop {
+            let mut reader = newc::Reader::new(rest).unwrap();
+            if reader.entry().is_trailer() {
+                break;
+            }
+            let mut contents = Vec::new();
+            io::Read::read_to_end(&mut reader, &mut contents).unwrap();
+            seen.push((reader.entry().name().to_owned(), reader.entry().mode(), contents.len()));
+            rest = reader.finish().unwrap();
+        }
+        let want = [
+            ("bin", DIRECTORY | 0o755, 0),
+            ("bin/busybox", REGULAR | 0o755, 5),
+            ("bin/sh", SYMLINK | 0o777, 7),
+            ("etc", DIRECTORY | 0o755, 0),
+            ("etc/weft", DIRECTORY | 0o755, 0),
+            ("etc/weft/modules", REGULAR | 0o644, 5),
+        ];
+        assert!(
+            seen.iter()
+                .map(|(name, mode, len)| (name.as_str(), *mode, *len))
+                .eq(want),
+            "{seen:?}"
+        );
+    }
+}
