@@ -1,0 +1,283 @@
+//! The control-frame part of the dissector against `firmware::control`, on generated requests and a card's replies.
+
+use crate::common::{Fields, Numbers, number, tshark};
+use ether::{MacAddr, Time};
+use firmware::{
+    CONTROL_FRAME_MAX, CoalescingChange, Nic, NicConfig, Reason, RxCounts, StrategyKind,
+    control::{Reply, Request},
+};
+
+const EXPERT: &str = "_ws.expert.message";
+const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+
+/// Names of the counters in the order of [`RxCounts`].
+fn counters(counts: &RxCounts) -> Vec<(String, u64)> {
+    let plain = [
+        ("packets", counts.packets),
+        ("bytes", counts.bytes),
+        ("marked", counts.marked),
+        ("announced", counts.announced),
+        ("discarded", counts.discarded),
+        ("refused_full", counts.refused_full),
+        ("deferred", counts.deferred),
+        ("suppressed", counts.suppressed),
+        ("signalled", counts.signalled),
+    ];
+    let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let decided = Reason::ALL.into_iter().map(|reason| {
+        (
+            format!("decided.{}", reason.name().replace('-', "_")),
+            counts.decided_for(reason),
+        )
+    });
+    let histogram = counts
+        .packets_per_interrupt
+        .iter()
+        .map(|(from, _, count)| (format!("packets_per_interrupt.{from}"), count));
+    plain.chain(decided).chain(histogram).collect()
+}
+
+fn fields() -> Vec<String> {
+    let fixed = [
+        "version",
+        "operation",
+        "reply",
+        "id",
+        "status",
+        "body_length",
+        "reason",
+        "version_min",
+        "version_max",
+        "queue_pairs",
+        "abilities",
+        "strategies",
+        "delay_ns_max",
+        "frames_max_max",
+        "queue",
+        "changes",
+        "strategy",
+        "delay_ns",
+        "frames_max",
+        "marks",
+    ];
+    let names = fixed.into_iter().map(str::to_owned);
+    let counters = counters(&RxCounts::default()).into_iter().map(|(name, _)| name);
+    let mut list: Vec<String> = names.chain(counters).map(|name| format!("weftctl.{name}")).collect();
+    list.push(EXPERT.to_owned());
+    list.push("_ws.col.Info".to_owned());
+    list
+}
+
+fn read(frames: &[Vec<u8>]) -> Vec<Fields> {
+    let frames: Vec<_> = frames.iter().map(|frame| (frame.clone(), frame.len())).collect();
+    let fields = fields();
+    tshark(&frames, &[], &fields.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn request(numbers: &mut Numbers) -> Request {
+    let queue = numbers.below(6) as u16;
+    let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
+    let some = |numbers: &mut Numbers| numbers.below(2) == 0;
+    match numbers.below(4) {
+        0 => Request::Hello {
+            version_min: numbers.below(2) as u8,
+            version_max: 1 + numbers.below(3) as u8,
+        },
+        1 => Request::GetCoalescing { queue },
+        2 => Request::SetCoalescing {
+            queue: some(numbers).then_some(queue),
+            change: CoalescingChange {
+                strategy: some(numbers).then_some(strategy),
+                delay_ns: some(numbers).then(|| numbers.below(1_500_000_000) as u64),
+                frames_max: some(numbers).then(|| numbers.below(1200) as u32),
+                marks: some(numbers).then(|| numbers.below(2) == 0),
+            },
+        },
+        _ => Request::GetCounters {
+            queue: some(numbers).then_some(queue),
+            strategy: some(numbers).then_some(strategy),
+        },
+    }
+}
+
+fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
+    match *request {
+        Request::Hello {
+            version_min,
+            version_max,
+        } => {
+            vec![
+                ("operation", 1),
+                ("version_min", version_min.into()),
+                ("version_max", version_max.into()),
+            ]
+        }
+        Request::GetCoalescing { queue } => vec![("operation", 2), ("queue", queue.into())],
+        Request::SetCoalescing { queue, change } => vec![
+            ("operation", 3),
+            ("queue", queue.unwrap_or(0xffff).into()),
+            ("strategy", change.strategy.map_or(0, StrategyKind::code).into()),
+            ("delay_ns", change.delay_ns.unwrap_or(0)),
+            ("frames_max", change.frames_max.unwrap_or(0).into()),
+            ("marks", change.marks.unwrap_or(false).into()),
+        ],
+        Request::GetCounters { queue, strategy } => vec![
+            ("operation", 4),
+            ("queue", queue.unwrap_or(0xffff).into()),
+            ("strategy", strategy.map_or(0xff, StrategyKind::code).into()),
+        ],
+    }
+}
+
+fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
+    let named = |list: &[(&str, u64)]| {
+        list.iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect::<Vec<_>>()
+    };
+    match reply {
+        Reply::Hello(card) => named(&[
+            ("status", 0),
+            ("queue_pairs", card.queue_pairs.into()),
+            ("abilities", card.bits.into()),
+            ("strategies", card.strategies.0.into()),
+            ("delay_ns_max", card.delay_ns_max.into()),
+            ("frames_max_max", card.frames_max_max.into()),
+        ]),
+        Reply::GetCoalescing(report) | Reply::SetCoalescing(report) => named(&[
+            ("status", 0),
+            ("queue", report.queue.into()),
+            ("strategy", report.coalescing.strategy.code().into()),
+            ("delay_ns", report.coalescing.delay_ns),
+            ("frames_max", report.coalescing.frames_max.into()),
+            ("marks", report.coalescing.marks.into()),
+        ]),
+        Reply::GetCounters(report) => {
+            let mut list = named(&[
+                ("status", 0),
+                ("queue", report.queue.unwrap_or(0xffff).into()),
+                ("strategy", report.strategy.map_or(0xff, StrategyKind::code).into()),
+            ]);
+            list.extend(counters(&report.counts));
+            list
+        }
+        Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
+    }
+}
+
+#[test]
+fn every_request_and_reply_is_read_as_both_ends_read_it() {
+    let mut numbers = Numbers(7);
+    let mut nic = Nic::new(NicConfig {
+        queue_pairs: 4,
+        ..NicConfig::default()
+    });
+    let mut frames = Vec::new();
+    let mut wanted = Vec::new();
+    for id in 0..1500_u16 {
+        let request = request(&mut numbers);
+        let mut frame = [0; CONTROL_FRAME_MAX];
+        let len = request.encode(GUEST, id, &mut frame);
+        // Slow enough for the card to answer all of them.
+        let mut reply = [0; CONTROL_FRAME_MAX];
+        let now = Time::from_nanos(u64::from(id) * 2_000_000);
+        let reply_len = nic.handle_control(now, &frame[..len], &mut reply);
+        assert!(reply_len > 0);
+        frames.extend([frame[..len].to_vec(), reply[..reply_len].to_vec()]);
+        wanted.push((id, request, Reply::decode(&reply[..reply_len]).unwrap().1));
+    }
+    let rows = read(&frames);
+    let mut refused = 0;
+    for (pair, (id, request, reply)) in rows.chunks(2).zip(&wanted) {
+        let show = |name: &str, row: &Fields| number(row, &format!("weftctl.{name}"));
+        assert_eq!(
+            (show("id", &pair[0]), show("reply", &pair[0])),
+            (Some((*id).into()), Some(0))
+        );
+        assert_eq!(
+            (show("id", &pair[1]), show("reply", &pair[1])),
+            (Some((*id).into()), Some(1))
+        );
+        assert_eq!(pair[0].get(EXPERT), None, "{request:?}");
+        for (name, value) in expected_request(request) {
+            assert_eq!(show(name, &pair[0]), Some(value), "{name} of {request:?}");
+        }
+        for (name, value) in expected_reply(reply) {
+            assert_eq!(show(&name, &pair[1]), Some(value), "{name} of {reply:?}");
+        }
+        let reason = pair[1].get("weftctl.reason").map(String::as_str);
+        match reply {
+            Reply::Refused(refusal) => {
+                refused += 1;
+                assert_eq!(reason, Some(&*refusal.reason));
+                assert_eq!(pair[1].get(EXPERT).map(String::as_str), Some("refused"));
+            }
+            _ => assert_eq!((reason, pair[1].get(EXPERT)), (None, None)),
+        }
+    }
+    assert!(refused > 50 && refused < 1400, "both outcomes are there: {refused}");
+}
+
+#[test]
+fn counters_that_are_not_zero_are_under_the_right_names() {
+    // A reply whose 64-bit values are 1, 2, 3, … read by the decoder and by the dissector.
+    let mut nic = Nic::new(NicConfig::default());
+    let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
+    let len = Request::GetCounters {
+        queue: None,
+        strategy: None,
+    }
+    .encode(GUEST, 1, &mut frame);
+    let reply_len = nic.handle_control(Time::ZERO, &frame[..len], &mut reply);
+    for (value, bytes) in (1_u64..).zip(reply[28..reply_len].chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&(value * 0x0001_0000_0001).to_be_bytes());
+    }
+    let (_, Reply::GetCounters(report)) = Reply::decode(&reply[..reply_len]).unwrap() else {
+        panic!("not counters")
+    };
+    let rows = read(&[reply[..reply_len].to_vec()]);
+    for (name, value) in counters(&report.counts) {
+        assert!(value > 0);
+        assert_eq!(number(&rows[0], &format!("weftctl.{name}")), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn malformed_requests_are_marked_and_foreign_frames_left_alone() {
+    let mut good = [0; CONTROL_FRAME_MAX];
+    let len = Request::GetCoalescing { queue: 0 }.encode(GUEST, 9, &mut good);
+    let change = |at: usize, value: u8| {
+        let mut frame = good[..len].to_vec();
+        frame[at] = value;
+        frame
+    };
+    let frames = [
+        good[..len].to_vec(),
+        change(16, 2), // version
+        change(17, 9), // operation
+        change(21, 1), // status of a request
+        change(23, 5), // body length of another operation
+        change(22, 1), // body longer than the frame
+        change(14, 0), // another's magic
+        good[..20].to_vec(),
+        [&good[..len], &[0; 200]].concat(),
+    ];
+    let rows = read(&frames);
+    let experts: Vec<Option<&str>> = rows.iter().map(|row| row.get(EXPERT).map(String::as_str)).collect();
+    assert_eq!(
+        experts,
+        [
+            None,
+            Some("not version 1"),
+            Some("unknown operation"),
+            Some("the status of a request must be zero"),
+            Some("the body does not have the length of this operation"),
+            Some("the body is longer than the frame"),
+            None,
+            None,
+            Some("longer than a control frame may be"),
+        ]
+    );
+    assert_eq!(rows[0]["_ws.col.Info"], "GET_COALESCING request, id 9");
+    assert!(!rows[6].contains_key("weftctl.version"), "left alone");
+}

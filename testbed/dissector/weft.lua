@@ -1,0 +1,609 @@
+-- Names MXoE frames (EtherType 0x86DF) and Weft card control frames (0x88B5) in Wireshark and tshark.
+--
+--   tshark -X lua_script:weft.lua -r capture.pcapng
+--   Wireshark: copy this file to the personal Lua plugins folder (Help, About, Folders).
+--
+-- Nothing in an MXoE frame says which sizes its sender was given: choose them with the preference mxoe.preset
+-- (tshark: -o mxoe.preset:native-9000). Works with Lua 5.2 and later, so without any bit library.
+
+------------------------------------------------------------------------------------------------------------------------
+-- MXoE
+------------------------------------------------------------------------------------------------------------------------
+
+local mxoe = Proto("mxoe", "Myrinet Express over Ethernet")
+
+-- F: bytes of a full PULL_REPLY, M: of a MEDIUM fragment, N: frames of a pull block.
+local PRESETS = {
+    [1] = { name = "native-1500", native = true, F = 1468, M = 1452, N = 32 },
+    [2] = { name = "native-9000", native = true, F = 8968, M = 8192, N = 32 },
+    [3] = { name = "wire", native = false, F = 4096, M = 4096, N = 8 },
+}
+
+mxoe.prefs.preset = Pref.enum("Preset", 1, "Mode and sizes that the peers were given", {
+    { 1, "native-1500", 1 },
+    { 2, "native-9000", 2 },
+    { 3, "wire", 3 },
+}, false)
+
+local TYPES = {
+    [1] = "RAW", [3] = "HOST_QUERY", [4] = "HOST_REPLY", [35] = "TRUC", [36] = "CONNECT", [37] = "TINY", [38] = "SMALL",
+    [39] = "MEDIUM", [40] = "RNDV", [41] = "PULL", [42] = "PULL_REPLY", [43] = "NOTIFY", [44] = "NACK_LIB",
+    [45] = "NACK_MCP",
+}
+-- Types that only MX uses.
+local FOREIGN = { [2] = true, [32] = true, [33] = true, [34] = true }
+local NACKS = { [1] = "bad endpoint", [2] = "endpoint closed", [3] = "bad session", [4] = "bad RDMA window" }
+local STATUS = { [0] = "success", [11] = "bad key" }
+local PRESET_CODES = { [1] = "wire", [2] = "native-1500", [3] = "native-9000", [4] = "other" }
+local FRAGMENTS_MAX = 32
+local EXTENSION_WORD = 0x57465431
+
+-- Wireshark takes the list of fields once it is complete.
+local f, fields = {}, {}
+local function declare(name, make, title, ...)
+    f[name] = make("mxoe." .. name, title, ...)
+    fields[#fields + 1] = f[name]
+end
+
+declare("peer_index", ProtoField.uint16, "Sender's index in the receiver's peer table", base.DEC)
+declare("type", ProtoField.uint8, "Type", base.DEC, TYPES, 0x7f)
+declare("mark", ProtoField.bool, "Latency-sensitive mark", 8, nil, 0x80)
+declare("dst_endpoint", ProtoField.uint8, "Destination endpoint", base.DEC)
+declare("src_endpoint", ProtoField.uint8, "Source endpoint", base.DEC)
+declare("seqnum", ProtoField.uint16, "Sequence number", base.DEC)
+declare("piggyack", ProtoField.uint16, "Piggybacked acknowledgement", base.DEC)
+declare("match_info", ProtoField.uint64, "Match information", base.HEX)
+declare("session", ProtoField.uint32, "Session of the receiver", base.HEX)
+declare("length", ProtoField.uint32, "Length", base.DEC)
+declare("checksum", ProtoField.uint16, "Checksum (usually not filled in)", base.HEX)
+declare("data", ProtoField.bytes, "Data")
+declare("data_length", ProtoField.uint32, "Bytes of data in this frame", base.DEC)
+declare("msg_length", ProtoField.uint32, "Length of the message", base.DEC)
+declare("frag_seqnum", ProtoField.uint8, "Fragment", base.DEC)
+declare("frag_pipeline", ProtoField.uint8, "Base-2 logarithm of the fragment size", base.DEC)
+declare("frag_offset", ProtoField.uint32, "Offset of the fragment", base.DEC)
+declare("frag_last", ProtoField.bool, "Last fragment")
+declare("rdma_id", ProtoField.uint32, "Region", base.DEC)
+declare("rdma_seqnum", ProtoField.uint8, "Use counter of the region", base.DEC)
+declare("rdma_offset", ProtoField.uint32, "Offset in the region", base.DEC)
+declare("total_length", ProtoField.uint32, "Bytes transferred in all", base.DEC)
+declare("handle", ProtoField.uint32, "Pull handle", base.HEX)
+declare("magic", ProtoField.uint32, "Magic", base.HEX)
+declare("pull_endpoint", ProtoField.uint8, "Puller's endpoint", base.DEC)
+declare("first_frame_offset", ProtoField.uint32, "Bytes skipped in the first frame", base.DEC)
+declare("block_length", ProtoField.uint32, "Bytes of this pull block", base.DEC)
+declare("frame_index", ProtoField.uint32, "First frame of this pull block", base.DEC)
+declare("block_frames", ProtoField.uint32, "Frames of this pull block", base.DEC)
+declare("frame_seqnum", ProtoField.uint8, "Number of the frame, modulo 256", base.DEC)
+declare("msg_offset", ProtoField.uint32, "Position in the message", base.DEC)
+declare("src_session", ProtoField.uint32, "Requester's session", base.HEX)
+declare("is_reply", ProtoField.bool, "Reply")
+declare("key", ProtoField.uint32, "Connection key", base.HEX)
+declare("target_session", ProtoField.uint32, "Replier's session", base.HEX)
+declare("recv_seqnum_start", ProtoField.uint16, "Sequence number expected next", base.DEC)
+declare("connect_seqnum", ProtoField.uint8, "Number of the connect", base.DEC)
+declare("status", ProtoField.uint8, "Status", base.DEC, STATUS)
+declare("src_dst_peer_index", ProtoField.uint16, "Receiver's index in the sender's peer table", base.DEC)
+declare("extension", ProtoField.uint32, "Extension word", base.HEX)
+declare("ext_mark", ProtoField.bool, "Understands the mark", 8, nil, 0x01)
+declare("ext_short_ack", ProtoField.bool, "Acknowledges early, takes ranged pulls", 8, nil, 0x02)
+declare("ext_block_frames_log2", ProtoField.uint8, "Base-2 logarithm of the frames per pull block", base.DEC)
+declare("ext_preset", ProtoField.uint8, "Preset", base.DEC, PRESET_CODES)
+declare("truc_type", ProtoField.uint8, "TRUC type", base.HEX, { [0x55] = "acknowledgement" })
+declare("ack", ProtoField.uint16, "Acknowledgement", base.DEC)
+declare("session_id", ProtoField.uint32, "Session of the receiver, again", base.HEX)
+declare("acknum", ProtoField.uint32, "Number of the acknowledgement", base.DEC)
+declare("send_seq", ProtoField.uint16, "Sending sequence", base.DEC)
+declare("resent", ProtoField.uint8, "Resent", base.DEC)
+declare("nack_code", ProtoField.uint8, "Reason", base.DEC, NACKS)
+declare("name", ProtoField.string, "Host name")
+declare("board", ProtoField.ether, "Announced board")
+declare("serial", ProtoField.uint32, "Serial number of the daemon", base.HEX)
+mxoe.fields = fields
+
+local e = {
+    short = ProtoExpert.new("mxoe.header_too_short", "header too short", expert.group.MALFORMED, expert.severity.ERROR),
+    length = ProtoExpert.new("mxoe.bad_length", "bad length", expert.group.MALFORMED, expert.severity.ERROR),
+    truncated = ProtoExpert.new("mxoe.truncated", "truncated", expert.group.MALFORMED, expert.severity.ERROR),
+    raw = ProtoExpert.new("mxoe.raw_too_large", "raw too large", expert.group.MALFORMED, expert.severity.ERROR),
+    invalid = ProtoExpert.new("mxoe.invalid_type", "invalid type", expert.group.MALFORMED, expert.severity.ERROR),
+    unknown = ProtoExpert.new("mxoe.unknown_type", "unknown type", expert.group.MALFORMED, expert.severity.ERROR),
+    truc = ProtoExpert.new("mxoe.unknown_truc", "unknown TRUC", expert.group.MALFORMED, expert.severity.ERROR),
+    nack = ProtoExpert.new("mxoe.unknown_nack", "unknown nack", expert.group.MALFORMED, expert.severity.ERROR),
+    replies = ProtoExpert.new("mxoe.bad_replies", "bad replies", expert.group.MALFORMED, expert.severity.ERROR),
+    range = ProtoExpert.new("mxoe.bad_range", "bad offset or length", expert.group.MALFORMED, expert.severity.ERROR),
+    cut = ProtoExpert.new("mxoe.cut", "cut by the capture", expert.group.UNDECODED, expert.severity.NOTE),
+}
+local experts = {}
+for _, value in pairs(e) do
+    experts[#experts + 1] = value
+end
+mxoe.experts = experts
+
+-- What a dissector of one type works with: t the bytes from the peer index on (body offset 0 is t(2)), tree, the chosen
+-- preset, and text for the Info column. Body offsets below are those of the specification.
+local function put(c, name, offset, len)
+    local range = c.t(2 + offset, len)
+    return c.tree:add(f[name], range), range
+end
+
+local function u(c, offset, len)
+    return c.t(2 + offset, len):uint()
+end
+
+local function note(c, name, value)
+    c.tree:add(f[name], value):set_generated()
+end
+
+local function malformed(c, which)
+    c.tree:add_proto_expert_info(which)
+    c.text[#c.text + 1] = "[malformed]"
+end
+
+-- The data behind a header, unless the frame ends before; false if it does.
+local function data(c, offset, len)
+    note(c, "data_length", len)
+    if c.t:reported_len() - 2 - offset < len then
+        malformed(c, e.truncated)
+        return false
+    end
+    local there = math.min(len, c.t:len() - 2 - offset)
+    if there > 0 then
+        put(c, "data", offset, there)
+    end
+    return true
+end
+
+local function endpoints(c)
+    put(c, "dst_endpoint", 1, 1)
+    put(c, "src_endpoint", 2, 1)
+    c.text[#c.text + 1] = string.format("%d > %d", u(c, 2, 1), u(c, 1, 1))
+end
+
+local function say(c, ...)
+    c.text[#c.text + 1] = string.format(...)
+end
+
+-- The part that TINY, SMALL, MEDIUM and RNDV have in common.
+local function eager_head(c)
+    put(c, "seqnum", 8, 2)
+    put(c, "piggyack", 10, 2)
+    put(c, "match_info", 12, 8)
+    put(c, "session", 20, 4)
+    say(c, "seq %d ack %d", u(c, 8, 2), u(c, 10, 2))
+end
+
+local function eager(length_max)
+    return function(c)
+        local length = u(c, 4, 2)
+        endpoints(c)
+        put(c, "length", 4, 2)
+        put(c, "checksum", 6, 2)
+        eager_head(c)
+        say(c, "len %d match 0x%s", length, tostring(c.t(14, 8):bytes()):lower())
+        if length > length_max then
+            return malformed(c, e.length)
+        end
+        data(c, 24, length)
+    end
+end
+
+local function medium(c)
+    local length_len = c.preset.native and 4 or 2
+    local length, frag, frag_length = u(c, 4, length_len), u(c, 26, 1), u(c, 24, 2)
+    endpoints(c)
+    put(c, "length", 4, length_len)
+    eager_head(c)
+    put(c, "frag_seqnum", 26, 1)
+    local size = c.preset.M
+    local pipeline_ok = true
+    if not c.preset.native then
+        put(c, "frag_pipeline", 27, 1)
+        pipeline_ok = u(c, 27, 1) <= 12
+        size = pipeline_ok and 2 ^ u(c, 27, 1) or 0
+    end
+    put(c, "checksum", 28, 2)
+    local offset = math.floor(frag * size)
+    say(c, "fragment %d, %d of %d bytes", frag, frag_length, length)
+    if frag_length > c.preset.M then
+        return malformed(c, e.length)
+    end
+    if not data(c, 32, frag_length) then
+        return
+    end
+    local placed = pipeline_ok and frag < FRAGMENTS_MAX and length <= size * FRAGMENTS_MAX
+        and (offset < length or frag == 0) and frag_length == math.min(size, length - offset)
+    if not placed then
+        return malformed(c, e.length)
+    end
+    note(c, "frag_offset", offset)
+    note(c, "frag_last", offset + frag_length == length)
+    if offset + frag_length == length then
+        say(c, "(last)")
+    end
+end
+
+local function rndv(c)
+    endpoints(c)
+    put(c, "length", 4, 2)
+    put(c, "checksum", 6, 2)
+    eager_head(c)
+    put(c, "msg_length", 24, 4)
+    put(c, "rdma_id", 28, 1)
+    put(c, "rdma_seqnum", 29, 1)
+    put(c, "rdma_offset", 30, 2)
+    say(c, "len %d region %d.%d", u(c, 24, 4), u(c, 28, 1), u(c, 29, 1))
+    if u(c, 4, 2) < 8 then
+        malformed(c, e.length)
+    end
+end
+
+-- The magic is the puller's endpoint XOR 0x21071980.
+local function magic(c, offset)
+    put(c, "magic", offset, 4)
+    local value = u(c, offset, 4)
+    if math.floor(value / 256) == 0x210719 then
+        local endpoint = (value % 256 + 128) % 256
+        note(c, "pull_endpoint", endpoint)
+        return endpoint
+    end
+end
+
+local function pull(c)
+    endpoints(c)
+    put(c, "session", 4, 4)
+    put(c, "total_length", 8, 4)
+    local at
+    if c.preset.native then
+        at = { id = 12, id_len = 4, seq = 16, offset = 20, handle = 24, magic = 28, first = 32, block = 36, index = 40, len = 4 }
+    else
+        at = { id = 12, id_len = 1, seq = 13, offset = 14, handle = 16, magic = 20, first = 24, block = 26, index = 28, len = 2 }
+    end
+    put(c, "rdma_id", at.id, at.id_len)
+    put(c, "rdma_seqnum", at.seq, 1)
+    put(c, "rdma_offset", at.offset, at.len)
+    put(c, "handle", at.handle, 4)
+    magic(c, at.magic)
+    put(c, "first_frame_offset", at.first, at.len)
+    put(c, "block_length", at.block, at.len)
+    put(c, "frame_index", at.index, 4)
+    local first, length, index = u(c, at.first, at.len), u(c, at.block, at.len), u(c, at.index, 4)
+    say(c, "handle 0x%x, %d bytes from frame %d", u(c, at.handle, 4), length, index)
+    local frames = math.ceil((first + length) / c.preset.F)
+    if frames > c.preset.N then
+        return malformed(c, e.replies)
+    end
+    if first >= c.preset.F or length == 0 then
+        return malformed(c, e.range)
+    end
+    note(c, "block_frames", frames)
+    say(c, "(%d frames)", frames)
+end
+
+local function pull_reply(c)
+    put(c, "frame_seqnum", 1, 1)
+    put(c, "msg_offset", 4, 4)
+    put(c, "handle", 8, 4)
+    local endpoint = magic(c, 12)
+    say(c, "handle 0x%x frame %d offset %d len %d", u(c, 8, 4), u(c, 1, 1), u(c, 4, 4), u(c, 2, 2))
+    if endpoint then
+        say(c, "for %d", endpoint)
+    end
+    put(c, "length", 2, 2)
+    data(c, 16, u(c, 2, 2))
+end
+
+local function notify(c)
+    endpoints(c)
+    put(c, "session", 4, 4)
+    put(c, "total_length", 8, 4)
+    put(c, "rdma_id", 12, 1)
+    put(c, "rdma_seqnum", 13, 1)
+    put(c, "seqnum", 18, 2)
+    put(c, "piggyack", 20, 2)
+    say(c, "seq %d ack %d, %d bytes of region %d.%d", u(c, 18, 2), u(c, 20, 2), u(c, 8, 4), u(c, 12, 1), u(c, 13, 1))
+end
+
+local function connect(c)
+    endpoints(c)
+    put(c, "length", 4, 1)
+    put(c, "seqnum", 8, 2)
+    put(c, "src_dst_peer_index", 10, 2)
+    put(c, "src_session", 16, 4)
+    local is_reply = u(c, 26, 1) ~= 0
+    c.tree:add(f.is_reply, c.t(28, 1), is_reply)
+    if is_reply then
+        put(c, "target_session", 20, 4)
+        put(c, "status", 28, 1)
+        say(c, "reply, %s", STATUS[u(c, 28, 1)] or ("status " .. u(c, 28, 1)))
+    else
+        put(c, "key", 20, 4)
+        say(c, "request")
+    end
+    put(c, "recv_seqnum_start", 24, 2)
+    put(c, "connect_seqnum", 27, 1)
+    if u(c, 12, 4) == EXTENSION_WORD then
+        local sub = c.tree:add(f.extension, c.t(14, 4)):append_text(" (WFT1)")
+        sub:add(f.ext_mark, c.t(7, 1))
+        sub:add(f.ext_short_ack, c.t(7, 1))
+        sub:add(f.ext_block_frames_log2, c.t(8, 1))
+        sub:add(f.ext_preset, c.t(9, 1))
+        say(c, "[%s%s]", PRESET_CODES[u(c, 7, 1)] or "?", u(c, 5, 1) % 2 == 1 and ", marks" or "")
+    end
+    if u(c, 4, 1) < 16 then
+        malformed(c, e.length)
+    end
+end
+
+local function truc(c)
+    endpoints(c)
+    put(c, "length", 4, 1)
+    put(c, "session", 8, 4)
+    put(c, "truc_type", 12, 1)
+    if u(c, 12, 1) ~= 0x55 then
+        return malformed(c, e.truc)
+    end
+    put(c, "ack", 14, 2)
+    put(c, "session_id", 16, 4)
+    put(c, "acknum", 20, 4)
+    put(c, "send_seq", 24, 2)
+    put(c, "resent", 26, 1)
+    say(c, "ack %d (no. %d)", u(c, 14, 2), u(c, 20, 4))
+    if u(c, 4, 1) < 16 then
+        malformed(c, e.length)
+    end
+end
+
+local function nack(code_max)
+    return function(c)
+        local code = u(c, 3, 1)
+        put(c, "src_endpoint", 1, 1)
+        put(c, "nack_code", 3, 1)
+        if code_max == 3 then
+            put(c, "dst_endpoint", 9, 1)
+            put(c, "src_dst_peer_index", 10, 2)
+            put(c, "seqnum", 12, 2)
+            say(c, "%d > %d seq %d", u(c, 1, 1), u(c, 9, 1), u(c, 12, 2))
+        else
+            put(c, "handle", 8, 4)
+            magic(c, 12)
+            say(c, "handle 0x%x", u(c, 8, 4))
+        end
+        if code < 1 or code > code_max then
+            return malformed(c, e.nack)
+        end
+        say(c, NACKS[code])
+    end
+end
+
+local function host_query(c)
+    put(c, "src_dst_peer_index", 2, 2)
+    put(c, "magic", 8, 4)
+end
+
+local function host_reply(c)
+    host_query(c)
+    put(c, "length", 1, 1)
+    local length = u(c, 1, 1)
+    if length < 1 or length > 80 then
+        return malformed(c, e.length)
+    end
+    if c.t:reported_len() - 18 < length then
+        return malformed(c, e.truncated)
+    end
+    local there = math.min(length - 1, c.t:len() - 18)
+    local name = there > 0 and c.t(18, there):stringz() or ""
+    c.tree:add(f.name, name)
+    say(c, "%s", name)
+end
+
+local function raw(c)
+    if c.t:reported_len() + 14 > 1024 then
+        malformed(c, e.raw)
+    end
+    local there = c.t:len() - 3
+    if there > 0 then
+        put(c, "data", 1, there)
+    end
+    -- The announcement of omxoed: 15 zeros, a board address below 2^48, a serial number.
+    if there >= 47 and tostring(c.t(3, 17):bytes()) == string.rep("0", 34) then
+        put(c, "board", 18, 6)
+        put(c, "serial", 24, 4)
+        say(c, "board %s, serial 0x%08x", tostring(c.t(20, 6):ether()), u(c, 24, 4))
+    end
+end
+
+-- Bytes of the body header, and what reads it.
+local BODIES = {
+    [1] = { 1, raw }, [3] = { 16, host_query }, [4] = { 16, host_reply }, [35] = { 28, truc }, [36] = { 32, connect },
+    [37] = { 24, eager(32) }, [38] = { 24, eager(128) }, [39] = { 32, medium }, [40] = { 32, rndv }, [41] = { 44, pull },
+    [42] = { 16, pull_reply }, [43] = { 24, notify }, [44] = { 16, nack(3) }, [45] = { 16, nack(4) },
+}
+
+function mxoe.dissector(t, pinfo, root)
+    pinfo.cols.protocol = "MXoE"
+    local tree = root:add(mxoe, t())
+    local c = { t = t, tree = tree, preset = PRESETS[mxoe.prefs.preset] or PRESETS[1], text = {} }
+    if t:len() >= 2 then
+        tree:add(f.peer_index, t(0, 2))
+    end
+    if t:len() < 3 then
+        malformed(c, t:reported_len() < 3 and e.short or e.cut)
+        pinfo.cols.info = "[malformed]"
+        return t:len()
+    end
+    local byte = t(2, 1):uint()
+    local code, marked = byte % 128, byte >= 128
+    tree:add(f.type, t(2, 1))
+    tree:add(f.mark, t(2, 1))
+    local body = BODIES[code]
+    say(c, "%s%s", TYPES[code] or ("type " .. code), marked and " [mark]" or "")
+    if not body then
+        malformed(c, FOREIGN[code] and e.invalid or e.unknown)
+    else
+        local needed = 2 + ((code == 41 and not c.preset.native) and 32 or body[1])
+        if t:reported_len() < needed then
+            malformed(c, e.short)
+        elseif t:len() < needed then
+            tree:add_proto_expert_info(e.cut)
+        else
+            body[2](c)
+        end
+    end
+    local text = table.concat(c.text, " ")
+    pinfo.cols.info = text
+    tree:append_text(", " .. text)
+    return t:len()
+end
+
+DissectorTable.get("ethertype"):add(0x86df, mxoe)
+
+------------------------------------------------------------------------------------------------------------------------
+-- Control frames between a guest and its own card
+------------------------------------------------------------------------------------------------------------------------
+
+local ctl = Proto("weftctl", "Weft Card Control")
+
+local OPERATIONS = { [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS" }
+local STRATEGIES = { [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [255] = "all" }
+local REFUSALS = {
+    [0] = "done", [1] = "malformed", [2] = "version", [3] = "operation", [4] = "queue", [5] = "strategy", [6] = "range",
+    [7] = "reserved",
+}
+local CTL_MAGIC = 0x5743
+local CTL_HEADER_LEN = 10
+local CTL_FRAME_MAX = 256
+
+local k, ctl_fields = {}, {}
+local function declare_ctl(name, make, title, ...)
+    k[name] = make("weftctl." .. name, title, ...)
+    ctl_fields[#ctl_fields + 1] = k[name]
+end
+
+declare_ctl("magic", ProtoField.uint16, "Magic", base.HEX)
+declare_ctl("version", ProtoField.uint8, "Version", base.DEC)
+declare_ctl("operation", ProtoField.uint8, "Operation", base.DEC, OPERATIONS, 0x7f)
+declare_ctl("reply", ProtoField.bool, "Reply", 8, nil, 0x80)
+declare_ctl("id", ProtoField.uint16, "Identifier", base.DEC)
+declare_ctl("status", ProtoField.uint16, "Status", base.DEC, REFUSALS)
+declare_ctl("body_length", ProtoField.uint16, "Bytes of the body", base.DEC)
+declare_ctl("reason", ProtoField.string, "Reason")
+declare_ctl("version_min", ProtoField.uint8, "Lowest version spoken", base.DEC)
+declare_ctl("version_max", ProtoField.uint8, "Highest version spoken", base.DEC)
+declare_ctl("queue_pairs", ProtoField.uint16, "Receive queues", base.DEC)
+declare_ctl("abilities", ProtoField.uint32, "Abilities", base.HEX)
+declare_ctl("strategies", ProtoField.uint32, "Strategies", base.HEX)
+declare_ctl("delay_ns_max", ProtoField.uint32, "Longest delay (ns)", base.DEC)
+declare_ctl("frames_max_max", ProtoField.uint32, "Greatest count limit", base.DEC)
+declare_ctl("queue", ProtoField.uint16, "Queue", base.DEC, { [0xffff] = "all" })
+declare_ctl("changes", ProtoField.uint8, "What changes", base.HEX)
+declare_ctl("strategy", ProtoField.uint8, "Strategy", base.DEC, STRATEGIES)
+declare_ctl("delay_ns", ProtoField.uint32, "Delay (ns)", base.DEC)
+declare_ctl("frames_max", ProtoField.uint32, "Count limit (0 = none)", base.DEC)
+declare_ctl("marks", ProtoField.uint8, "Marks looked at", base.DEC)
+
+local COUNTERS = {
+    "packets", "bytes", "marked", "announced", "discarded", "refused_full", "deferred", "suppressed", "signalled",
+    "decided.every_packet", "decided.mark", "decided.timeout", "decided.count", "decided.deferred", "decided.watchdog",
+    "decided.adaptive", "decided.restart", "packets_per_interrupt.0", "packets_per_interrupt.1", "packets_per_interrupt.2",
+    "packets_per_interrupt.3", "packets_per_interrupt.5", "packets_per_interrupt.9", "packets_per_interrupt.17",
+    "packets_per_interrupt.33", "packets_per_interrupt.65",
+}
+for _, name in ipairs(COUNTERS) do
+    declare_ctl(name, ProtoField.uint64, (name:gsub("[_.]", " ")), base.DEC)
+end
+ctl.fields = ctl_fields
+
+local ctl_malformed =
+    ProtoExpert.new("weftctl.malformed", "malformed control frame", expert.group.MALFORMED, expert.severity.ERROR)
+local ctl_refused = ProtoExpert.new("weftctl.refused", "refused", expert.group.RESPONSE_CODE, expert.severity.WARN)
+ctl.experts = { ctl_malformed, ctl_refused }
+
+-- Offsets are those of the body; a reply may say more than is known here, a request may not.
+local function list(tree, b, names)
+    local at = 0
+    for _, entry in ipairs(names) do
+        if entry[1] ~= "" then
+            tree:add(k[entry[1]], b(at, entry[2]))
+        end
+        at = at + entry[2]
+    end
+end
+
+local SETTINGS = { { "queue", 2 }, { "strategy", 1 }, { "marks", 1 }, { "delay_ns", 4 }, { "frames_max", 4 } }
+local COUNTER_LIST = { { "queue", 2 }, { "strategy", 1 }, { "", 1 } }
+for _, name in ipairs(COUNTERS) do
+    COUNTER_LIST[#COUNTER_LIST + 1] = { name, 8 }
+end
+local REQUESTS = {
+    [1] = { 4, { { "version_min", 1 }, { "version_max", 1 }, { "", 2 } } },
+    [2] = { 4, { { "queue", 2 }, { "", 2 } } },
+    [3] = { 16, { { "queue", 2 }, { "changes", 1 }, { "strategy", 1 }, { "delay_ns", 4 }, { "frames_max", 4 }, { "marks", 1 }, { "", 3 } } },
+    [4] = { 4, { { "queue", 2 }, { "strategy", 1 }, { "", 1 } } },
+}
+local REPLIES = {
+    [1] = { 20, { { "version", 1 }, { "", 1 }, { "queue_pairs", 2 }, { "abilities", 4 }, { "strategies", 4 }, { "delay_ns_max", 4 }, { "frames_max_max", 4 } } },
+    [2] = { 12, SETTINGS },
+    [3] = { 12, SETTINGS },
+    [4] = { 4 + 8 * #COUNTERS, COUNTER_LIST },
+}
+
+function ctl.dissector(t, pinfo, root)
+    -- The EtherType is free for experiments: what does not carry the magic is somebody else's.
+    if t:len() < CTL_HEADER_LEN or t(0, 2):uint() ~= CTL_MAGIC then
+        return 0
+    end
+    pinfo.cols.protocol = "WEFTCTL"
+    local tree = root:add(ctl, t())
+    tree:add(k.magic, t(0, 2))
+    tree:add(k.version, t(2, 1))
+    tree:add(k.operation, t(3, 1))
+    tree:add(k.reply, t(3, 1))
+    tree:add(k.id, t(4, 2))
+    tree:add(k.status, t(6, 2))
+    tree:add(k.body_length, t(8, 2))
+    local code, is_reply = t(3, 1):uint() % 128, t(3, 1):uint() >= 128
+    local status, length = t(6, 2):uint(), t(8, 2):uint()
+    local text = string.format("%s %s, id %d", OPERATIONS[code] or ("operation " .. code), is_reply and "reply" or "request", t(4, 2):uint())
+    local function bad(sentence)
+        tree:add_proto_expert_info(ctl_malformed, sentence)
+        text = text .. " [malformed]"
+    end
+    if t:reported_len() + 14 > CTL_FRAME_MAX then
+        bad("longer than a control frame may be")
+    elseif t:reported_len() - CTL_HEADER_LEN < length then
+        bad("the body is longer than the frame")
+    elseif t:len() - CTL_HEADER_LEN < length then
+        text = text .. " (cut by the capture)"
+    elseif is_reply and status ~= 0 then
+        local reason = length > 0 and t(CTL_HEADER_LEN, length):string() or ""
+        if length > 0 then
+            tree:add(k.reason, t(CTL_HEADER_LEN, length))
+        end
+        tree:add_proto_expert_info(ctl_refused)
+        text = text .. ": refused, " .. reason
+    else
+        local shape = (is_reply and REPLIES or REQUESTS)[code]
+        if t(2, 1):uint() ~= 1 and not is_reply then
+            bad("not version 1")
+        elseif not is_reply and status ~= 0 then
+            bad("the status of a request must be zero")
+        elseif not shape then
+            bad("unknown operation")
+        elseif (is_reply and length < shape[1]) or (not is_reply and length ~= shape[1]) then
+            bad("the body does not have the length of this operation")
+        else
+            list(tree, t(CTL_HEADER_LEN, length), shape[2])
+            local strategy = ({ [2] = is_reply and 2, [3] = is_reply and 2 or 3, [4] = 2 })[code]
+            if strategy then
+                local value = t(CTL_HEADER_LEN + strategy, 1):uint()
+                text = text .. ", " .. (STRATEGIES[value] or ("strategy " .. value))
+            end
+        end
+    end
+    pinfo.cols.info = text
+    tree:append_text(", " .. text)
+    return t:len()
+end
+
+DissectorTable.get("ethertype"):add(0x88b5, ctl)
