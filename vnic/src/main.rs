@@ -240,7 +240,6 @@ fn configuration(args: &Args) -> Result<Config, Failure> {
     for (text, mode) in named {
         config.ports.push(port_of(args, text, mode).map_err(usage)?);
     }
-    config.check().map_err(usage)?;
     let control = args.control.iter().chain(&args.metrics_socket).map(PathBuf::as_path);
     for path in config
         .ports
@@ -251,6 +250,7 @@ fn configuration(args: &Args) -> Result<Config, Failure> {
     {
         check_path(path).map_err(usage)?;
     }
+    config.check().map_err(usage)?;
     Ok(config)
 }
 

@@ -1,1 +1,309 @@
+//! The control socket as a client sees it.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::{Config, PortEntry};
+use crate::shard::FabricSettings;
+
+/// Long enough for any loaded machine: only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Bench {
+    folder: tempfile::TempDir,
+    fabric: Fabric,
+    server: Option<Server>,
+    shutdowns: mpsc::Receiver<()>,
+}
+
+impl Bench {
+    /// A fabric with the ports `a` and `b`, and its control socket.
+    fn new() -> Bench {
+        let fabric = Fabric::new(FabricSettings::default()).unwrap();
+        let switch = fabric.add_switch("s");
+        let config = r#"{"switches":[{"name":"s"}],"ports":[
+            {"name":"a","switch":"s","listen":"/a"},{"name":"b","switch":"s","listen":"/b"}]}"#;
+        let config: Config = serde_json::from_str(config).unwrap();
+        for settings in config.ports.iter().filter_map(PortEntry::settings) {
+            fabric.add_port(switch, settings).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (asked, shutdowns) = mpsc::channel();
+        let asked = std::sync::Mutex::new(asked);
+        let on_shutdown = Arc::new(move || asked.lock().unwrap().send(()).unwrap());
+        let server = serve(&folder.path().join("c"), fabric.clone(), Instant::now(), on_shutdown).unwrap();
+        Bench {
+            folder,
+            fabric,
+            server: Some(server),
+            shutdowns,
+        }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = UnixStream::connect(self.folder.path().join("c")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client {
+            reader: BufReader::new(stream),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.server = None;
+        self.fabric.shutdown();
+    }
+}
+
+struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    fn say(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn ask(&mut self, request: Value) -> Value {
+        self.say(format!("{request}\n").as_bytes());
+        self.hear()
+    }
+
+    fn ok(&mut self, request: Value) -> Value {
+        let answer = self.ask(request);
+        answer.get("ok").unwrap_or_else(|| panic!("refused: {answer}")).clone()
+    }
+
+    fn is_at_end(&mut self) -> bool {
+        matches!(self.reader.read(&mut [0; 64]), Ok(0))
+    }
+}
+
+#[test]
+fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    let table: [(&[u8], &str); 16] = [
+        (b"hello", "the line is not JSON"),
+        (b"\xff\xfe", "the line is not JSON"),
+        (b"{\"op\":\"ping\"", "the line is not JSON"),
+        (b"[1,2]", "must be a JSON object"),
+        (b"{}", "\"op\" is missing: one of info"),
+        (b"{\"op\":1}", "\"op\" must be one of info"),
+        (b"{\"op\":\"fly\"}", "there is no operation \"fly\""),
+        (b"{\"id\":{},\"op\":\"ping\"}", "\"id\" must be"),
+        (b"{\"op\":\"ping\",\"port\":\"a\"}", "the field \"port\" is unknown"),
+        (b"{\"op\":\"stats\",\"port\":\"nobody\"}", "there is no port \"nobody\""),
+        (b"{\"op\":\"stats\",\"port\":5}", "\"port\" must be a string"),
+        (b"{\"op\":\"coalesce\",\"strategy\":\"stream\"}", "\"port\" is missing"),
+        (
+            b"{\"op\":\"coalesce\",\"port\":\"a\",\"delay_us\":75}",
+            "unknown field `delay_us`",
+        ),
+        (b"{\"op\":\"link\",\"port\":\"a\",\"loss_ppm\":2000000}", "loss"),
+        (
+            b"{\"op\":\"capture\",\"ports\":[\"a\",\"x\"]}",
+            "there is no port \"x\"",
+        ),
+        (
+            b"{\"op\":\"capture\",\"snaplen\":\"all\"}",
+            "\"snaplen\" must be a number",
+        ),
+    ];
+    for (line, expected) in table {
+        client.say(line);
+        client.say(b"\n");
+        let answer = client.hear();
+        let sentence = answer["error"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(sentence.contains(expected) && !sentence.contains('\n'), "{sentence}");
+    }
+    let mut deep = vec![b'['; 60_000];
+    deep.push(b'\n');
+    client.say(&deep);
+    assert!(client.hear()["error"].as_str().unwrap().contains("not JSON"));
+    client.say(b"\n  \n");
+    assert_eq!(
+        client.ask(json!({ "id": "last", "op": "ping" })),
+        json!({ "id": "last", "ok": {} })
+    );
+}
+
+#[test]
+fn settings_are_given_and_taken() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    let asked = client.ok(json!({ "op": "coalesce", "port": "a" }));
+    assert_eq!(
+        asked,
+        json!({ "strategy": "timeout", "delay_ns": 75_000, "frames": 0, "marks": true })
+    );
+    let set = client.ok(json!({ "op": "coalesce", "port": "a", "strategy": "stream", "delay_ns": 1_000_000 }));
+    assert_eq!(
+        (&set["strategy"], &set["delay_ns"]),
+        (&json!("stream"), &json!(1_000_000))
+    );
+    assert_eq!(client.ok(json!({ "op": "coalesce", "port": "a" })), set);
+    assert_eq!(
+        client.ok(json!({ "op": "coalesce", "port": "b" }))["strategy"],
+        "timeout"
+    );
+
+    let set = client.ok(json!({ "op": "link", "port": "b", "direction": "to_guest", "up": false, "delay_ns": 7 }));
+    assert_eq!(
+        (&set["to_guest"]["up"], &set["from_guest"]["up"]),
+        (&json!(false), &json!(true))
+    );
+    let set = client.ok(json!({ "op": "link", "port": "b", "loss_ppm": 10 }));
+    assert_eq!(
+        (&set["to_guest"]["loss_ppm"], &set["from_guest"]["loss_ppm"]),
+        (&json!(10), &json!(10))
+    );
+    assert_eq!(set["to_guest"]["delay_ns"], 7, "the other fields stay");
+
+    let set = client.ok(json!({ "op": "dma", "port": "a", "setup_ns": 500 }));
+    assert_eq!((&set["setup_ns"], &set["parallelism"]), (&json!(500), &json!(1)));
+
+    let info = client.ok(json!({ "op": "info" }));
+    assert_eq!(
+        (info["pid"].as_u64(), info["version"].as_str()),
+        (Some(u64::from(std::process::id())), Some("0.1.0"))
+    );
+    assert_eq!(
+        (&info["ports"][1]["name"], &info["ports"][1]["link_up"]),
+        (&json!("b"), &json!(false))
+    );
+    let stats = client.ok(json!({ "op": "stats" }));
+    assert_eq!(stats["ports"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        client.ok(json!({ "op": "stats", "port": "b" }))["ports"][0]["name"],
+        "b"
+    );
+}
+
+#[test]
+fn lines_beyond_the_limit_end_the_connection_with_a_sentence() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    client.say(&vec![b' '; LINE_LEN_MAX as usize]);
+    assert!(
+        client.hear()["error"]
+            .as_str()
+            .unwrap()
+            .contains("longer than 65536 bytes")
+    );
+    assert!(client.is_at_end());
+    let mut client = bench.connect();
+    let mut longest = br#"{"op":"ping"}"#.to_vec();
+    longest.resize(LINE_LEN_MAX as usize - 1, b' ');
+    longest.push(b'\n');
+    client.say(&longest);
+    assert_eq!(client.hear()["ok"], json!({}));
+}
+
+#[test]
+fn stalled_clients_block_nobody() {
+    let bench = Bench::new();
+    let mut half_a_line = bench.connect();
+    half_a_line.say(b"{\"op\":");
+    // Asks again and again and never reads: its own thread waits, with both socket buffers full.
+    let mut deaf = bench.connect();
+    deaf.reader.get_mut().set_nonblocking(true).unwrap();
+    while deaf.reader.get_mut().write(b"{\"op\":\"stats\"}\n").is_ok() {}
+    let mut captured = bench.connect();
+    captured.ok(json!({ "op": "capture", "ports": ["a"] }));
+    assert_eq!(bench.connect().ok(json!({ "op": "ping" })), json!({}));
+    assert!(bench.connect().ok(json!({ "op": "stats" }))["ports"].is_array());
+    half_a_line.say(b"\"ping\"}\n");
+    assert_eq!(half_a_line.hear()["ok"], json!({}));
+}
+
+#[test]
+fn one_client_too_many_is_told_so_and_places_become_free() {
+    let bench = Bench::new();
+    let mut clients: Vec<Client> = (0..CLIENTS_MAX).map(|_| bench.connect()).collect();
+    for client in &mut clients {
+        client.ok(json!({ "op": "ping" }));
+    }
+    let mut surplus = bench.connect();
+    assert!(surplus.hear()["error"].as_str().unwrap().contains("32 clients"));
+    assert!(surplus.is_at_end());
+    clients.pop();
+    // The place is free once the server noticed; a turned-away client comes again.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut client = bench.connect();
+        if client.reader.get_mut().write_all(b"{\"op\":\"ping\"}\n").is_ok() && client.hear().get("ok").is_some() {
+            break;
+        }
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn a_capture_begins_with_its_headers_and_ends_with_its_client() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    client.ok(json!({ "op": "capture", "ports": ["a"], "snaplen": 64 }));
+    let mut start = [0; 4];
+    client.reader.read_exact(&mut start).unwrap();
+    assert_eq!(start, [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section header");
+    let busy = bench.connect().ask(json!({ "op": "capture", "ports": ["a"] }));
+    assert!(busy["error"].as_str().unwrap().contains("being captured already"));
+    drop(client);
+    let deadline = Instant::now() + PATIENCE;
+    while bench
+        .connect()
+        .ask(json!({ "op": "capture", "ports": ["a"] }))
+        .get("ok")
+        .is_none()
+    {
+        assert!(Instant::now() < deadline, "the port is never free again");
+    }
+}
+
+#[test]
+fn only_the_owner_may_use_it() {
+    let bench = Bench::new();
+    let mode = std::fs::metadata(bench.folder.path().join("c"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn shutdown_is_answered_then_carried_out() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    assert_eq!(
+        client.ask(json!({ "id": 9, "op": "shutdown" })),
+        json!({ "id": 9, "ok": {} })
+    );
+    bench.shutdowns.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn the_end_of_the_server_is_the_end_of_every_client() {
+    let mut bench = Bench::new();
+    let mut idle = bench.connect();
+    idle.ok(json!({ "op": "ping" }));
+    let mut capturing = bench.connect();
+    capturing.ok(json!({ "op": "capture" }));
+    bench.server = None;
+    assert!(idle.is_at_end());
+    let mut rest = Vec::new();
+    capturing.reader.read_to_end(&mut rest).unwrap();
+    assert!(!bench.folder.path().join("c").exists());
+}

@@ -378,7 +378,7 @@ fn any_message() -> impl Strategy<Value = (u32, u32, Vec<u8>, Vec<FileKind>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     /// Whatever comes in whatever order: a decision, never a panic, and what passes has the form that the backend takes.
     #[test]

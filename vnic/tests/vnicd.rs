@@ -1,0 +1,273 @@
+//! The binary as its user meets it: command line, exit codes, sockets that come and go.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for any loaded machine: only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn vnicd(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vnicd"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("VNICD_LOG");
+    command
+}
+
+/// Runs to the end; standard error must be one clear sentence.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let Output { status, stderr, .. } = vnicd(arguments).output().unwrap();
+    let text = String::from_utf8(stderr).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("vnicd: ")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    (status.code().unwrap(), lines[0].to_owned())
+}
+
+/// A running daemon, killed at the end of the test if it still runs.
+struct Running(Child);
+
+impl Running {
+    fn start(arguments: &[&str], control: &Path) -> Running {
+        let mut all = arguments.to_vec();
+        all.extend(["--control", control.to_str().unwrap()]);
+        let child = vnicd(&all).stderr(Stdio::null()).spawn().unwrap();
+        let running = Running(child);
+        let deadline = Instant::now() + PATIENCE;
+        while ask(control, r#"{"op":"ping"}"#).is_none() {
+            assert!(Instant::now() < deadline, "vnicd never answered");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails for one that has ended, as it should have.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(control: &Path, line: &str) -> Option<String> {
+    let mut stream = UnixStream::connect(control).ok()?;
+    stream.write_all(format!("{line}\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).ok()?;
+    Some(answer)
+}
+
+struct Paths {
+    folder: tempfile::TempDir,
+}
+
+impl Paths {
+    fn new() -> Paths {
+        Paths {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.at(name).to_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn wrong_command_lines_and_configurations_exit_with_2() {
+    let paths = Paths::new();
+    let a = paths.text("a.sock");
+    let long = paths.text(&"x".repeat(120));
+    let config = paths.text("config.json");
+    let with_config = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        refused(&["--config", &config])
+    };
+    for (code, sentence, expected) in [
+        (refused(&[]), "there is no port"),
+        (
+            refused(&["--listen", &long]),
+            "more than the 107 that a socket path can have",
+        ),
+        (
+            refused(&["--listen", &a, "--control", &long]),
+            "more than the 107 that a socket path can have",
+        ),
+        (
+            refused(&["--listen", &a, "--listen", &a]),
+            "there are two ports named \"a\"",
+        ),
+        (
+            refused(&["--listen", &a, "--listen", &format!("b={a}")]),
+            "two ports use the socket",
+        ),
+        (refused(&["--listen", "a="]), "needs the path of a socket"),
+        (
+            refused(&["--listen", &a, "--strategy", "magic"]),
+            "not a coalescing strategy",
+        ),
+        (refused(&["--listen", &a, "--mtu", "10"]), "mtu must be"),
+        (refused(&["--config", &paths.text("none.json")]), "cannot read"),
+        (with_config("{"), "EOF while parsing"),
+        (
+            with_config(r#"{"ports":[{"name":"a","switch":"x","listen":"/a"}]}"#),
+            "\"x\", which does not exist",
+        ),
+        (
+            with_config(r#"{"switches":[{"name":"s"}],"trunks":[{"a":"s","b":"s"}]}"#),
+            "trunk s - s",
+        ),
+    ]
+    .map(|((code, sentence), expected)| (code, sentence, expected))
+    {
+        assert!(code == 2 && sentence.contains(expected), "{code} {sentence}");
+    }
+    assert_eq!(vnicd(&["--nonsense"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(
+        std::fs::read_dir(paths.folder.path()).unwrap().count(),
+        1,
+        "only the configuration file is there"
+    );
+}
+
+#[test]
+fn taken_sockets_exit_with_1_and_leave_nothing_behind() {
+    let paths = Paths::new();
+    let _taken = UnixListener::bind(paths.at("taken.sock")).unwrap();
+    let (code, sentence) = refused(&["--listen", &paths.text("a.sock"), "--listen", &paths.text("taken.sock")]);
+    assert!(
+        code == 1 && sentence.ends_with("taken.sock is in use by another process"),
+        "{code} {sentence}"
+    );
+    let (code, sentence) = refused(&[
+        "--listen",
+        &paths.text("a.sock"),
+        "--control",
+        &paths.text("taken.sock"),
+    ]);
+    assert!(
+        code == 1 && sentence.ends_with("taken.sock is in use by another process"),
+        "{code} {sentence}"
+    );
+    let (code, sentence) = refused(&["--listen", &paths.text("no/such/folder.sock")]);
+    assert!(code == 1 && sentence.contains("cannot listen on"), "{code} {sentence}");
+    assert!(!paths.at("a.sock").exists());
+}
+
+#[test]
+fn signals_and_the_shutdown_operation_end_it_with_0_and_remove_its_sockets() {
+    use rustix::process::Signal;
+    for signal in [Some(Signal::TERM), Some(Signal::INT), None] {
+        let paths = Paths::new();
+        let (a, metrics) = (paths.text("a.sock"), paths.text("m.sock"));
+        let mut running = Running::start(&["--listen", &a, "--metrics-socket", &metrics], &paths.at("c.sock"));
+        let guest = UnixStream::connect(&a).unwrap();
+        match signal {
+            Some(signal) => running.signal(signal),
+            None => assert_eq!(
+                ask(&paths.at("c.sock"), r#"{"id":1,"op":"shutdown"}"#)
+                    .unwrap()
+                    .trim_end(),
+                r#"{"id":1,"ok":{}}"#
+            ),
+        }
+        assert_eq!(running.exit_code(), Some(0));
+        assert_eq!(std::fs::read_dir(paths.folder.path()).unwrap().count(), 0);
+        drop(guest);
+    }
+}
+
+#[test]
+fn a_killed_daemon_is_replaced_at_once_on_the_same_paths() {
+    let paths = Paths::new();
+    let (a, control) = (paths.text("a.sock"), paths.at("c.sock"));
+    for _ in 0..3 {
+        let mut running = Running::start(&["--listen", &a], &control);
+        assert!(UnixStream::connect(&a).is_ok());
+        running.signal(rustix::process::Signal::KILL);
+        assert_eq!(running.exit_code(), None);
+        assert!(paths.at("a.sock").exists());
+    }
+}
+
+#[test]
+fn the_configuration_file_makes_switches_ports_and_trunks() {
+    let paths = Paths::new();
+    let config = paths.text("config.json");
+    let text = format!(
+        r#"{{"switches":[{{"name":"s1"}},{{"name":"s2"}}],
+        "ports":[{{"name":"n1.eth0","switch":"s1","listen":"{}","mac":"52:54:00:00:00:01","queue_pairs":2,"mtu":1500,
+                   "offloads":false,"coalescing":{{"strategy":"stream","delay_ns":1000,"frames":4,"marks":true}},
+                   "dma":{{"setup_ns":10,"rate_bps":0,"parallelism":1}},"link":{{"to_guest":{{"up":false}}}}}},
+                 {{"name":"n2.eth0","switch":"s2","connect":"{}"}}],
+        "trunks":[{{"a":"s1","b":"s2","link":{{"a_to_b":{{"delay_ns":5}}}}}}]}}"#,
+        paths.text("n1.sock"),
+        paths.text("n2.sock"),
+    );
+    std::fs::write(&config, text).unwrap();
+    let control = paths.at("c.sock");
+    let _running = Running::start(&["--config", &config, "--listen", &paths.text("extra.sock")], &control);
+    let info: serde_json::Value = serde_json::from_str(&ask(&control, r#"{"op":"info"}"#).unwrap()).unwrap();
+    let ports = info["ok"]["ports"].as_array().unwrap();
+    let of = |field: &str| ports.iter().map(|port| port[field].to_string()).collect::<Vec<_>>();
+    assert_eq!(of("name"), ["\"n1.eth0\"", "\"n2.eth0\"", "\"extra\""]);
+    assert_eq!(of("switch"), ["\"s1\"", "\"s2\"", "\"switch0\""]);
+    assert_eq!(of("mode"), ["\"listen\"", "\"connect\"", "\"listen\""]);
+    assert_eq!(of("mac"), ["\"52:54:00:00:00:01\"", "null", "null"]);
+    assert_eq!(of("mtu"), ["1500", "9000", "9000"]);
+    assert_eq!(of("link_up"), ["false", "true", "true"]);
+    let coalescing = ask(&control, r#"{"op":"coalesce","port":"n1.eth0"}"#).unwrap();
+    assert!(coalescing.contains(r#""strategy":"stream""#), "{coalescing}");
+}
+
+#[test]
+fn metrics_are_served_on_both_kinds_of_socket() {
+    let paths = Paths::new();
+    let (a, metrics) = (paths.text("a.sock"), paths.text("m.sock"));
+    // A port of the system's choice cannot be learned from outside: one that was free a moment ago will do.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let tcp = free.to_string();
+    let arguments = ["--listen", &a, "--metrics-socket", &metrics, "--metrics-listen", &tcp];
+    let _running = Running::start(&arguments, &paths.at("c.sock"));
+    fn fetch(mut stream: impl Read + Write, request: &str) -> String {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let unix = fetch(UnixStream::connect(&metrics).unwrap(), request);
+    assert!(
+        unix.starts_with("HTTP/1.1 200 OK\r\n") && unix.ends_with("# EOF\n"),
+        "{unix}"
+    );
+    assert!(unix.contains("weft_port_rx_frames_total{port=\"a\"} 0\n"), "{unix}");
+    assert!(
+        unix.contains("weft_port_interrupts_total{port=\"a\",reason=\"mark\"} 0\n"),
+        "{unix}"
+    );
+    assert!(unix.contains("weft_port_connected{port=\"a\"} 0\n"), "{unix}");
+    let tcp = fetch(std::net::TcpStream::connect(free).unwrap(), request);
+    assert!(tcp.starts_with("HTTP/1.1 200 OK\r\n"));
+    let connect = || UnixStream::connect(&metrics).unwrap();
+    assert!(fetch(connect(), "GET /etc HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(fetch(connect(), "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert!(fetch(connect(), &"x".repeat(8193)).starts_with("HTTP/1.1 400"));
+}
