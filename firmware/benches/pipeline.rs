@@ -3,6 +3,9 @@
 //! Counted by Callgrind (`gungraun`), so the figures are the same on a busy machine. Run with `cargo bench -p firmware`;
 //! needs valgrind and `gungraun-runner` of the same version as the library.
 
+// gungraun's macros make public items without documentation.
+#![allow(missing_docs)]
+
 use std::hint::black_box;
 
 use ether::Time;

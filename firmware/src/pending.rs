@@ -37,6 +37,10 @@ pub(crate) struct PendingRing {
     slots: Box<[Slot; PENDING_MAX]>,
     head: usize,
     len: usize,
+    /// How many of them are marked.
+    marked: usize,
+    /// How many of them have a modelled time of completion.
+    timed: usize,
 }
 
 impl PendingRing {
@@ -44,7 +48,13 @@ impl PendingRing {
         let Ok(slots) = vec![EMPTY; PENDING_MAX].into_boxed_slice().try_into() else {
             unreachable!("the vector was made with this length")
         };
-        Self { slots, head: 0, len: 0 }
+        Self {
+            slots,
+            head: 0,
+            len: 0,
+            marked: 0,
+            timed: 0,
+        }
     }
 
     #[inline]
@@ -53,37 +63,58 @@ impl PendingRing {
     }
 
     #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= PENDING_MAX
+    }
+
+    /// True if a packet is marked.
+    #[inline]
+    pub(crate) fn any_marked(&self) -> bool {
+        self.marked != 0
+    }
+
+    /// True if a packet has a modelled time of completion.
+    #[inline]
+    pub(crate) fn any_timed(&self) -> bool {
+        self.timed != 0
+    }
+
+    #[inline]
     pub(crate) fn front(&self) -> Option<&Slot> {
         (self.len != 0).then(|| &self.slots[self.head & (PENDING_MAX - 1)])
     }
 
-    /// False if the ring is full; the packet was not taken.
+    /// Adds a packet. In a full ring it would take the place of the oldest: see [`PendingRing::is_full`].
     #[inline]
-    pub(crate) fn push(&mut self, slot: Slot) -> bool {
-        if self.len == PENDING_MAX {
-            return false;
-        }
+    pub(crate) fn push(&mut self, slot: Slot) {
+        debug_assert!(!self.is_full());
         self.slots[(self.head + self.len) & (PENDING_MAX - 1)] = slot;
         self.len += 1;
-        true
+        self.marked += usize::from(slot.packet.marked);
+        self.timed += usize::from(slot.completes_at != AT_POLL);
     }
 
     /// Removes the oldest packet, if there is one.
     #[inline]
-    pub(crate) fn pop(&mut self) {
-        if self.len != 0 {
-            self.len -= 1;
-            // An empty ring starts over, so that small batches stay in the same few cache lines.
-            self.head = if self.len == 0 {
-                0
-            } else {
-                (self.head + 1) & (PENDING_MAX - 1)
-            };
-        }
+    pub(crate) fn pop(&mut self) -> Option<Slot> {
+        let slot = *self.front()?;
+        self.len -= 1;
+        self.marked -= usize::from(slot.packet.marked);
+        self.timed -= usize::from(slot.completes_at != AT_POLL);
+        // An empty ring starts over, so that small batches stay in the same few cache lines.
+        self.head = if self.len == 0 {
+            0
+        } else {
+            (self.head + 1) & (PENDING_MAX - 1)
+        };
+        Some(slot)
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.head = 0;
         self.len = 0;
+        self.marked = 0;
+        self.timed = 0;
     }
 }

@@ -160,9 +160,21 @@ pub enum Action {
     Raise(Reason),
 }
 
+/// Which completions a strategy has to hear of, so that the pipeline can take the others in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// All.
+    EveryPacket,
+    /// Those of marked packets: as things stand, it would answer [`Action::Wait`] to any unmarked one.
+    MarkedPackets,
+    /// None: it would answer [`Action::Wait`] to any packet.
+    NoPacket,
+}
+
 /// A coalescing strategy.
 ///
-/// Promises made to it: `completed` is called once for each packet, in order of arrival, after the packet's DMA;
+/// Promises made to it: `completed` is called once for each packet that it pays attention to, in order of arrival, after
+/// the packet's DMA;
 /// `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
 /// restart), and when the queue is reset.
 ///
@@ -170,6 +182,12 @@ pub enum Action {
 pub trait Strategy: Copy + Default {
     /// A packet reached host memory.
     fn completed(&mut self, completion: Completion) -> Action;
+
+    /// Which completions matter as things stand. A shortcut and no more: answers must not depend on it being taken.
+    #[inline]
+    fn attention(&self) -> Attention {
+        Attention::EveryPacket
+    }
 
     /// Everything that had completed was announced.
     #[inline]

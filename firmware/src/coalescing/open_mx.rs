@@ -2,7 +2,7 @@
 //!
 //! Creating the descriptor, copying the mark and submitting the DMA are the pipeline's part of the algorithm.
 
-use super::{Action, Completion, Strategy};
+use super::{Action, Attention, Completion, Strategy};
 use crate::Reason;
 
 /// Raises when the DMA of a marked packet completes.
@@ -17,5 +17,10 @@ impl Strategy for OpenMx {
         } else {
             Action::Wait
         }
+    }
+
+    #[inline]
+    fn attention(&self) -> Attention {
+        Attention::MarkedPackets
     }
 }

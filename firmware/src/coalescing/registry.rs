@@ -4,7 +4,7 @@
 
 use core::{fmt, str::FromStr};
 
-use super::{Action, Completion, Strategy, disabled, open_mx, stream, timeout};
+use super::{Action, Attention, Completion, Strategy, disabled, open_mx, stream, timeout};
 
 macro_rules! strategies {
     ($($(#[$doc:meta])* $kind:ident = $code:literal, $name:literal, $state:ty;)*) => {
@@ -52,6 +52,13 @@ macro_rules! strategies {
             pub(crate) fn completed(&mut self, completion: Completion) -> Action {
                 match self {
                     $(Self::$kind(strategy) => strategy.completed(completion),)*
+                }
+            }
+
+            #[inline]
+            pub(crate) fn attention(&self) -> Attention {
+                match self {
+                    $(Self::$kind(strategy) => strategy.attention(),)*
                 }
             }
 

@@ -4,7 +4,7 @@
 //! DMA. The interrupt is told to be *deferred* if the flag was set when it was raised, whether or not the last packet is
 //! marked itself.
 
-use super::{Action, Completion, Strategy};
+use super::{Action, Attention, Completion, Strategy};
 use crate::Reason;
 
 /// Raises when a marked packet has completed and no other DMA is pending.
@@ -29,6 +29,15 @@ impl Strategy for Stream {
             Action::Defer
         } else {
             Action::Wait
+        }
+    }
+
+    #[inline]
+    fn attention(&self) -> Attention {
+        if self.deferred {
+            Attention::EveryPacket
+        } else {
+            Attention::MarkedPackets
         }
     }
 
