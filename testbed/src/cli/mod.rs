@@ -18,6 +18,8 @@ use std::{
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 
+pub(crate) use self::{nic::pass_on, prepare::means as prepare_means};
+
 use self::args::{Cli, LinkVerb, NicVerb, Verb};
 use crate::{
     lab::{LabError, nearest},

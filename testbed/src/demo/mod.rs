@@ -1,8 +1,183 @@
-//! `weft demo`.
+//! `weft demo`: two guests, one switch, seven interrupt settings of their cards, measured in alternating rounds. Measures
+//! with the tools in the guests and the counters of the cards; decides nothing about interrupts itself.
+
+mod measure;
+mod output;
+mod reading;
+mod result;
+
+use std::{
+    fs::File,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use self::{
+    measure::{Bench, Setting},
+    result::Demo,
+};
+use crate::{
+    cli::args::DemoArgs,
+    lab::{Lab, Strategy},
+    report::progress::Progress,
+    supervisor::{Supervisor, client::Client},
+};
+
 /// Rounds in which the strategies alternate, unless the user says otherwise.
 pub const ROUNDS_DEFAULT: u32 = 5;
 
-/// Runs the demo.
-pub fn run(_args: &crate::cli::args::DemoArgs, _json: bool) -> anyhow::Result<()> {
+/// Small messages per setting over all rounds: what the issue asks for, and a few in case some are lost.
+const SMALL_MESSAGES: u64 = 1_050;
+
+/// Messages of 32 KiB per setting over all rounds.
+const MEDIUM_MESSAGES: u64 = 200;
+
+/// Time for booting and measuring together. Rounds that would end later are left out.
+const BUDGET_S: f64 = 165.0;
+
+/// The lab of the demo.
+const LAB: &str = include_str!("demo.toml");
+
+/// The settings measured: without coalescing, and each strategy with the delay that the papers' card has and with one
+/// that shows on an emulated processor.
+pub(crate) const SETTINGS: [Setting; 7] = [
+    Setting {
+        strategy: Strategy::Disabled,
+        delay_us: 0,
+    },
+    Setting {
+        strategy: Strategy::Timeout,
+        delay_us: 75,
+    },
+    Setting {
+        strategy: Strategy::OpenMx,
+        delay_us: 75,
+    },
+    Setting {
+        strategy: Strategy::Stream,
+        delay_us: 75,
+    },
+    Setting {
+        strategy: Strategy::Timeout,
+        delay_us: 1000,
+    },
+    Setting {
+        strategy: Strategy::OpenMx,
+        delay_us: 1000,
+    },
+    Setting {
+        strategy: Strategy::Stream,
+        delay_us: 1000,
+    },
+];
+
+/// Runs the demo: boots, measures, explains, writes files, ends everything.
+///
+/// # Errors
+/// One sentence; nothing is left running.
+pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
+    let started = Instant::now();
+    let lab = Lab::parse(LAB, "demo.toml", "demo", Path::new("/"))?;
+    // Before anything is measured: a full disk or a typing mistake shall not cost three minutes.
+    let folder = output::make_folder(&args.output)?;
+    let capture = args.capture.as_deref().map(create).transpose()?;
+    let progress = Progress::new(0);
+    let means = crate::cli::prepare_means(&lab, args.guests.accel, &progress)?;
+    let (accel, qemu) = (means.accel, means.qemu.version().to_string());
+    // Building the guest image the first time, with its download, is not part of the demo's time.
+    let preparation = started.elapsed();
+    let supervisor = Supervisor::start(lab, means)?;
+    let rounds = args.rounds;
+    let boot_timeout = Duration::from_nanos(args.guests.boot_timeout.0);
+    let measured = supervisor
+        .wait_up(boot_timeout, |_| progress.say("booting two guests"))
+        .and_then(|_| {
+            progress.finish();
+            supervisor.run_beside(move |client| {
+                let begun = started + preparation;
+                measure_rounds(&client, rounds, begun, capture)
+            })
+        });
+    let stopped = supervisor.stop();
+    let samples = measured?;
+    stopped?;
+    let demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
+    let text = output::text(&demo);
+    output::write(&folder, &demo, &text)?;
+    output::print(&demo, &text, json)?;
+    eprintln!("text, JSON and charts are in {}", folder.display());
     Ok(())
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// All rounds: in each, every setting once; each round begins with another one, so that drift of the machine spreads.
+fn measure_rounds(client: &Client, rounds: u32, begun: Instant, capture: Option<File>) -> Result<Vec<result::Sample>> {
+    let mut bench = Bench::start(client)?;
+    if let Some(file) = capture {
+        bench.capture_to(file)?;
+    }
+    let steps = SETTINGS.len() as u64 * u64::from(rounds);
+    let progress = Progress::new(steps);
+    let mut samples = Vec::new();
+    let mut small_left = SMALL_MESSAGES;
+    let mut round_s: f64 = 0.0;
+    for round in 0..rounds {
+        let round_began = Instant::now();
+        let rounds_left = rounds_that_fit(rounds - round, round_s, BUDGET_S - begun.elapsed().as_secs_f64());
+        if rounds_left == 0 {
+            progress.note(&format!(
+                "this machine is slow: {round} of {rounds} rounds were measured"
+            ));
+            break;
+        }
+        let small = small_left.div_ceil(u64::from(rounds_left));
+        for step in 0..SETTINGS.len() {
+            let setting = SETTINGS[(step + round as usize) % SETTINGS.len()];
+            progress.say(&format!("round {} of {rounds}: {setting}", round + 1));
+            samples.push(bench.measure(setting, small, MEDIUM_MESSAGES.div_ceil(u64::from(rounds)))?);
+            progress.step();
+        }
+        small_left = small_left.saturating_sub(small);
+        round_s = round_s.max(round_began.elapsed().as_secs_f64());
+    }
+    bench.finish()?;
+    Ok(samples)
+}
+
+/// How many of `planned` rounds of `round_s` seconds fit into what is left of the budget. Before the first round nothing
+/// is known, and while there is none at all, one is measured whatever it takes.
+fn rounds_that_fit(planned: u32, round_s: f64, left_s: f64) -> u32 {
+    if round_s == 0.0 {
+        return planned;
+    }
+    // The cast saturates, and negative numbers become 0.
+    planned.min((left_s / round_s) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_left_out_on_a_slow_machine_but_never_the_first() {
+        assert_eq!(rounds_that_fit(5, 0.0, -3.0), 5);
+        assert_eq!(rounds_that_fit(4, 30.0, 130.0), 4);
+        assert_eq!(rounds_that_fit(4, 60.0, 130.0), 2);
+        assert_eq!(rounds_that_fit(4, 60.0, 10.0), 0);
+        assert_eq!(rounds_that_fit(4, 60.0, -10.0), 0);
+    }
+
+    #[test]
+    fn the_lab_of_the_demo_is_valid() {
+        let lab = Lab::parse(LAB, "demo.toml", "demo", Path::new("/")).expect("valid");
+        assert_eq!(
+            lab.ports().map(|(port, ..)| port).collect::<Vec<_>>(),
+            ["n1.eth0", "n2.eth0"]
+        );
+    }
 }

@@ -28,6 +28,7 @@ use signal_hook::{
 pub use memory::memory_available_mib;
 
 use self::{
+    client::Client,
     protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
     reaper::Reaper,
     settings::Settings,
@@ -350,10 +351,32 @@ impl Supervisor {
             .wait_for(None, |inner| (inner.phase == LabPhase::Stopping).then_some(()));
     }
 
-    /// Whether the lab is being ended.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.shared.is_stopping()
+    /// Does `work` in a thread beside the lab; returns when it is done or the lab is being ended.
+    ///
+    /// # Errors
+    /// What `work` says, or why the lab is being ended.
+    pub fn run_beside<T: Send + 'static>(&self, work: impl FnOnce(Client) -> Result<T> + Send + 'static) -> Result<T> {
+        let shared = Arc::clone(&self.shared);
+        let outcome = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&outcome);
+        thread("work", move || {
+            let result = work(Client::new(shared.state.clone()));
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            shared.update(|_| ());
+        })?;
+        let finished = |inner: &mut Inner| {
+            let result = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // A lab that is being ended fails all work in it: why it ends is the better sentence.
+            if inner.phase == LabPhase::Stopping {
+                Some(None)
+            } else {
+                result.map(Some)
+            }
+        };
+        match self.shared.wait_for(None, finished).flatten() {
+            Some(result) => result,
+            None => Err(self.why_stopped()),
+        }
     }
 
     /// Ends everything and removes the lab's folder.

@@ -1,0 +1,359 @@
+//! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
+//! `result`'s and `reading`'s business.
+
+use std::{
+    fmt,
+    fs::File,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::result::{Interrupts, Messages, Sample, Stream, median};
+use crate::{
+    guest_channel::{Event, Exec, GuestChannel, Running},
+    lab::Strategy,
+    supervisor::{client::Client, protocol::Request},
+    vnicd_client::{
+        VnicdClient,
+        report::{CoalescingChange, CoalescingSettings, PortStats},
+    },
+};
+
+/// The card that sends what is timed.
+const SENDER: &str = "n1.eth0";
+/// The card whose interrupts are counted.
+const RECEIVER: &str = "n2.eth0";
+
+/// How long any one tool may take before the demo gives up.
+const TOOL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a stream is sent, in seconds.
+const STREAM_S: &str = "0.5";
+/// How long TCP sends, in seconds: the shortest that iperf3 takes.
+const TCP_S: &str = "1";
+/// Pings per round.
+const PINGS: &str = "10";
+
+/// An interrupt setting of both cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub strategy: Strategy,
+    pub delay_us: u32,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.strategy, self.delay_us) {
+            (Strategy::Disabled, _) => f.write_str("disabled"),
+            (strategy, us) if us % 1000 == 0 => write!(f, "{} {} ms", strategy.name(), us / 1000),
+            (strategy, us) => write!(f, "{} {us} µs", strategy.name()),
+        }
+    }
+}
+
+/// What `mxoe-gen small` and `medium` say.
+#[derive(Deserialize)]
+struct PingReport {
+    messages: u64,
+    rtt_us_median: Option<f64>,
+    lost: u64,
+}
+
+/// What `mxoe-gen stream` says.
+#[derive(Deserialize)]
+struct StreamReport {
+    messages_received: u64,
+    messages_per_s: f64,
+}
+
+/// Two guests ready to measure.
+pub(crate) struct Bench<'a> {
+    client: &'a Client,
+    vnicd: VnicdClient,
+    sender: GuestChannel,
+    /// Keep the servers in the receiving guest running.
+    servers: Vec<Running>,
+    peer_mac: String,
+    peer_address: String,
+    capture: Option<JoinHandle<Result<()>>>,
+}
+
+impl<'a> Bench<'a> {
+    /// Starts the servers in the receiving guest.
+    pub(crate) fn start(client: &'a Client) -> Result<Self> {
+        let mut vnicd = client.vnicd()?;
+        let ports = vnicd.info()?.ports;
+        let mac = ports
+            .iter()
+            .find(|port| port.name == RECEIVER)
+            .and_then(|port| port.mac);
+        let status = client.status()?;
+        let address = status
+            .nodes
+            .iter()
+            .find(|node| node.name == "n2")
+            .and_then(|node| node.address.clone());
+        let ready = |node: &str| -> Result<GuestChannel> {
+            let channel = client.agent(node)?;
+            channel.wait_ready(TOOL_PATIENCE)?;
+            Ok(channel)
+        };
+        let receiver = ready("n2")?;
+        // Both say a line once they listen.
+        let servers = vec![
+            start_server(&receiver, &["mxoe-gen", "serve", "-i", "eth0", "--json"], "serving")?,
+            start_server(&receiver, &["iperf3", "-s", "--forceflush"], "listening")?,
+        ];
+        Ok(Self {
+            client,
+            vnicd,
+            sender: ready("n1")?,
+            servers,
+            peer_mac: mac.context("the receiving card has no address")?.to_string(),
+            peer_address: address.context("the receiving guest has no address")?,
+            capture: None,
+        })
+    }
+
+    /// Writes all frames to `file` from now on.
+    pub(crate) fn capture_to(&mut self, file: File) -> Result<()> {
+        let stream = self.client.vnicd()?.capture(&[], None)?;
+        let writer = std::thread::Builder::new().name("capture".to_owned());
+        self.capture = Some(writer.spawn(move || crate::cli::pass_on(stream, file))?);
+        Ok(())
+    }
+
+    /// Ends the servers; says what was wrong with the capture, if anything.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.servers.clear();
+        match self.capture.take() {
+            Some(capture) if capture.is_finished() => match capture.join() {
+                Ok(written) => written.context("the capture"),
+                Err(_) => bail!("the capture ended with a panic"),
+            },
+            // It ends with `vnicd`; every frame so far was written as it came.
+            _ => Ok(()),
+        }
+    }
+
+    /// One setting, everything once.
+    pub(crate) fn measure(&mut self, setting: Setting, small: u64, medium: u64) -> Result<Sample> {
+        self.set(setting)?;
+        let sample = Sample {
+            setting,
+            small: self.messages("small", small)?,
+            medium: self.messages("medium", medium)?,
+            stream: self.stream()?,
+            ping_ms: self.ping()?,
+            tcp_mbit_per_s: self.tcp()?,
+        };
+        Ok(sample)
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        let change = CoalescingChange {
+            strategy: Some(setting.strategy.name().to_owned()),
+            delay_ns: Some(u64::from(setting.delay_us) * 1000),
+            frames: Some(0),
+            marks: Some(true),
+        };
+        for port in [SENDER, RECEIVER] {
+            let request = Request::Coalesce {
+                port: port.to_owned(),
+                change: change.clone(),
+            };
+            let now: CoalescingSettings = self.client.request(&request)?;
+            ensure!(
+                now.strategy == setting.strategy.name(),
+                "the card {port} was told {} and says {}",
+                setting.strategy.name(),
+                now.strategy
+            );
+        }
+        Ok(())
+    }
+
+    fn messages(&mut self, what: &str, count: u64) -> Result<Messages> {
+        let count = count.to_string();
+        let peer = self.peer_mac.clone();
+        let argv = [
+            "mxoe-gen", what, "-i", "eth0", "--peer", &peer, "--count", &count, "--json",
+        ];
+        let (report, counted) = self.counted::<PingReport>(&argv)?;
+        ensure!(
+            report.messages > 0,
+            "no {what} message was answered: `weft demo -v` says more"
+        );
+        Ok(Messages {
+            rtt_us_median: report.rtt_us_median.unwrap_or(0.0),
+            messages: report.messages,
+            counted,
+            lost: report.lost,
+        })
+    }
+
+    fn stream(&mut self) -> Result<Stream> {
+        let peer = self.peer_mac.clone();
+        let argv = [
+            "mxoe-gen",
+            "stream",
+            "-i",
+            "eth0",
+            "--peer",
+            &peer,
+            "--seconds",
+            STREAM_S,
+            "--json",
+        ];
+        let (report, counted) = self.counted::<StreamReport>(&argv)?;
+        Ok(Stream {
+            messages_per_s: report.messages_per_s,
+            messages: report.messages_received,
+            counted,
+        })
+    }
+
+    /// Runs a tool in the sending guest, and counts what the receiving card decided meanwhile.
+    fn counted<T: for<'de> Deserialize<'de>>(&mut self, argv: &[&str]) -> Result<(T, Interrupts)> {
+        let before = self.receiver_stats()?;
+        let text = output(&self.sender, argv)?;
+        let after = self.receiver_stats()?;
+        let report = serde_json::from_str(&text).with_context(|| format!("`{}` printed {text:?}", argv.join(" ")))?;
+        Ok((report, difference(&before, &after)))
+    }
+
+    fn receiver_stats(&mut self) -> Result<PortStats> {
+        self.vnicd
+            .stats(Some(RECEIVER))?
+            .pop()
+            .with_context(|| format!("vnicd has no counters of {RECEIVER}"))
+    }
+
+    fn ping(&mut self) -> Result<Option<f64>> {
+        let text = output(&self.sender, &["ping", "-c", PINGS, "-i", "0.02", &self.peer_address])?;
+        Ok(median(text.lines().filter_map(ping_ms).collect()))
+    }
+
+    fn tcp(&mut self) -> Result<Option<f64>> {
+        let text = output(&self.sender, &["iperf3", "-c", &self.peer_address, "-t", TCP_S, "-J"])?;
+        let report: serde_json::Value = serde_json::from_str(&text).context("iperf3 printed no JSON")?;
+        Ok(report["end"]["sum_received"]["bits_per_second"]
+            .as_f64()
+            .map(|bits| bits / 1e6))
+    }
+}
+
+/// The time in a line such as `64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms`.
+fn ping_ms(line: &str) -> Option<f64> {
+    let (_, rest) = line.split_once("time=")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// What happened between two looks at the counters.
+fn difference(before: &PortStats, after: &PortStats) -> Interrupts {
+    let reasons = after.interrupts.by_reason.iter().map(|(reason, count)| {
+        let earlier = before.interrupts.by_reason.get(reason).copied().unwrap_or(0);
+        (reason.clone(), count - earlier)
+    });
+    Interrupts {
+        interrupts: after.interrupts.decided - before.interrupts.decided,
+        reasons: reasons.filter(|(_, count)| *count > 0).collect(),
+        signalled: after.interrupts.signalled - before.interrupts.signalled,
+        packets: after.rx.frames - before.rx.frames,
+    }
+}
+
+/// Runs a tool to its end and gives what it printed.
+fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
+    let command = argv.join(" ");
+    let output = channel
+        .output(argv, TOOL_PATIENCE)
+        .with_context(|| format!("`{command}` in a guest"))?;
+    let (said, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if !output.status.success() {
+        bail!(
+            "`{command}` in a guest: {}: {}",
+            output.status,
+            format!("{complained} {said}").trim()
+        );
+    }
+    Ok(said.into_owned())
+}
+
+/// Starts a server in a guest and waits until it says `word`.
+fn start_server(channel: &GuestChannel, argv: &[&str], word: &str) -> Result<Running> {
+    let command = argv.join(" ");
+    let argv = argv.iter().map(|&word| word.to_owned()).collect();
+    let mut running = channel.exec(&Exec {
+        argv,
+        ..Exec::default()
+    })?;
+    let deadline = Instant::now() + TOOL_PATIENCE;
+    let mut said = String::new();
+    while !said.contains(word) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match running
+            .next(Some(left))
+            .with_context(|| format!("`{command}` in a guest"))?
+        {
+            Event::Started { .. } => {}
+            Event::Stdout(bytes) | Event::Stderr(bytes) => said += &String::from_utf8_lossy(&bytes),
+            Event::Exited(status) => bail!("`{command}` in a guest: {status}: {}", said.trim()),
+        }
+    }
+    Ok(running)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_in_between_is_counted() {
+        let mut before = PortStats::default();
+        before.interrupts.decided = 10;
+        before.interrupts.by_reason = [("mark".to_owned(), 10)].into();
+        before.rx.frames = 12;
+        let mut after = before.clone();
+        after.interrupts.decided = 15;
+        after.interrupts.by_reason = [
+            ("mark".to_owned(), 12),
+            ("timeout".to_owned(), 3),
+            ("count".to_owned(), 0),
+        ]
+        .into();
+        after.rx.frames = 35;
+        let counted = difference(&before, &after);
+        assert_eq!((counted.interrupts, counted.packets), (5, 23));
+        assert_eq!(
+            counted.reasons,
+            [("mark".to_owned(), 2), ("timeout".to_owned(), 3)].into()
+        );
+    }
+
+    #[test]
+    fn ping_lines_of_busybox_are_understood() {
+        assert_eq!(
+            ping_ms("64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms"),
+            Some(1.234)
+        );
+        assert_eq!(
+            ping_ms("10 packets transmitted, 10 packets received, 0% packet loss"),
+            None
+        );
+    }
+
+    #[test]
+    fn settings_are_named_as_in_the_papers() {
+        let names = super::super::SETTINGS.map(|setting| setting.to_string());
+        assert_eq!(names[0], "disabled");
+        assert_eq!(names[2], "open-mx 75 µs");
+        assert_eq!(names[6], "stream 1 ms");
+    }
+}

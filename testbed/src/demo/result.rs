@@ -1,0 +1,310 @@
+//! What the demo measured: samples of single rounds, and per setting the medians of times and rates and the sums of
+//! counters over all rounds. Arithmetic only.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{SETTINGS, measure::Setting};
+use crate::accel::Accel;
+
+/// One setting in one round.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub setting: Setting,
+    pub small: Messages,
+    pub medium: Messages,
+    pub stream: Stream,
+    /// Median of the pings, in milliseconds.
+    pub ping_ms: Option<f64>,
+    pub tcp_mbit_per_s: Option<f64>,
+}
+
+/// What the receiving card decided while something was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Interrupts {
+    pub interrupts: u64,
+    pub reasons: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub signalled: u64,
+    #[serde(skip)]
+    pub packets: u64,
+}
+
+impl Interrupts {
+    fn add(&mut self, other: &Self) {
+        self.interrupts += other.interrupts;
+        self.signalled += other.signalled;
+        self.packets += other.packets;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// Packets announced by one interrupt, on average.
+    pub(crate) fn packets_per_interrupt(&self) -> f64 {
+        ratio(self.packets, self.interrupts)
+    }
+}
+
+/// Ping-pong of messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Messages {
+    pub rtt_us_median: f64,
+    pub messages: u64,
+    #[serde(flatten)]
+    pub counted: Interrupts,
+    #[serde(skip)]
+    pub lost: u64,
+}
+
+impl Messages {
+    pub(crate) fn interrupts_per_message(&self) -> f64 {
+        ratio(self.counted.interrupts, self.messages)
+    }
+}
+
+/// Messages one way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Stream {
+    pub messages_per_s: f64,
+    pub messages: u64,
+    #[serde(flatten)]
+    pub counted: Interrupts,
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+/// One setting over all rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub setting: Setting,
+    pub small: Messages,
+    pub medium: Messages,
+    pub stream: Stream,
+    pub ping_ms: Option<f64>,
+    pub tcp_mbit_per_s: Option<f64>,
+}
+
+/// The whole demo.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Demo {
+    pub accel: Accel,
+    pub qemu: String,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// The value in the middle; of an even number, the mean of the two in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+impl Demo {
+    pub(crate) fn of(accel: Accel, qemu: String, samples: &[Sample], seconds: f64) -> Self {
+        let mut outcomes = Vec::new();
+        let mut rounds = 0;
+        for setting in SETTINGS {
+            let of_setting: Vec<_> = samples.iter().filter(|sample| sample.setting == setting).collect();
+            if !of_setting.is_empty() {
+                rounds = rounds.max(of_setting.len());
+                outcomes.push(Outcome::of(setting, &of_setting));
+            }
+        }
+        Self {
+            accel,
+            qemu,
+            rounds,
+            seconds,
+            outcomes,
+        }
+    }
+
+    pub(crate) fn find(&self, setting: Setting) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| outcome.setting == setting)
+    }
+
+    /// The JSON that `weft demo --json` prints.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let strategy = |outcome: &Outcome| {
+            serde_json::json!({
+                "name": outcome.setting.strategy.name(),
+                "delay_us": outcome.setting.delay_us,
+                "small": outcome.small,
+                "medium": outcome.medium,
+                "stream": outcome.stream,
+            })
+        };
+        let strategies: Vec<_> = self.outcomes.iter().map(strategy).collect();
+        serde_json::json!({ "accel": self.accel, "strategies": strategies })
+    }
+
+    /// The same with everything else that was measured, for the file.
+    pub(crate) fn full_json(&self) -> serde_json::Value {
+        let mut json = self.json();
+        json["qemu"] = self.qemu.clone().into();
+        json["rounds"] = self.rounds.into();
+        json["seconds"] = self.seconds.into();
+        for (index, outcome) in self.outcomes.iter().enumerate() {
+            let strategy = &mut json["strategies"][index];
+            strategy["ping_ms_median"] = outcome.ping_ms.into();
+            strategy["tcp_mbit_per_s"] = outcome.tcp_mbit_per_s.into();
+            strategy["small"]["lost"] = outcome.small.lost.into();
+            strategy["medium"]["lost"] = outcome.medium.lost.into();
+            let parts = [
+                ("small", &outcome.small.counted),
+                ("medium", &outcome.medium.counted),
+                ("stream", &outcome.stream.counted),
+            ];
+            for (part, counted) in parts {
+                strategy[part]["packets"] = counted.packets.into();
+                strategy[part]["signalled"] = counted.signalled.into();
+            }
+        }
+        json
+    }
+}
+
+impl Outcome {
+    fn of(setting: Setting, samples: &[&Sample]) -> Self {
+        let messages = |part: fn(&Sample) -> &Messages| {
+            let mut all = Messages::default();
+            for sample in samples {
+                all.messages += part(sample).messages;
+                all.lost += part(sample).lost;
+                all.counted.add(&part(sample).counted);
+            }
+            let answered = samples
+                .iter()
+                .map(|sample| part(sample))
+                .filter(|part| part.messages > 0);
+            all.rtt_us_median = median(answered.map(|part| part.rtt_us_median).collect()).unwrap_or(0.0);
+            all
+        };
+        let mut stream = Stream::default();
+        for sample in samples {
+            stream.messages += sample.stream.messages;
+            stream.counted.add(&sample.stream.counted);
+        }
+        stream.messages_per_s =
+            median(samples.iter().map(|sample| sample.stream.messages_per_s).collect()).unwrap_or(0.0);
+        Self {
+            setting,
+            small: messages(|sample| &sample.small),
+            medium: messages(|sample| &sample.medium),
+            stream,
+            ping_ms: median(samples.iter().filter_map(|sample| sample.ping_ms).collect()),
+            tcp_mbit_per_s: median(samples.iter().filter_map(|sample| sample.tcp_mbit_per_s).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A demo that shows what the papers say, or with `flat` one in which nothing makes a difference.
+    pub(crate) fn example(flat: bool) -> Demo {
+        let samples: Vec<_> = (0..2)
+            .flat_map(|round| SETTINGS.map(|setting| sample(setting, round, flat)))
+            .collect();
+        Demo::of(Accel::Tcg, "7.2.22".to_owned(), &samples, 151.0)
+    }
+
+    fn sample(setting: Setting, round: u32, flat: bool) -> Sample {
+        use crate::lab::Strategy;
+        let noise = f64::from(round) * 10.0;
+        let late = if setting.strategy == Strategy::Timeout && !flat {
+            f64::from(setting.delay_us) * 2.0
+        } else {
+            0.0
+        };
+        let per_medium = match (setting.strategy, flat) {
+            (Strategy::Disabled, _) | (_, true) => 23,
+            (Strategy::Timeout, _) => 3,
+            _ => 1,
+        };
+        let reason = if setting.strategy == Strategy::Disabled {
+            "every-packet"
+        } else {
+            "mark"
+        };
+        let counted = |interrupts: u64, packets: u64| Interrupts {
+            interrupts,
+            reasons: BTreeMap::from([(reason.to_owned(), interrupts)]),
+            signalled: interrupts,
+            packets,
+        };
+        Sample {
+            setting,
+            small: Messages {
+                rtt_us_median: 600.0 + late + noise,
+                messages: 525,
+                counted: counted(525, 525),
+                lost: 0,
+            },
+            medium: Messages {
+                rtt_us_median: 2_000.0 + late + noise,
+                messages: 100,
+                counted: counted(100 * per_medium, 2_300),
+                lost: 0,
+            },
+            stream: Stream {
+                messages_per_s: 20_000.0,
+                messages: 10_000,
+                counted: counted(5_000, 10_000),
+            },
+            ping_ms: Some(1.2),
+            tcp_mbit_per_s: Some(400.0 + noise),
+        }
+    }
+
+    #[test]
+    fn times_are_medians_and_counters_are_sums_over_the_rounds() {
+        let demo = example(false);
+        assert_eq!((demo.rounds, demo.outcomes.len()), (2, 7));
+        let timeout = &demo.outcomes[4];
+        assert_eq!(timeout.small.rtt_us_median, 2_605.0);
+        assert_eq!(timeout.small.messages, 1_050);
+        assert_eq!(demo.outcomes[0].medium.interrupts_per_message(), 23.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn the_json_has_exactly_the_promised_shape() {
+        let json = example(false).json();
+        let keys = |value: &serde_json::Value| -> Vec<String> {
+            value
+                .as_object()
+                .map(|object| object.keys().cloned().collect())
+                .unwrap_or_default()
+        };
+        assert_eq!(keys(&json), ["accel", "strategies"]);
+        let first = &json["strategies"][0];
+        assert_eq!(keys(first), ["delay_us", "medium", "name", "small", "stream"]);
+        assert_eq!(
+            keys(&first["small"]),
+            ["interrupts", "messages", "reasons", "rtt_us_median"]
+        );
+        assert_eq!(keys(&first["medium"]), keys(&first["small"]));
+        assert_eq!(first["name"], "disabled");
+        assert_eq!(json["accel"], "tcg");
+        for strategy in json["strategies"].as_array().expect("a list") {
+            for part in ["small", "medium", "stream"] {
+                let reasons = strategy[part]["reasons"].as_object().expect("an object");
+                let sum: u64 = reasons.values().filter_map(serde_json::Value::as_u64).sum();
+                assert_eq!(Some(sum), strategy[part]["interrupts"].as_u64());
+            }
+        }
+    }
+}
