@@ -2,10 +2,27 @@
 //! KVM is taken only after a guest really booted under it; the verdict is kept until the host boots again.
 
 use std::fmt;
+use std::fs::{self, File};
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::image::{Cache, Image, ImageError};
+use crate::qemu::{Boot, Machine, OnReboot, Qemu, QemuError};
+
+const DEVICE: &str = "/dev/kvm";
+
+/// How long the test guest may take under KVM. It needs about a second; where KVM hangs, this is what the user waits,
+/// once per boot of the machine.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// What the test guest prints when it has booted.
+const PROBE_SIGN: &str = "weft-agent: booted";
 
 /// What runs a guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,5 +66,138 @@ impl FromStr for AccelChoice {
             "tcg" => Ok(Self::Tcg),
             other => Err(format!("unknown accelerator {other:?}: auto, kvm and tcg are known")),
         }
+    }
+}
+
+/// What was decided, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What runs the guests.
+    pub accel: Accel,
+    /// One clause, such as "a test guest did not boot under KVM within 20 s".
+    pub reason: String,
+}
+
+/// Why nothing could be decided.
+#[derive(Debug, Error)]
+pub enum AccelError {
+    /// KVM was asked for and cannot be had.
+    #[error("KVM cannot be used: {0}")]
+    NoKvm(String),
+    /// The test guest could not be started.
+    #[error("the test guest for KVM could not be started: {0}")]
+    Probe(#[from] QemuError),
+    /// The verdict cannot be kept.
+    #[error(transparent)]
+    Cache(#[from] ImageError),
+}
+
+/// Decides what runs the guests: as `choice` says, or after a test of `image` under KVM, whose verdict is kept in
+/// `cache` until the machine boots again. Takes up to 20 s when KVM hangs.
+///
+/// # Errors
+/// When KVM was asked for and the device cannot be opened; when the test could not even begin.
+pub fn resolve(choice: AccelChoice, qemu: &Qemu, image: &Image, cache: &Cache) -> Result<Verdict, AccelError> {
+    let device = File::options().read(true).write(true).open(DEVICE);
+    let closed = device.err().map(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no {DEVICE}"),
+        _ => format!("{DEVICE} cannot be opened: {error}"),
+    });
+    match (choice, closed) {
+        (AccelChoice::Tcg, _) => Ok(Verdict {
+            accel: Accel::Tcg,
+            reason: "it was asked for".into(),
+        }),
+        (AccelChoice::Kvm, None) => Ok(Verdict {
+            accel: Accel::Kvm,
+            reason: "it was asked for".into(),
+        }),
+        (AccelChoice::Kvm, Some(why)) => Err(AccelError::NoKvm(why)),
+        (AccelChoice::Auto, Some(why)) => Ok(Verdict {
+            accel: Accel::Tcg,
+            reason: why,
+        }),
+        (AccelChoice::Auto, None) => tested(qemu, image, cache),
+    }
+}
+
+/// The kept verdict for this boot, QEMU and kernel, or a new one.
+fn tested(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<Verdict, AccelError> {
+    let path = verdict_path(qemu, image, cache)?;
+    if let Some(verdict) = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
+        return Ok(verdict);
+    }
+    let verdict = match probe(qemu, image)? {
+        Ok(()) => Verdict {
+            accel: Accel::Kvm,
+            reason: "a test guest booted under KVM".into(),
+        },
+        Err(why) => Verdict {
+            accel: Accel::Tcg,
+            reason: format!("a test guest did not boot under KVM: {why}"),
+        },
+    };
+    cache.write(&path, &serde_json::to_vec(&verdict).expect("plain strings become JSON"))?;
+    Ok(verdict)
+}
+
+fn verdict_path(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<PathBuf, AccelError> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let binary = qemu.binary().display();
+    let key = Sha256::digest(format!(
+        "{boot}\n{binary}\n{}\n{}",
+        qemu.version(),
+        image.kernel_release
+    ));
+    let folder = cache.folder("accel")?;
+    Ok(folder.join(format!("{}.json", crate::image::hex(&key))))
+}
+
+/// Boots a guest that switches itself off at once; the inner error says in one clause why that is no boot.
+fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
+    let dir = tempfile::tempdir().map_err(QemuError::Spawn)?;
+    let serial_log = dir.path().join("serial.log");
+    let machine = Machine {
+        name: "weft-probe".into(),
+        cpus: 1,
+        memory_mib: 128,
+        accel: Accel::Kvm,
+        boot: Boot {
+            kernel: Some(image.kernel.clone()),
+            initramfs: Some(image.initramfs.clone()),
+            append: "weft.probe".into(),
+            disk: None,
+        },
+        nics: Vec::new(),
+        uplink: None,
+        agent_socket: None,
+        qmp_socket: dir.path().join("qmp"),
+        serial_log: serial_log.clone(),
+        serial_socket: None,
+        guest_config: None,
+        on_reboot: OnReboot::Exit,
+    };
+    let mut process = qemu.spawn(&machine, &dir.path().join("qemu.log"))?;
+    let status = process.wait_timeout(PROBE_TIME_MAX).map_err(QemuError::Spawn)?;
+    let said = fs::read_to_string(&serial_log).unwrap_or_default();
+    Ok(match status {
+        None => Err(format!("it hung for {} s", PROBE_TIME_MAX.as_secs())),
+        Some(status) if status.success() && said.contains(PROBE_SIGN) => Ok(()),
+        Some(status) => {
+            let words = process.last_words();
+            Err(words.lines().last().map_or_else(|| status.to_string(), str::to_owned))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_and_mistakes_answered() {
+        assert_eq!("auto".parse(), Ok(AccelChoice::Auto));
+        assert!("hvf".parse::<AccelChoice>().unwrap_err().contains("auto, kvm and tcg"));
+        assert_eq!(Accel::Tcg.to_string(), "tcg");
     }
 }

@@ -31,6 +31,14 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("PS1", r"\u@\h:\w\$ "),
 ];
 
+/// What programs expect in `/dev` beside the kernel's own.
+const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
 /// Sets the guest up and serves it; returns only what makes that impossible.
 pub fn run() -> anyhow::Error {
     match go() {
@@ -85,6 +93,10 @@ fn mounts() -> Result<()> {
             Ok(()) | Err(rustix::io::Errno::BUSY) => {}
             Err(error) => return Err(error).with_context(|| format!("mounting {place}")),
         }
+    }
+    for (link, target) in DEVICE_LINKS {
+        // A kernel or an image that has it already keeps its own.
+        let _ = std::os::unix::fs::symlink(target, link);
     }
     Ok(())
 }

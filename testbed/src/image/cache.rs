@@ -77,6 +77,13 @@ impl Cache {
         fs::remove_dir_all(&self.root).map_err(|error| ImageError::io(&self.root, error))
     }
 
+    /// A directory of the cache for notes of another kind.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, ImageError> {
+        let path = self.root.join(name);
+        fs::create_dir_all(&path).map_err(|error| ImageError::io(&path, error))?;
+        Ok(path)
+    }
+
     pub(super) fn packages(&self) -> PathBuf {
         self.root.join("packages")
     }

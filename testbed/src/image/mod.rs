@@ -211,7 +211,7 @@ fn hash(recipe: &Recipe, packages: &[packages::Package], own: &[binaries::OwnFil
 }
 
 /// Bytes as hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
     bytes
         .iter()

@@ -7,6 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Machine, Qemu, QemuError};
 
@@ -125,6 +128,30 @@ impl QemuProcess {
     /// When the process cannot be waited for.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
+    }
+
+    /// Waits for its end, but no longer than `patience`; `None` when it runs on.
+    ///
+    /// # Errors
+    /// When the process cannot be waited for.
+    pub fn wait_timeout(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let end = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Kills it and waits for its end.
