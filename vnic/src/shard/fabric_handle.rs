@@ -104,8 +104,7 @@ impl Fabric {
     /// # Errors
     /// A name that exists, or settings out of range.
     pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<Device, FabricError> {
-        let coalescing = coalescing_from(&settings.coalescing)?;
-        let dma = dma_from(&settings.dma)?;
+        let nic = make_nic(&settings)?;
         let to_guest = Link::new(link_from(&settings.link.to_guest)?);
         let from_guest = Link::new(link_from(&settings.link.from_guest)?);
         if settings.queue_pairs == 0 || settings.queue_pairs > QUEUE_PAIRS_MAX {
@@ -120,11 +119,6 @@ impl Fabric {
                 settings.mtu
             )));
         }
-        let nic = Nic::new(NicConfig {
-            queue_pairs: settings.queue_pairs,
-            coalescing,
-            dma,
-        });
         let index = self.shard.with(|inner, _| {
             if inner.ports.iter().any(|port| port.settings.name == settings.name) {
                 return Err(FabricError::PortExists(settings.name.clone()));
@@ -317,13 +311,24 @@ impl Inner {
 
 impl SwitchState {
     /// Notes that shard port `index` is behind the switch's port `port`.
-    fn bind(&mut self, port: fabric::PortId, index: usize) {
+    pub(super) fn bind(&mut self, port: fabric::PortId, index: usize) {
         let number = usize::from(port.0);
         if self.ports.len() <= number {
             self.ports.resize(number + 1, usize::MAX);
         }
         self.ports[number] = index;
     }
+}
+
+/// The card that `settings` describe.
+pub(super) fn make_nic(settings: &PortSettings) -> Result<Nic, FabricError> {
+    let coalescing = coalescing_from(&settings.coalescing)?;
+    let dma = dma_from(&settings.dma)?;
+    Ok(Nic::new(NicConfig {
+        queue_pairs: settings.queue_pairs,
+        coalescing,
+        dma,
+    }))
 }
 
 fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricError> {
@@ -368,7 +373,7 @@ fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
     .map_err(invalid)
 }
 
-fn link_from(settings: &LinkSettings) -> Result<LinkConfig, FabricError> {
+pub(super) fn link_from(settings: &LinkSettings) -> Result<LinkConfig, FabricError> {
     let config = LinkConfig {
         up: settings.up,
         rate_bps: settings.rate_bps,

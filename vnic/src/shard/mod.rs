@@ -11,8 +11,12 @@ mod frame;
 mod pool;
 mod port;
 mod receive;
+#[cfg(any(test, feature = "testing"))]
+pub mod rig;
 mod run;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,0 +1,406 @@
+//! A shard without threads, sockets or clock: guests' memories, rings and call eventfds in this process, and time as a
+//! parameter. For tests of the data path and for counting its instructions.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ether::Time;
+use rustix::event::{EventfdFlags, eventfd};
+use vhost_user_backend::{VringRwLock, VringT};
+use virtio_bindings::{virtio_net, virtio_ring};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
+
+use super::fabric_handle::{link_from, make_nic};
+use super::forward::Trunk;
+use super::port::Port;
+use super::{Inner, SwitchState};
+use crate::offload::NET_HEADER_LEN;
+use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
+
+/// Entries of every ring.
+pub const RING: u16 = 256;
+/// Bytes of every buffer.
+pub const BUFFER: usize = 2048;
+
+const MEMORY: usize = 4 << 20;
+const DESCRIPTORS: u64 = 0;
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x3000;
+const RING_SPACE: u64 = 0x8000;
+const BUFFERS: u64 = 0x10_0000;
+
+/// All offloads, mergeable buffers, EVENT_IDX and indirect descriptors.
+pub const ALL_FEATURES: u64 = 1 << virtio_net::VIRTIO_NET_F_CSUM
+    | 1 << virtio_net::VIRTIO_NET_F_GUEST_CSUM
+    | 1 << virtio_net::VIRTIO_NET_F_HOST_TSO4
+    | 1 << virtio_net::VIRTIO_NET_F_GUEST_TSO4
+    | 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF
+    | 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX
+    | 1 << virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+
+/// One direction's ring as its driver sees it: descriptor `n` always belongs to buffer `n`.
+struct DriverRing {
+    base: u64,
+    buffers: u64,
+    available: u16,
+    used: u16,
+    call: File,
+    vring: VringRwLock,
+}
+
+/// A guest of the rig.
+pub struct Guest {
+    memory: Arc<GuestMemoryMmap>,
+    rx: DriverRing,
+    tx: DriverRing,
+    /// EVENT_IDX is on: receive calls are wanted from the next packet on after each [`Rig::received`].
+    event_idx: bool,
+}
+
+/// A shard and its guests, one port each, all at one switch.
+pub struct Rig {
+    inner: Inner,
+    /// The guests, by port.
+    pub guests: Vec<Guest>,
+    /// The time handed to the shard.
+    pub now: Time,
+}
+
+fn address<T: TryInto<u64>>(at: T) -> GuestAddress {
+    GuestAddress(at.try_into().unwrap_or(u64::MAX))
+}
+
+impl DriverRing {
+    fn new(memory: &Arc<GuestMemoryMmap>, base: u64, buffers: u64) -> Self {
+        let vring = VringRwLock::new(GuestMemoryAtomic::from(memory.clone()), RING).expect("a vring");
+        vring.set_queue_size(RING);
+        vring
+            .set_queue_info(base + DESCRIPTORS, base + AVAILABLE, base + USED)
+            .expect("ring addresses");
+        vring.set_queue_ready(true);
+        vring.set_enabled(true);
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let ours: OwnedFd = call.as_fd().try_clone_to_owned().expect("a second descriptor");
+        vring.set_call(Some(File::from(ours)));
+        Self {
+            base,
+            buffers,
+            available: 0,
+            used: 0,
+            call: File::from(call),
+            vring,
+        }
+    }
+
+    fn descriptor(&self, memory: &GuestMemoryMmap, index: u16, len: usize, flags: u16) {
+        let addr = self.buffers + u64::from(index) * BUFFER as u64;
+        let at = self.base + DESCRIPTORS + 16 * u64::from(index);
+        let write = |offset: u64, bytes: &[u8]| memory.write_slice(bytes, address(at + offset)).expect("in memory");
+        write(0, &addr.to_le_bytes());
+        write(8, &(len as u32).to_le_bytes());
+        write(12, &flags.to_le_bytes());
+        write(14, &[0, 0]);
+    }
+
+    fn make_available(&mut self, memory: &GuestMemoryMmap, index: u16) {
+        let slot = u64::from(self.available % RING);
+        memory
+            .write_obj(index, address(self.base + AVAILABLE + 4 + 2 * slot))
+            .expect("in memory");
+        self.available = self.available.wrapping_add(1);
+        memory
+            .write_obj(self.available, address(self.base + AVAILABLE + 2))
+            .expect("in memory");
+    }
+
+    /// The next used entry: descriptor and length.
+    fn take_used(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, u32)> {
+        let published: u16 = memory.read_obj(address(self.base + USED + 2)).expect("in memory");
+        if published == self.used {
+            return None;
+        }
+        let slot = u64::from(self.used % RING);
+        let entry: [u32; 2] = [0, 4].map(|part| {
+            memory
+                .read_obj(address(self.base + USED + 4 + 8 * slot + part))
+                .expect("in memory")
+        });
+        self.used = self.used.wrapping_add(1);
+        Some((entry[0] as u16, entry[1]))
+    }
+
+    /// Asks for a call when the next entry is used (EVENT_IDX).
+    fn want_call(&self, memory: &GuestMemoryMmap) {
+        let at = self.base + AVAILABLE + 4 + 2 * u64::from(RING);
+        memory.write_obj(self.used, address(at)).expect("in memory");
+    }
+
+    fn calls(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        match self.call.read(&mut bytes) {
+            Ok(8) => u64::from_ne_bytes(bytes),
+            _ => 0,
+        }
+    }
+}
+
+impl Rig {
+    /// One guest per feature set, each with a full receive ring.
+    pub fn new(features: &[u64]) -> Self {
+        let mut inner = Inner::new(0);
+        inner.switches.push(SwitchState {
+            name: "s".to_owned(),
+            switch: fabric::Switch::new(fabric::SwitchConfig::default()),
+            ports: Vec::new(),
+        });
+        let mut rig = Self {
+            inner,
+            guests: Vec::new(),
+            now: Time::from_nanos(1_000),
+        };
+        for &features in features {
+            rig.add_guest(0, features);
+        }
+        rig
+    }
+
+    /// Adds another switch, joined to switch 0 by an ideal trunk, and returns its number.
+    pub fn add_switch(&mut self) -> usize {
+        let number = self.inner.switches.len();
+        let id = fabric::TrunkId(self.inner.trunks.len() as u16);
+        self.inner.switches.push(SwitchState {
+            name: format!("s{number}"),
+            switch: fabric::Switch::new(fabric::SwitchConfig::default()),
+            ports: Vec::new(),
+        });
+        let ends = [0, number].map(|switch| {
+            (
+                switch,
+                self.inner.switches[switch].switch.add_trunk(id).expect("a port"),
+            )
+        });
+        let links = [(); 2].map(|()| fabric::Link::new(fabric::LinkConfig::default()));
+        self.inner.trunks.push(Trunk {
+            ends,
+            links,
+            pool_full: 0,
+            bad_offload: 0,
+        });
+        number
+    }
+
+    /// Adds a guest at `switch` and returns its number.
+    pub fn add_guest(&mut self, switch: usize, features: u64) -> usize {
+        let number = self.guests.len();
+        let settings = PortSettings {
+            name: format!("g{number}"),
+            socket: String::new(),
+            mode: SocketMode::Listen,
+            mac: None,
+            queue_pairs: 1,
+            mtu: 9000,
+            offloads: true,
+            coalescing: Default::default(),
+            dma: Default::default(),
+            link: Default::default(),
+        };
+        let state = &mut self.inner.switches[switch];
+        let switch_port = state.switch.add_port();
+        state.bind(switch_port, number);
+        let nic = make_nic(&settings).expect("default settings are in range");
+        let link = || fabric::Link::new(fabric::LinkConfig::default());
+        let mut port = Port::new(settings, switch, switch_port, nic, link(), link());
+        let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
+        port.set_features(features);
+        port.set_memory(memory.clone()).expect("no ring is started");
+        let buffers = u64::from(RING) * BUFFER as u64;
+        let rx = DriverRing::new(&memory, 0, BUFFERS);
+        let tx = DriverRing::new(&memory, RING_SPACE, BUFFERS + buffers);
+        port.start_ring(0, &rx.vring, self.now).expect("a good ring");
+        port.start_ring(1, &tx.vring, self.now).expect("a good ring");
+        self.inner.ports.push(port);
+        let event_idx = features & 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX != 0;
+        self.guests.push(Guest {
+            memory,
+            rx,
+            tx,
+            event_idx,
+        });
+        for index in 0..RING {
+            self.post(number, index);
+        }
+        number
+    }
+
+    /// Posts receive buffer `index` of `guest`.
+    pub fn post(&mut self, guest: usize, index: u16) {
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        rx.descriptor(memory, index, BUFFER, 2);
+        rx.make_available(memory, index);
+    }
+
+    /// Puts a frame with this virtio-net header on the transmit ring of `guest`, from its buffer `index`.
+    pub fn send_with_header(&mut self, guest: usize, index: u16, header: &[u8; NET_HEADER_LEN], frame: &[u8]) {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        let at = tx.buffers + u64::from(index) * BUFFER as u64;
+        memory.write_slice(header, address(at)).expect("in memory");
+        memory
+            .write_slice(frame, address(at + NET_HEADER_LEN as u64))
+            .expect("in memory");
+        tx.descriptor(memory, index, NET_HEADER_LEN + frame.len(), 0);
+        tx.make_available(memory, index);
+    }
+
+    /// Puts a plain frame of any length on the transmit ring of `guest`, as a chain of buffers from `first` on.
+    pub fn send_long(&mut self, guest: usize, first: u16, frame: &[u8]) {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        let bytes: Vec<u8> = [0; NET_HEADER_LEN].iter().chain(frame).copied().collect();
+        let pieces = bytes.chunks(BUFFER);
+        let last = first + pieces.len() as u16 - 1;
+        for (index, piece) in (first..).zip(pieces) {
+            let at = tx.buffers + u64::from(index) * BUFFER as u64;
+            memory.write_slice(piece, address(at)).expect("in memory");
+            tx.descriptor(memory, index, piece.len(), u16::from(index != last));
+            let next = tx.base + DESCRIPTORS + 16 * u64::from(index) + 14;
+            memory.write_obj(index + 1, address(next)).expect("in memory");
+        }
+        tx.make_available(memory, first);
+    }
+
+    /// Puts a plain frame on the transmit ring of `guest`, from buffer `index`.
+    pub fn send(&mut self, guest: usize, index: u16, frame: &[u8]) {
+        self.send_with_header(guest, index, &[0; NET_HEADER_LEN], frame);
+    }
+
+    /// One round of the shard. True if it did anything.
+    pub fn pass(&mut self) -> bool {
+        self.inner.pass(self.now)
+    }
+
+    /// Rounds at the present time until nothing is left to do.
+    pub fn settle(&mut self) {
+        while self.pass() {}
+    }
+
+    /// When the shard wants to run next without a kick.
+    pub fn next_due(&self) -> Option<Time> {
+        self.inner.next_due(self.now)
+    }
+
+    /// Takes what `guest` received: the virtio-net header and the frame of each packet, buffers of one packet joined.
+    /// Buffers are posted again, and a call is wanted for the next packet.
+    pub fn received(&mut self, guest: usize) -> Vec<([u8; NET_HEADER_LEN], Vec<u8>)> {
+        let mut packets = Vec::new();
+        let mut joining: Option<(u16, [u8; NET_HEADER_LEN], Vec<u8>)> = None;
+        loop {
+            let Guest { memory, rx, .. } = &mut self.guests[guest];
+            let Some((index, len)) = rx.take_used(memory) else {
+                break;
+            };
+            let mut bytes = vec![0; len as usize];
+            let at = rx.buffers + u64::from(index) * BUFFER as u64;
+            memory.read_slice(&mut bytes, address(at)).expect("in memory");
+            self.post(guest, index);
+            let (left, header, frame) = match joining.take() {
+                None => {
+                    let (header, frame) = bytes.split_first_chunk::<NET_HEADER_LEN>().expect("a header");
+                    (u16::from_le_bytes([header[10], header[11]]), *header, frame.to_vec())
+                }
+                Some((left, header, mut frame)) => {
+                    frame.extend_from_slice(&bytes);
+                    (left, header, frame)
+                }
+            };
+            if left > 1 {
+                joining = Some((left - 1, header, frame));
+            } else {
+                packets.push((header, frame));
+            }
+        }
+        let guest = &self.guests[guest];
+        if guest.event_idx {
+            guest.rx.want_call(&guest.memory);
+        }
+        packets
+    }
+
+    /// Receive calls of `guest` since the last question, as its eventfd counted them.
+    pub fn calls(&mut self, guest: usize) -> u64 {
+        self.guests[guest].rx.calls()
+    }
+
+    /// Transmit chains that came back to `guest` since the last question.
+    pub fn completed(&mut self, guest: usize) -> usize {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        std::iter::from_fn(|| tx.take_used(memory)).count()
+    }
+
+    /// Everything the port of `guest` counts.
+    pub fn stats(&self, guest: usize) -> PortStats {
+        self.inner.stats(guest)
+    }
+
+    /// Why the port of `guest` does not work.
+    pub fn failed(&self, guest: usize) -> Option<&str> {
+        self.inner.ports[guest].failed.as_deref()
+    }
+
+    /// Changes the coalescing of `guest`'s card.
+    pub fn set_coalescing(&mut self, guest: usize, strategy: firmware::StrategyKind, delay_ns: u64) {
+        let coalescing = firmware::Coalescing {
+            strategy,
+            delay_ns,
+            frames_max: 0,
+            marks: true,
+        };
+        self.inner.ports[guest]
+            .nic
+            .set_coalescing(self.now, None, coalescing)
+            .expect("all queues exist");
+    }
+
+    /// Changes both directions of `guest`'s link.
+    pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
+        let port = &mut self.inner.ports[guest];
+        port.to_guest.set_config(link_from(to_guest).expect("good settings"));
+        port.from_guest
+            .set_config(link_from(from_guest).expect("good settings"));
+    }
+
+    /// Captures `guest`'s port.
+    pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
+        let (reader, mut writers) = super::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
+        self.inner.ports[guest].capture = writers.pop();
+        reader
+    }
+
+    /// Makes the data path of `guest`'s port panic in its next round.
+    pub fn break_port(&mut self, guest: usize) {
+        self.inner.ports[guest].pairs[0].tx.held = Some(super::transmit::Held {
+            port: usize::MAX,
+            queue: 0,
+        });
+    }
+}
+
+/// A frame of `len` bytes whose payload is counted up from `seed`.
+pub fn frame(destination: u8, source: u8, len: usize, seed: u8) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, destination]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, source]);
+    frame[12..14].copy_from_slice(&[0x90, 0x00]);
+    for (number, byte) in frame[14..].iter_mut().enumerate() {
+        *byte = seed.wrapping_add(number as u8);
+    }
+    frame
+}
+
+/// An MXoE frame of `len` bytes, type SMALL, marked or not.
+pub fn mxoe_frame(destination: u8, source: u8, len: usize, marked: bool) -> Vec<u8> {
+    let mut bytes = frame(destination, source, len, 0);
+    bytes[12..14].copy_from_slice(&[0x86, 0xdf]);
+    bytes[16] = 38 | if marked { 0x80 } else { 0 };
+    bytes
+}
