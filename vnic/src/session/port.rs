@@ -23,8 +23,11 @@ const RECONNECT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time to wait when no connection can be accepted (out of file descriptors, say), so that the attempt does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// At most one warning of a port in this time: a frontend that reconnects and fails again and again must not fill the log.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+/// A port's log lines are counted in windows of this length …
+const LOG_WINDOW: Duration = Duration::from_secs(10);
+
+/// … and this many of a window are shown: a frontend that comes and goes without end must not fill the log.
+const LOG_LINES_MAX: u32 = 10;
 
 /// Makes ports' sessions; one per process.
 #[derive(Clone)]
@@ -67,7 +70,7 @@ impl Sessions {
             stop: Arc::clone(&stop),
             done,
             current: None,
-            log: WarningLimit::default(),
+            log: LogLimit::default(),
         };
         let thread = std::thread::Builder::new()
             .name(name)
@@ -121,7 +124,7 @@ struct Port<D: SessionDevice> {
     /// Signalled by a connection's thread when it ends.
     done: Arc<OwnedFd>,
     current: Option<Current>,
-    log: WarningLimit,
+    log: LogLimit,
 }
 
 /// What a port woke up for.
@@ -221,7 +224,7 @@ impl<D: SessionDevice> Port<D> {
         });
         match started {
             Ok(current) => {
-                tracing::info!(port = self.device.name(), "a frontend connected");
+                self.log.info(self.device.name(), "a frontend connected");
                 self.current = Some(current);
             }
             Err(error) => self
@@ -241,7 +244,7 @@ impl<D: SessionDevice> Port<D> {
         // The event says nothing more than the join just did.
         let _ = rustix::io::read(&self.done, &mut [0; 8]);
         match end {
-            Ok(End::Closed) => tracing::info!(port = self.device.name(), "the frontend is gone"),
+            Ok(End::Closed) => self.log.info(self.device.name(), "the frontend is gone"),
             Ok(End::Failed(sentence)) => self.device.fail(format!("its session was ended: {sentence}")),
             Err(panic) => {
                 self.device.connection_closed();
@@ -289,26 +292,61 @@ fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// Lets one warning through per [`WARNING_INTERVAL`] and says how many it held back.
+/// Shows [`LOG_LINES_MAX`] lines per [`LOG_WINDOW`]; the others are there at debug level only.
 #[derive(Debug, Default)]
-struct WarningLimit {
-    last: Option<Instant>,
-    held_back: u64,
+struct LogLimit {
+    window_start: Option<Instant>,
+    lines: u32,
 }
 
-impl WarningLimit {
+impl LogLimit {
     fn warn(&mut self, port: &str, sentence: &str) {
-        if self.last.is_some_and(|last| last.elapsed() < WARNING_INTERVAL) {
-            self.held_back += 1;
-            tracing::debug!(port, "{sentence}");
-            return;
-        }
-        let held_back = std::mem::take(&mut self.held_back);
-        self.last = Some(Instant::now());
-        if held_back == 0 {
+        if self.is_shown(port) {
             tracing::warn!(port, "{sentence}");
         } else {
-            tracing::warn!(port, held_back, "{sentence}");
+            tracing::debug!(port, "{sentence}");
         }
+    }
+
+    fn info(&mut self, port: &str, sentence: &str) {
+        if self.is_shown(port) {
+            tracing::info!(port, "{sentence}");
+        } else {
+            tracing::debug!(port, "{sentence}");
+        }
+    }
+
+    /// Counts a line.
+    fn is_shown(&mut self, port: &str) -> bool {
+        if self.window_start.is_none_or(|start| start.elapsed() >= LOG_WINDOW) {
+            let hidden = self.lines.saturating_sub(LOG_LINES_MAX);
+            if hidden != 0 {
+                tracing::warn!(
+                    port,
+                    hidden,
+                    "connections come and go so fast that not every line was shown"
+                );
+            }
+            *self = LogLimit {
+                window_start: Some(Instant::now()),
+                lines: 0,
+            };
+        }
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= LOG_LINES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frontend_that_comes_and_goes_cannot_fill_the_log() {
+        let mut limit = LogLimit::default();
+        let shown = (0..1000).filter(|_| limit.is_shown("a")).count();
+        assert_eq!(shown, LOG_LINES_MAX as usize);
+        limit.window_start = Instant::now().checked_sub(LOG_WINDOW);
+        assert!(limit.is_shown("a"));
     }
 }
