@@ -37,10 +37,10 @@ pub(crate) struct PendingRing {
     slots: Box<[Slot; PENDING_MAX]>,
     head: usize,
     len: usize,
-    /// How many of them are marked.
-    marked: usize,
-    /// How many of them have a modelled time of completion.
-    timed: usize,
+    /// A marked packet was added since the ring was last empty.
+    may_be_marked: bool,
+    /// A packet with a modelled time of completion was added since the ring was last empty.
+    may_be_timed: bool,
 }
 
 impl PendingRing {
@@ -52,8 +52,8 @@ impl PendingRing {
             slots,
             head: 0,
             len: 0,
-            marked: 0,
-            timed: 0,
+            may_be_marked: false,
+            may_be_timed: false,
         }
     }
 
@@ -67,16 +67,22 @@ impl PendingRing {
         self.len >= PENDING_MAX
     }
 
-    /// True if a packet is marked.
+    /// False only if no packet is marked.
     #[inline]
-    pub(crate) fn any_marked(&self) -> bool {
-        self.marked != 0
+    pub(crate) fn may_be_marked(&self) -> bool {
+        self.may_be_marked
     }
 
-    /// True if a packet has a modelled time of completion.
+    /// False only if no packet has a modelled time of completion.
     #[inline]
-    pub(crate) fn any_timed(&self) -> bool {
-        self.timed != 0
+    pub(crate) fn may_be_timed(&self) -> bool {
+        self.may_be_timed
+    }
+
+    /// The packet that is added next has a modelled time of completion.
+    #[inline]
+    pub(crate) fn note_timed(&mut self) {
+        self.may_be_timed = true;
     }
 
     #[inline]
@@ -90,31 +96,28 @@ impl PendingRing {
         debug_assert!(!self.is_full());
         self.slots[(self.head + self.len) & (PENDING_MAX - 1)] = slot;
         self.len += 1;
-        self.marked += usize::from(slot.packet.marked);
-        self.timed += usize::from(slot.completes_at != AT_POLL);
+        self.may_be_marked |= slot.packet.marked;
     }
 
     /// Removes the oldest packet, if there is one.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         let slot = *self.front()?;
-        self.len -= 1;
-        self.marked -= usize::from(slot.packet.marked);
-        self.timed -= usize::from(slot.completes_at != AT_POLL);
-        // An empty ring starts over, so that small batches stay in the same few cache lines.
-        self.head = if self.len == 0 {
-            0
+        if self.len == 1 {
+            self.clear();
         } else {
-            (self.head + 1) & (PENDING_MAX - 1)
-        };
+            self.len -= 1;
+            self.head = (self.head + 1) & (PENDING_MAX - 1);
+        }
         Some(slot)
     }
 
+    /// An empty ring starts over, so that small batches stay in the same few cache lines.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.head = 0;
         self.len = 0;
-        self.marked = 0;
-        self.timed = 0;
+        self.may_be_marked = false;
+        self.may_be_timed = false;
     }
 }

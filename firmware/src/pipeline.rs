@@ -119,7 +119,12 @@ impl RxPipeline {
         counts.marked += u64::from(packet.marked);
         let arrived = now.max(self.latest);
         self.latest = arrived;
-        let completes_at = self.dma.submit(arrived, packet.len).unwrap_or(AT_POLL);
+        let completes_at = if self.dma.is_zero() {
+            AT_POLL
+        } else {
+            self.pending.note_timed();
+            self.dma.submit(arrived, packet.len)
+        };
         self.pending.push(Slot {
             arrived,
             completes_at,
@@ -144,14 +149,9 @@ impl RxPipeline {
         if let Some(reason) = self.due {
             return Some(Event::Interrupt(self.raise(self.decided_until, reason)));
         }
-        let mut count = 0;
+        let mut count = self.complete_all_unheard(now);
         loop {
-            // The time-out means nothing while only unfinished DMAs wait; a late one follows the next completion.
-            let timeout = if self.waiting == 0 {
-                Time::MAX
-            } else {
-                self.deadline.max(self.decided_until)
-            };
+            let timeout = self.timeout();
             if let Some(slot) = self.pending.front() {
                 let at = if slot.completes_at == AT_POLL {
                     now
@@ -159,10 +159,6 @@ impl RxPipeline {
                     slot.completes_at.max(self.decided_until)
                 };
                 if at <= now && at <= timeout {
-                    if let Some(all) = self.complete_all_unheard(at) {
-                        count += all;
-                        continue;
-                    }
                     count += 1;
                     if let Some(interrupt) = self.complete(at) {
                         return Some(Event::Completed {
@@ -191,23 +187,34 @@ impl RxPipeline {
         }
     }
 
+    /// When the time-out comes. It means nothing while only unfinished DMAs wait; a late one follows the next completion.
+    #[inline]
+    fn timeout(&self) -> Time {
+        match self.waiting {
+            0 => Time::MAX,
+            _ => self.deadline.max(self.decided_until),
+        }
+    }
+
     /// All pending packets complete in one step, if they all do so now and neither the strategy nor the count limit could
     /// have anything to say: the common case of plain traffic without modelled DMA times. Gives their number.
     #[inline]
-    fn complete_all_unheard(&mut self, at: Time) -> Option<u32> {
+    fn complete_all_unheard(&mut self, now: Time) -> u32 {
+        let all = self.pending.len() as u32;
         let unheard = match self.strategy.attention() {
             Attention::EveryPacket => false,
-            Attention::MarkedPackets => !self.pending.any_marked(),
+            Attention::MarkedPackets => !self.pending.may_be_marked(),
             Attention::NoPacket => true,
         };
-        let all = self.pending.len() as u32;
-        if !unheard || self.pending.any_timed() || self.waiting.saturating_add(all) >= self.count_limit {
-            return None;
+        let timeout_first = self.timeout() < now;
+        let count_reached = self.waiting.saturating_add(all) >= self.count_limit;
+        if all == 0 || !unheard || timeout_first || count_reached || self.pending.may_be_timed() {
+            return 0;
         }
         self.pending.clear();
-        self.decided_until = at;
+        self.decided_until = now;
         self.waiting += all;
-        Some(all)
+        all
     }
 
     /// The oldest pending packet's DMA completes.
