@@ -69,6 +69,15 @@ impl Drop for Serve {
     }
 }
 
+/// What the kernel counted on an interface of this namespace.
+fn received_frames(interface: &str) -> u64 {
+    let table = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+    let line = table
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
+    line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 #[test]
 fn small_medium_and_stream_give_their_fields_over_a_real_interface() {
     in_private_network(
@@ -98,8 +107,35 @@ fn small_medium_and_stream_give_their_fields_over_a_real_interface() {
             let limited = client(&["small", "--count", "1000000000", "--seconds", "0.2"]);
             assert!(limited["messages"].as_u64().unwrap() > 0);
 
+            // Told to end, a stream still says what it did.
+            let (before, start) = (received_frames(&veth.b), Instant::now());
+            let child = Command::new(GENERATOR)
+                .args([
+                    "stream",
+                    "-i",
+                    &veth.a,
+                    "--peer",
+                    &serve.mac,
+                    "--json",
+                    "--seconds",
+                    "60",
+                ])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            while received_frames(&veth.b) < before + 1000 && start.elapsed() < Duration::from_secs(30) {
+                thread::yield_now();
+            }
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(130), "{output:?}");
+            let stream = json(&output);
+            assert_eq!(stream["interrupted"], true);
+            assert!(stream["messages_received"].as_u64().unwrap() > 0, "{stream}");
+
             let report = serve.end();
-            assert_eq!((&report["connects"], &report["mediums"]), (&4.into(), &100.into()));
+            assert_eq!((&report["connects"], &report["mediums"]), (&5.into(), &100.into()));
         },
     );
 }

@@ -1,6 +1,11 @@
 //! A port over a packet socket: TPACKET_V2 receive ring polled in memory, frames sent by `sendmmsg`.
 //!
 //! Needs CAP_NET_RAW when it is opened, nothing afterwards. Does not switch the interface to promiscuous mode.
+//!
+//! Why `sendmmsg` and no transmit ring: the kernel hands the frames of either to the driver one by one, so how many kicks
+//! a burst costs is up to the card. Measured in emulated guests (kernel 6.1, virtio-net, 100 bursts of 23 frames of 1500
+//! bytes): with a card that polls after the first kick both cost one kick per burst (98 … 104 against 71 … 120), and
+//! `sendmmsg` takes 413 µs per burst, a blocking ring 654 µs; bypassing traffic control changes neither.
 
 mod ring;
 mod socket;

@@ -29,6 +29,8 @@ use super::{
 const CONNECT_RESEND: Duration = Duration::from_millis(500);
 /// The result of a stream is asked for again after this time: the other end may still be working off its queue.
 const QUERY_RESEND: Duration = Duration::from_millis(200);
+/// How long an interrupted stream waits for its result.
+const INTERRUPTED_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a run that never has to sleep looks whether it is to end: a look costs a system call.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longest time a histogram can hold; time limits are below it.
@@ -68,7 +70,8 @@ enum Waited<T> {
 /// A connected client.
 pub struct Client<'a, N> {
     port: &'a mut N,
-    stop: BorrowedFd<'a>,
+    /// Ends a run early; no longer looked at once it has.
+    stop: Option<BorrowedFd<'a>>,
     options: ClientOptions,
     dialect: Dialect,
     session: u32,
@@ -102,7 +105,7 @@ impl<'a, N: Netif> Client<'a, N> {
         let session = random_session();
         let mut client = Self {
             port,
-            stop,
+            stop: Some(stop),
             options,
             dialect,
             session,
@@ -284,6 +287,7 @@ impl<'a, N: Netif> Client<'a, N> {
             burst,
             marks: self.options.marks,
             seconds: 0.0,
+            receive_seconds: 0.0,
             interrupted: false,
         };
         while Instant::now() < end {
@@ -301,7 +305,7 @@ impl<'a, N: Netif> Client<'a, N> {
                 let taken = self.port.send_burst(&list[sent..burst])?;
                 sent += taken;
                 report.messages_sent += taken as u64;
-                if taken == 0 && self.port.wait(Interest::Send, end, Some(self.stop))? != Wake::Ready {
+                if taken == 0 && self.port.wait(Interest::Send, end, self.stop)? != Wake::Ready {
                     break;
                 }
                 if Instant::now() >= end {
@@ -315,25 +319,33 @@ impl<'a, N: Netif> Client<'a, N> {
             }
         }
         report.seconds = start.elapsed().as_secs_f64();
-        let count = self.query()?;
+        let count = self.query(report.interrupted)?;
         report.messages_received = count.messages;
+        report.receive_seconds = count.elapsed_ns as f64 / 1e9;
         if count.messages > 1 && count.elapsed_ns > 0 {
             report.messages_per_s = (count.messages - 1) as f64 * 1e9 / count.elapsed_ns as f64;
         }
         Ok(report)
     }
 
-    /// Asks until the server tells its count.
-    fn query(&mut self) -> Result<Count, ClientError> {
-        let give_up = Instant::now() + self.options.connect_timeout;
+    /// Asks until the server tells its count. A run that was interrupted asks too, but not for long.
+    fn query(&mut self, interrupted: bool) -> Result<Count, ClientError> {
+        let patience = self.options.connect_timeout;
+        let patience = if interrupted {
+            // Another signal ends the process as usual.
+            self.stop = None;
+            patience.min(INTERRUPTED_PATIENCE)
+        } else {
+            patience
+        };
+        let give_up = Instant::now() + patience;
         let run = self.session;
         loop {
             let now = Instant::now();
             if now >= give_up {
-                let seconds = self.options.connect_timeout.as_secs();
                 return Err(ClientError::NoAnswer {
                     peer: self.options.peer,
-                    seconds,
+                    seconds: patience.as_secs(),
                 });
             }
             let packet = message(self.eager(Operation::Query, 0, &[]));
@@ -426,8 +438,7 @@ impl<'a, N: Netif> Client<'a, N> {
             sent += self.port.send_burst(&frames[sent..])?;
             calls += 1;
             if sent < frames.len()
-                && (self.port.wait(Interest::Send, deadline, Some(self.stop))? != Wake::Ready
-                    || Instant::now() >= deadline)
+                && (self.port.wait(Interest::Send, deadline, self.stop)? != Wake::Ready || Instant::now() >= deadline)
             {
                 break;
             }
@@ -479,7 +490,7 @@ impl<'a, N: Netif> Client<'a, N> {
                     break;
                 }
             }
-            match self.port.wait(Interest::Receive, deadline, Some(self.stop))? {
+            match self.port.wait(Interest::Receive, deadline, self.stop)? {
                 Wake::Ready => {}
                 Wake::Deadline => return Ok(Waited::Deadline),
                 Wake::Stop => return Ok(Waited::Stop),

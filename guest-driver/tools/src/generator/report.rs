@@ -85,8 +85,11 @@ pub struct StreamReport {
     pub burst: usize,
     /// Whether frames carried the latency-sensitive mark.
     pub marks: bool,
-    /// How long was sent, in seconds.
+    /// How long was sent, in seconds by the sender's clock.
     pub seconds: f64,
+    /// From the first to the last message that arrived, in seconds by the receiver's clock. Much more or less than
+    /// `seconds` means a receiver that could not follow, or two machines whose clocks run at different speeds.
+    pub receive_seconds: f64,
     /// True when a signal ended it early.
     pub interrupted: bool,
 }
@@ -126,6 +129,8 @@ pub struct ServerReport {
     pub ignored: u64,
     /// Answers that the port could not take.
     pub answers_lost: u64,
+    /// Frames that arrived while the receive ring was full.
+    pub ring_full: u64,
 }
 
 impl fmt::Display for ServerReport {
@@ -133,7 +138,7 @@ impl fmt::Display for ServerReport {
         write!(
             f,
             "{} connections, {} messages and {} medium messages answered, {} counted; {} duplicates, {} refused, {} ignored, \
-             {} answers lost",
+             {} answers and {} frames lost",
             self.connects,
             self.pings,
             self.mediums,
@@ -141,7 +146,8 @@ impl fmt::Display for ServerReport {
             self.duplicates,
             self.refused,
             self.ignored,
-            self.answers_lost
+            self.answers_lost,
+            self.ring_full
         )
     }
 }

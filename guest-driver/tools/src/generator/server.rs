@@ -95,6 +95,13 @@ impl Server {
     /// # Errors
     /// Those of the port.
     pub fn run(&mut self, port: &mut impl Netif, stop: BorrowedFd<'_>) -> Result<(), NetifError> {
+        let before = port.counters().dropped_no_buffer;
+        let result = self.serve(port, stop);
+        self.report.ring_full += port.counters().dropped_no_buffer - before;
+        result
+    }
+
+    fn serve(&mut self, port: &mut impl Netif, stop: BorrowedFd<'_>) -> Result<(), NetifError> {
         let mut buffer = [0; FRAME_BUFFER_LEN];
         let mut echo = [0; mxoe::wire::SMALL_DATA_MAX];
         loop {
