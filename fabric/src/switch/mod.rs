@@ -21,15 +21,19 @@ pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, Tabl
 
 use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
-use ports::PortSet;
+use ports::{PortSet, take_lowest};
 use table::{MacTable, SlotIndex};
 
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
 /// than it fills.
 const SWEEP_SLOTS: usize = 4;
 
-/// Slots looked at before an address is refused for want of room.
-const SWEEP_SLOTS_FULL: usize = 64;
+/// Slots looked at before an address is refused for want of room, once per [`SWEEP_GAP_NS`]: so a table of the default
+/// size is gone through in 32 ms, and a guest that invents an address for each frame costs a thousandth of a core by it.
+const SWEEP_SLOTS_FULL: usize = 256;
+
+/// Least time between sweeps for want of room.
+const SWEEP_GAP_NS: u64 = 1_000_000;
 
 /// An address that found no room is tried again this much later. In between its frames may take the fast path.
 const LEARN_RETRY_NS: u64 = 10_000_000;
@@ -59,6 +63,8 @@ pub struct Switch {
     up: PortSet,
     table: MacTable,
     groups: Groups,
+    /// No sweep for want of room before this.
+    next_sweep_at: Time,
     /// Rises with every change that may make a cached decision wrong; never 0.
     generation: u64,
 }
@@ -73,6 +79,7 @@ impl Switch {
             up: PortSet::EMPTY,
             table: MacTable::new(entries_max, config.hash_seed),
             groups: Groups::default(),
+            next_sweep_at: Time::ZERO,
             generation: 1,
         }
     }
@@ -271,7 +278,8 @@ impl Switch {
             }
         }
         self.sweep(now, SWEEP_SLOTS);
-        if !self.has_room(ingress) {
+        if !self.has_room(ingress) && now >= self.next_sweep_at {
+            self.next_sweep_at = now.plus_nanos(SWEEP_GAP_NS);
             self.sweep(now, SWEEP_SLOTS_FULL);
         }
         let slot = if self.has_room(ingress) {
@@ -357,25 +365,40 @@ impl Switch {
                 } else {
                     counters.in_unknown += 1;
                 }
-                for target in self.targets(ingress, decision.forward).iter() {
-                    let out = &mut self.ports[usize::from(target.0)].counters;
-                    out.out_frames += 1;
-                    out.out_bytes += bytes;
-                    out.out_flooded += 1;
+                for word in 0..self.words() {
+                    let mut targets = self.target_word(ingress, decision.forward, word);
+                    while let Some(target) = take_lowest(&mut targets, word) {
+                        let out = &mut self.ports[usize::from(target.0)].counters;
+                        out.out_frames += 1;
+                        out.out_bytes += bytes;
+                        out.out_flooded += 1;
+                    }
                 }
             }
         }
     }
 
-    /// The ports of a flood or a group that are up, without `ingress`.
-    fn targets(&self, ingress: PortId, forward: Forward) -> PortSet {
-        match forward {
-            Forward::Flood => self.up.targets(None, ingress),
-            Forward::Group(id) => match self.groups.members(id) {
-                Some(members) => self.up.targets(Some(members), ingress),
-                None => PortSet::EMPTY,
-            },
-            Forward::One(_) | Forward::Drop(_) => PortSet::EMPTY,
+    /// Words of a set that hold the switch's ports.
+    #[inline]
+    fn words(&self) -> usize {
+        self.ports.len().div_ceil(64)
+    }
+
+    /// One word of the set of ports that a flood or a group goes to: those that are up, without `ingress`.
+    #[inline]
+    fn target_word(&self, ingress: PortId, forward: Forward, word: usize) -> u64 {
+        let ports = match forward {
+            Forward::Flood => self.up.word(word),
+            Forward::Group(id) => self
+                .groups
+                .members(id)
+                .map_or(0, |members| self.up.word(word) & members.word(word)),
+            Forward::One(_) | Forward::Drop(_) => 0,
+        };
+        if usize::from(ingress.0) / 64 == word {
+            ports & !(1 << (ingress.0 % 64))
+        } else {
+            ports
         }
     }
 

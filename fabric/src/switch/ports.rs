@@ -37,18 +37,10 @@ impl PortSet {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// The ports of `self` and of `within`, without `except`.
-    pub(super) fn targets(&self, within: Option<&Self>, except: PortId) -> Self {
-        let mut set = *self;
-        if let Some(within) = within {
-            for (word, other) in set.0.iter_mut().zip(&within.0) {
-                *word &= other;
-            }
-        }
-        if usize::from(except.0) < PORTS_MAX {
-            set.remove(except);
-        }
-        set
+    /// Ports `64 * word` to `64 * word + 63`, lowest bit first.
+    #[inline]
+    pub(super) fn word(&self, word: usize) -> u64 {
+        self.0.get(word).copied().unwrap_or(0)
     }
 
     pub(super) fn iter(self) -> PortIter {
@@ -65,13 +57,10 @@ pub(super) struct PortIter {
 impl Iterator for PortIter {
     type Item = PortId;
 
-    #[inline]
     fn next(&mut self) -> Option<PortId> {
         while let Some(bits) = self.set.0.get_mut(self.word) {
-            if *bits != 0 {
-                let bit = bits.trailing_zeros();
-                *bits &= *bits - 1;
-                return Some(PortId((self.word * 64) as u16 + bit as u16));
+            if let Some(port) = take_lowest(bits, self.word) {
+                return Some(port);
             }
             self.word += 1;
         }
@@ -79,24 +68,45 @@ impl Iterator for PortIter {
     }
 }
 
+/// Takes the lowest port out of a word of a set.
+#[inline]
+pub(super) fn take_lowest(bits: &mut u64, word: usize) -> Option<PortId> {
+    if *bits == 0 {
+        return None;
+    }
+    let bit = bits.trailing_zeros() as usize;
+    *bits &= *bits - 1;
+    Some(PortId((word * 64 + bit) as u16))
+}
+
 /// The ways a frame leaves the switch, in rising order of ports; made by [`Switch::flood_targets`].
 pub struct FloodTargets<'a> {
     switch: &'a Switch,
+    ingress: PortId,
+    forward: Forward,
     one: Option<Egress>,
-    ports: PortIter,
+    bits: u64,
+    word: usize,
+    /// Words that are still to come end here.
+    words: usize,
 }
 
 impl<'a> FloodTargets<'a> {
+    #[inline]
     pub(super) fn new(switch: &'a Switch, ingress: PortId, forward: Forward) -> Self {
-        let (one, ports) = match forward {
-            Forward::One(egress) => (Some(egress), PortSet::EMPTY),
-            Forward::Drop(_) => (None, PortSet::EMPTY),
-            Forward::Flood | Forward::Group(_) => (None, switch.targets(ingress, forward)),
+        let (one, words) = match forward {
+            Forward::One(egress) => (Some(egress), 0),
+            Forward::Drop(_) => (None, 0),
+            Forward::Flood | Forward::Group(_) => (None, switch.words()),
         };
         Self {
             switch,
+            ingress,
+            forward,
             one,
-            ports: ports.iter(),
+            bits: switch.target_word(ingress, forward, 0),
+            word: 0,
+            words,
         }
     }
 }
@@ -109,7 +119,15 @@ impl Iterator for FloodTargets<'_> {
         if let Some(egress) = self.one.take() {
             return Some(egress);
         }
-        let port = self.ports.next()?;
-        self.switch.egress(port)
+        loop {
+            if let Some(port) = take_lowest(&mut self.bits, self.word) {
+                return self.switch.egress(port);
+            }
+            self.word += 1;
+            if self.word >= self.words {
+                return None;
+            }
+            self.bits = self.switch.target_word(self.ingress, self.forward, self.word);
+        }
     }
 }
