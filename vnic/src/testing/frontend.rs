@@ -44,6 +44,8 @@ pub const F_PROTOCOL_FEATURES: u64 = 1 << 30;
 /// Feature bit: virtio 1.
 pub const F_VERSION_1: u64 = 1 << 32;
 
+/// Bytes of a page.
+const PAGE_LEN: usize = 4096;
 /// Longest wait for the backend's socket, or for the backend to connect.
 const CONNECT_WAIT: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to a session message; a backend that takes longer hangs.
@@ -166,8 +168,10 @@ impl Frontend {
         let per_buffer = |len: usize| (len.div_ceil(64) | 1) * 64 + 1024;
         let per_pair =
             usize::from(config.ring_size) * (per_buffer(config.tx_buffer_len) + per_buffer(config.rx_buffer_len));
-        let total = (per_pair + (64 << 10)) * usize::from(config.queue_pairs) + config.spare_memory;
+        let total = (per_pair + (64 << 10)) * usize::from(config.queue_pairs) + PAGE_LEN + config.spare_memory;
         let memory = Arc::new(GuestMemory::new(total, config.regions)?);
+        // Nothing of ours lies on the first page, so that tests may begin the first region a little later.
+        memory.allocate(PAGE_LEN, PAGE_LEN);
         let mut pairs = Vec::new();
         for _ in 0..config.queue_pairs {
             let rx = RxRing::new(&memory, config.ring_size, config.rx_layout, config.rx_buffer_len)?;
@@ -319,6 +323,17 @@ impl Frontend {
         self.wire
             .as_mut()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// Whether every session message waits for the backend's acknowledgement (the default, if REPLY_ACK was negotiated).
+    pub fn set_acknowledged(&mut self, acknowledged: bool) -> Result<(), Error> {
+        let flags = if acknowledged {
+            VhostUserHeaderFlag::NEED_REPLY
+        } else {
+            VhostUserHeaderFlag::empty()
+        };
+        self.wire()?.set_hdr_flags(flags);
+        Ok(())
     }
 
     /// Ring of vring `index` (even: receive, odd: transmit).

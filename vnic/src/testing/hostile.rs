@@ -137,13 +137,10 @@ impl Frontend {
         Ok(())
     }
 
-    /// Starts and enables all rings where they stand, without posting receive buffers and without a kick.
-    pub fn start_rings(&mut self) -> Result<(), Error> {
-        for index in 0..self.pairs.len() * 2 {
-            self.start_ring(index)?;
-            self.enable_ring(index, true)?;
-        }
-        Ok(())
+    /// Starts and enables vring `index` where it stands, without posting receive buffers and without a kick.
+    pub fn start_only(&mut self, index: usize) -> Result<(), Error> {
+        self.start_ring(index)?;
+        self.enable_ring(index, true)
     }
 }
 

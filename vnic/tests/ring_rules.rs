@@ -1,0 +1,238 @@
+//! The "Bad input", rings: generated violations of every rule against a live `vnicd`, each
+//! counted under its own name, while a neighbouring pair loses nothing and the process stays the same size.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::attacker::{ATTACKER, Attacker, FEEDER, attacker_config};
+use common::attacks::{RING_RULES, RX, TX};
+use common::{Daemon, Neighbours, assert_same_use, feed};
+use vhost::VhostBackend;
+use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
+
+/// Cases per rule.
+const CASES: u32 = 1000;
+/// Rings of generated garbage, each with up to 64 chains.
+const GARBAGE_RINGS: u32 = 10_000;
+/// Longest wait for a device that may have nothing to say about a ring of garbage.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Allocator noise granted between two readings of the process's private memory.
+const MEMORY_SLACK: u64 = 2 << 20;
+
+const PORTS: &[&str] = &["left", "right", "feeder", "attacker", "plain"];
+
+struct Scene {
+    daemon: Daemon,
+    neighbours: Neighbours,
+    feeder: Frontend,
+    started: Instant,
+}
+
+impl Scene {
+    fn start() -> Scene {
+        let daemon = Daemon::start(PORTS);
+        let neighbours = Neighbours::start(&daemon);
+        let feeder = Frontend::start(FrontendConfig::connect(daemon.socket("feeder"))).unwrap();
+        Scene {
+            daemon,
+            neighbours,
+            feeder,
+            started: Instant::now(),
+        }
+    }
+
+    fn finish(self, cases: u32) {
+        println!("{cases} cases in {:.1?}", self.started.elapsed());
+        drop(self.feeder);
+        self.neighbours.finish();
+        self.daemon.finish();
+    }
+}
+
+#[test]
+fn every_ring_rule_fails_only_the_guest_that_breaks_it() {
+    let mut scene = Scene::start();
+    // The first round of a few cases each makes the process allocate what it will keep.
+    let mut cases = attack_every_rule(&mut scene, 1, 20);
+    let before = scene.daemon.settled_use();
+    cases += attack_every_rule(&mut scene, 2, CASES);
+    assert_same_use(&before, &scene.daemon.settled_use(), MEMORY_SLACK);
+    scene.finish(cases);
+}
+
+/// `count` attacks against each rule by guests that come for it and leave again.
+fn attack_every_rule(scene: &mut Scene, seed: u64, count: u32) -> u32 {
+    let config = attacker_config(&scene.daemon, "attacker");
+    let mut attacker = Attacker::connect(&scene.daemon, "attacker", config);
+    let mut config = attacker_config(&scene.daemon, "plain");
+    config.features &= !F_INDIRECT_DESC;
+    let mut plain = Attacker::connect(&scene.daemon, "plain", config);
+    for rule in RING_RULES.iter().chain(&["indirect_not_negotiated"]) {
+        let mut seed = Seed::new(seed);
+        let start = Instant::now();
+        let guest = if *rule == "indirect_not_negotiated" {
+            &mut plain
+        } else {
+            &mut attacker
+        };
+        for _ in 0..count {
+            guest.break_rule(rule, &mut seed, &mut scene.feeder);
+        }
+        println!("{rule}: {count} cases, each counted, {:.1?}", start.elapsed());
+    }
+    // A failed port works again once its driver starts its rings anew.
+    for guest in [&mut attacker, &mut plain] {
+        guest.behave();
+        receives_again(&mut guest.guest, &mut scene.feeder);
+    }
+    count * (RING_RULES.len() as u32 + 1)
+}
+
+/// Frames from the feeder reach `guest`.
+fn receives_again(guest: &mut Frontend, feeder: &mut Frontend) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        feed(feeder, ATTACKER, FEEDER);
+        if guest.pairs[0].rx.poll(64, |_, _| {}) > 0 {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no frame arrives after the rings were started anew"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn rings_outside_memory_are_refused_and_counted() {
+    let scene = Scene::start();
+    let mut attacker = Attacker::connect(&scene.daemon, "attacker", attacker_config(&scene.daemon, "attacker"));
+    let mut seed = Seed::new(3);
+    for case in 0..CASES {
+        attacker.stop(0);
+        let memory = std::sync::Arc::clone(attacker.guest.memory());
+        let vring = if seed.chance(1, 2) { RX } else { TX };
+        let size = u64::from(attacker.ground.ring_size);
+        let addresses = attacker.guest.ring(vring).addresses();
+        let end = memory.user_addr(attacker.ground.end - 1) + 1;
+        let mut places = [addresses.0, addresses.1, addresses.2].map(|addr| memory.user_addr(addr));
+        // The part begins within memory and ends behind it.
+        let part = seed.range(0, 2) as usize;
+        let (len, alignment) = [(16 * size, 16), (6 + 2 * size, 2), (6 + 8 * size, 4)][part];
+        let inside = seed.range(1, (len - 1) / alignment) * alignment;
+        places[part] = (end - inside) & !(alignment - 1);
+        attacker.guest.start_ring_at(vring, places).unwrap();
+        attacker.guest.enable_ring(vring, true).unwrap();
+        attacker.guest.ring(vring).kick();
+        attacker.await_violation("ring_outside_memory", None, &(case, vring, part, inside));
+    }
+    drop(attacker);
+    scene.finish(CASES);
+}
+
+#[test]
+fn misaligned_rings_are_refused_and_counted() {
+    let scene = Scene::start();
+    let mut attacker = Attacker::connect(&scene.daemon, "attacker", attacker_config(&scene.daemon, "attacker"));
+    let mut seed = Seed::new(4);
+    for case in 0..CASES {
+        attacker.stop(0);
+        // Guest and user addresses of the region begin in the middle of a word, its mapping does not: every ring address
+        // is aligned for the guest, and the used ring is misaligned for the host. (Odd addresses end the session.)
+        let odd = seed.range(0, 1023) * 4 + 2;
+        let mut region = shift_user_address(&attacker.guest.memory().table()[0], odd);
+        region.guest_phys_addr += odd;
+        region.memory_size -= 4096;
+        attacker.guest.wire().unwrap().set_mem_table(&[region]).unwrap();
+        let vring = if seed.chance(1, 2) { RX } else { TX };
+        attacker.guest.start_ring(vring).unwrap();
+        attacker.guest.enable_ring(vring, true).unwrap();
+        attacker.guest.ring(vring).kick();
+        attacker.await_violation("ring_misaligned", None, &(case, vring, odd));
+    }
+    drop(attacker);
+    scene.finish(CASES);
+}
+
+#[test]
+fn a_truncated_memory_file_fails_only_its_guest() {
+    let mut scene = Scene::start();
+    let mut seed = Seed::new(5);
+    let mut before = None;
+    for case in 0..CASES {
+        let mut config = attacker_config(&scene.daemon, "attacker");
+        config.regions = 2;
+        let mut attacker = Attacker::connect(&scene.daemon, "attacker", config);
+        let vring = if seed.chance(1, 2) { RX } else { TX };
+        attacker.stop(0);
+        attacker.guest.start_only(vring).unwrap();
+        let memory = std::sync::Arc::clone(attacker.guest.memory());
+        let [rings, buffers] = memory.regions() else {
+            panic!("two regions")
+        };
+        // All that is written is written before the cut: this process would fault on it, too.
+        let flags = if vring == RX { DESC_WRITE } else { 0 };
+        let addr = buffers.guest_addr + seed.range(0, buffers.len - 4096);
+        let chain = [Descriptor {
+            addr,
+            len: 1500,
+            flags,
+            next: 0,
+        }];
+        let ring = attacker.guest.ring(vring);
+        for (index, descriptor) in chain.iter().enumerate() {
+            ring.write_descriptor(index as u16, *descriptor);
+        }
+        ring.raw_avail_entry(0, 0);
+        ring.raw_avail_idx(1);
+        let (cut, kept) = match seed.chance(1, 2) {
+            true => (rings, 0),
+            false => (buffers, seed.range(0, (addr - buffers.guest_addr) / 4096) * 4096),
+        };
+        cut.truncate(kept).unwrap();
+        // The ring object would touch its memory on the way to a kick by itself.
+        attacker.guest.ring(vring).kick();
+        let feeder = (vring == RX).then_some(&mut scene.feeder);
+        attacker.await_violation("memory_truncated", feeder, &(case, vring, addr, cut.guest_addr, kept));
+        drop(attacker);
+        if case == 50 {
+            before = Some(scene.daemon.settled_use());
+        }
+    }
+    let after = scene.daemon.settled_use();
+    assert_same_use(&before.unwrap(), &after, MEMORY_SLACK);
+    scene.finish(CASES);
+}
+
+#[test]
+fn garbage_in_the_rings_hurts_nobody_else() {
+    let mut scene = Scene::start();
+    garbage(&mut scene, 6, GARBAGE_RINGS / 20);
+    let before = scene.daemon.settled_use();
+    let chains = garbage(&mut scene, 7, GARBAGE_RINGS);
+    assert_same_use(&before, &scene.daemon.settled_use(), MEMORY_SLACK);
+    scene.finish(chains);
+}
+
+/// `rings` rings of garbage from a guest that comes for it and leaves again; returns how many chains the device walked.
+fn garbage(scene: &mut Scene, seed: u64, rings: u32) -> u32 {
+    let config = attacker_config(&scene.daemon, "attacker");
+    let mut attacker = Attacker::connect(&scene.daemon, "attacker", config);
+    let mut seed = Seed::new(seed);
+    let (mut chains, mut violated) = (0, 0);
+    for _ in 0..rings {
+        let attack = attacker.ground.garbage(&mut seed);
+        let base = seed.any() as u16;
+        attacker.carry_out(&attack, base);
+        let reaction = attacker.await_reaction(&attack, base, &mut scene.feeder, PATIENCE);
+        chains += reaction.chains;
+        violated += u32::from(reaction.violated);
+    }
+    println!("{rings} rings of garbage: {chains} chains walked, {violated} rings found to break a rule");
+    assert!(violated > rings / 2);
+    attacker.behave();
+    receives_again(&mut attacker.guest, &mut scene.feeder);
+    chains as u32
+}
