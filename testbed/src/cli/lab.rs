@@ -30,7 +30,7 @@ use crate::{
     supervisor::{
         Supervisor,
         client::Client,
-        protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
+        protocol::{LabStatus, NodePhase, NodeStatus},
     },
 };
 
@@ -187,54 +187,49 @@ pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<(
     for node in nodes {
         check_node(client, node)?;
     }
-    let wanted = |node: &&NodeStatus| nodes.is_empty() || nodes.contains(&node.name);
-    let patience = Duration::from_nanos(timeout.0);
     let (sender, receiver) = std::sync::mpsc::channel();
     let (watching, names) = (client.clone(), nodes.to_vec());
     std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
-        let nodes = names;
         let progress = Progress::new(0);
         let end = watching.watch(|status| {
-            let wanted = |node: &&NodeStatus| nodes.is_empty() || nodes.contains(&node.name);
-            let off = status
-                .nodes
-                .iter()
-                .filter(wanted)
-                .find(|node| node.phase == NodePhase::Off);
-            if let Some(off) = off {
+            let wanted = wanted(status, &names);
+            if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Off) {
                 return Some(Err(anyhow::anyhow!(
                     "{} is off: {}",
                     off.name,
                     off.note.as_deref().unwrap_or("-")
                 )));
             }
-            let ready = status
-                .nodes
-                .iter()
-                .filter(wanted)
-                .filter(|node| node.phase == NodePhase::Ready)
-                .count();
-            let all = status.nodes.iter().filter(wanted).count();
-            progress.say(&format!("{ready} of {all} nodes ready"));
-            (ready == all || (nodes.is_empty() && status.phase == LabPhase::Up)).then_some(Ok(()))
+            let ready = wanted.iter().filter(|node| node.phase == NodePhase::Ready).count();
+            progress.say(&format!("{ready} of {} nodes ready", wanted.len()));
+            (ready == wanted.len()).then_some(Ok(()))
         });
         drop(progress);
         let end = end.and_then(|end| end.unwrap_or_else(|| Err(anyhow::anyhow!("the lab has ended"))));
         // Nobody listens any more after the time is up.
         _ = sender.send(end);
     })?;
-    if let Ok(result) = receiver.recv_timeout(patience) {
+    if let Ok(result) = receiver.recv_timeout(Duration::from_nanos(timeout.0)) {
         return result;
     }
     let status = client.status()?;
-    let waiting: Vec<_> = status
-        .nodes
-        .iter()
-        .filter(wanted)
-        .filter(|node| node.phase != NodePhase::Ready)
-        .collect();
-    let names: Vec<_> = waiting.iter().map(|node| node.name.as_str()).collect();
+    let waiting = wanted(&status, nodes)
+        .into_iter()
+        .filter(|node| node.phase != NodePhase::Ready);
+    let names: Vec<_> = waiting.map(|node| node.name.as_str()).collect();
     bail!("not ready after {timeout}: {}", names.join(", "))
+}
+
+/// The nodes that are waited for: those named, or all that run our agent for certain.
+fn wanted<'a>(status: &'a LabStatus, names: &[String]) -> Vec<&'a NodeStatus> {
+    let is_wanted = |node: &&NodeStatus| {
+        if names.is_empty() {
+            node.recipe
+        } else {
+            names.contains(&node.name)
+        }
+    };
+    status.nodes.iter().filter(is_wanted).collect()
 }
 
 /// A node with what it shares with the others of its lab.

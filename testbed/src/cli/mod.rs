@@ -129,7 +129,7 @@ fn client(cli: &Cli) -> Result<Client> {
         (Some(name), _) => {
             let near = nearest(name, running.iter().map(String::as_str));
             let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
-            bail!("the lab {name} does not run{hint} Running: {}", running.join(", "));
+            bail!("the lab {name} does not run{hint} (running: {})", running.join(", "));
         }
         (None, [only]) => only,
         (None, []) => bail!("no lab is running: `weft up` starts one"),
@@ -160,7 +160,7 @@ fn check_node(client: &Client, name: &str) -> Result<()> {
     let near = nearest(name, nodes.iter().map(String::as_str));
     let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
     bail!(
-        "there is no node {name} in the lab {}{hint} Its nodes: {}",
+        "there is no node {name} in the lab {}{hint} (its nodes: {})",
         client.state().lab(),
         nodes.join(", ")
     )

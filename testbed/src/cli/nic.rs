@@ -45,7 +45,7 @@ pub(super) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInf
         let near = nearest(target, names.iter().map(String::as_str));
         let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
         bail!(
-            "there is no NIC {target} in the lab {}{hint} Its NICs: {}",
+            "there is no NIC {target} in the lab {}{hint} (its NICs: {})",
             client.state().lab(),
             names.join(", ")
         );

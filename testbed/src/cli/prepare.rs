@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    accel::{Accel, AccelChoice},
+    accel::{self, Accel, AccelChoice},
     image::{self, Cache, GuestBinaries, Recipe, Step},
     lab::{Boot, Lab},
     qemu::Qemu,
@@ -24,21 +24,29 @@ pub(super) const fn choice_name(choice: AccelChoice) -> &'static str {
 pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Result<Means> {
     progress.say("looking for QEMU");
     let qemu = Qemu::discover()?;
-    let accel = match choice {
-        AccelChoice::Kvm => Accel::Kvm,
-        AccelChoice::Auto | AccelChoice::Tcg => Accel::Tcg,
+    let needs_recipe = lab.nodes.iter().any(|node| matches!(node.boot, Boot::Recipe { .. }));
+    // The test guest for KVM boots the recipe too; who names the accelerator and brings all images needs none.
+    let asked_for = match choice {
+        AccelChoice::Kvm => Some(Accel::Kvm),
+        AccelChoice::Tcg => Some(Accel::Tcg),
+        AccelChoice::Auto => None,
     };
-    let recipe = if lab.nodes.iter().any(|node| matches!(node.boot, Boot::Recipe { .. })) {
-        let mut say = |step: Step| progress.say(&step.to_string());
-        let image = image::build(
-            &Recipe::minimal(),
-            &Cache::open_default()?,
-            &GuestBinaries::locate()?,
-            &mut say,
-        )?;
-        Some((image.kernel, image.initramfs))
-    } else {
-        None
-    };
-    Ok(Means { qemu, accel, recipe })
+    if let (false, Some(accel)) = (needs_recipe, asked_for) {
+        return Ok(Means {
+            qemu,
+            accel,
+            recipe: None,
+        });
+    }
+    let cache = Cache::open_default()?;
+    let mut say = |step: Step| progress.say(&step.to_string());
+    let image = image::build(&Recipe::minimal(), &cache, &GuestBinaries::locate()?, &mut say)?;
+    progress.say("finding out what runs the guests");
+    let verdict = accel::resolve(choice, &qemu, &image, &cache)?;
+    tracing::info!(accel = %verdict.accel, reason = verdict.reason, "accelerator");
+    Ok(Means {
+        qemu,
+        accel: verdict.accel,
+        recipe: Some((image.kernel, image.initramfs)),
+    })
 }

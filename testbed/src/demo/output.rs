@@ -1,6 +1,7 @@
 //! The demo's results as text, JSON and charts, on standard output and in a folder.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     fs,
     io::Write as _,
@@ -205,21 +206,15 @@ fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
 
 /// Bars stacked from the reasons of interrupts, per whatever the second number counts.
 fn by_reason(demo: &Demo, title: &str, axis: &str, part: fn(&Outcome) -> (&Interrupts, u64)) -> BarChart {
-    let mut reasons: Vec<String> = Vec::new();
-    for outcome in &demo.outcomes {
-        reasons.extend(
-            part(outcome)
-                .0
-                .reasons
-                .keys()
-                .filter(|reason| !reasons.contains(reason))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
-    }
+    // The same reasons in every chart, so that each keeps its colour.
+    let all = demo
+        .outcomes
+        .iter()
+        .flat_map(|row| [&row.small.counted, &row.medium.counted, &row.stream.counted]);
+    let reasons: BTreeSet<&String> = all.flat_map(|counted| counted.reasons.keys()).collect();
     let bars = demo.outcomes.iter().map(|outcome| {
         let (counted, per) = part(outcome);
-        let share = |reason: &String| counted.reasons.get(reason).copied().unwrap_or(0) as f64 / per.max(1) as f64;
+        let share = |reason: &&String| counted.reasons.get(*reason).copied().unwrap_or(0) as f64 / per.max(1) as f64;
         Bar {
             label: label(outcome.setting),
             values: reasons.iter().map(share).collect(),
@@ -229,7 +224,7 @@ fn by_reason(demo: &Demo, title: &str, axis: &str, part: fn(&Outcome) -> (&Inter
         title: format!("{title} ({})", demo.accel),
         axis: axis.to_owned(),
         bars: bars.collect(),
-        parts: reasons,
+        parts: reasons.into_iter().cloned().collect(),
     }
 }
 

@@ -36,6 +36,7 @@ impl Guest {
         let status = NodeStatus {
             name: node.name.clone(),
             phase: NodePhase::Starting,
+            recipe: matches!(node.boot, Boot::Recipe { .. }),
             note: None,
             address: node.address().map(|net| net.address.to_string()),
             cpus: node.cpus,

@@ -100,6 +100,8 @@ pub struct NodeStatus {
     pub name: String,
     /// Where it is in its life.
     pub phase: NodePhase,
+    /// Whether it boots our recipe, and so runs our agent for certain.
+    pub recipe: bool,
     /// Why it is not running, or what the guest could not set up.
     pub note: Option<String>,
     /// First address.

@@ -31,6 +31,7 @@ impl Reaper {
     /// When this program cannot be started a second time.
     pub fn start(state: &StateDir) -> Result<Self> {
         let mut child = Command::new("/proc/self/exe")
+            .arg0("weft")
             .arg("reap")
             .arg(state.path())
             .arg(std::process::id().to_string())

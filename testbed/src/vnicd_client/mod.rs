@@ -2,8 +2,8 @@
 //! Remembers nothing; the supervisor does.
 
 pub mod config;
-#[path = "../../../vnic/src/report.rs"]
-pub mod report;
+
+pub use vnic::report;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
