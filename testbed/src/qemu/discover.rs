@@ -150,6 +150,16 @@ impl Qemu {
         gains
     }
 
+    /// One that exists only by its version, to look at argument lists.
+    #[cfg(test)]
+    pub(super) fn of_version(version: Version) -> Self {
+        Self {
+            binary: BINARY.into(),
+            version,
+            data_directories: Vec::new(),
+        }
+    }
+
     /// The `-L` arguments.
     pub(super) fn data_arguments(&self) -> impl Iterator<Item = OsString> {
         self.data_directories

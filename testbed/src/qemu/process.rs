@@ -212,4 +212,39 @@ mod tests {
         let error = spawn_bound(Command::new("/no/such/program")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
+
+    #[test]
+    fn a_child_dies_with_a_parent_that_is_killed() {
+        const CHILD: &str = "WEFT_TEST_PARENT_THAT_IS_KILLED";
+        if std::env::var_os(CHILD).is_some() {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("1000").stdout(Stdio::null());
+            println!("pid {}", spawn_bound(sleep).unwrap().id());
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+        }
+        let mut parent = Command::new(std::env::current_exe().unwrap());
+        let this = "qemu::process::tests::a_child_dies_with_a_parent_that_is_killed";
+        let output = parent
+            .args(["--exact", this, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stdout).unwrap();
+        let pid = said
+            .lines()
+            .find_map(|line| line.split_once("pid ")?.1.trim().parse().ok())
+            .expect(&said);
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        // An error says that it is gone already.
+        if let Ok(end) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+            let patience = Timespec::try_from(Duration::from_secs(20)).unwrap();
+            assert_eq!(
+                poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&patience)),
+                Ok(1),
+                "it lives on"
+            );
+        }
+    }
 }
