@@ -21,9 +21,14 @@ mod pipeline;
 pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
-pub use dma::{DmaError, DmaModel};
+pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
 pub use interrupt::{Interrupt, Reason, UnknownReason};
 pub use nic::{ChangeError, Nic, NicConfig, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
 pub use pipeline::{Event, PipelineConfig, PipelineFull, RxPipeline};
+
+/// The example of the README, compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

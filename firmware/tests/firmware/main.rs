@@ -1,9 +1,11 @@
 //! The firmware against what the papers say.
 
 mod control;
+mod control_fuzz;
 mod guard;
 mod mechanisms;
 mod neutrality;
 mod reference;
 mod sequences;
+mod settings;
 mod support;
