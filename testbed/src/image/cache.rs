@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::packages::Package;
 use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, Recipe, hex};
 
-/// Staging directories older than this were left by a weft that was killed.
+/// Half-written notes older than this were left by a weft that was killed.
 const STAGING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const STAGING_PREFIX: &str = "staging-";
@@ -190,13 +190,12 @@ impl Cache {
             let staging = path
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with(STAGING_PREFIX));
-            if staging && age(&path) > STAGING_AGE_MAX {
-                // What cannot be removed now is tried again the next time.
-                let _ = if path.is_dir() {
-                    fs::remove_dir_all(&path)
-                } else {
-                    fs::remove_file(&path)
-                };
+            // Directories are made only with the lock held: whoever made this one is dead. What cannot be removed now
+            // is tried again the next time.
+            if staging && path.is_dir() {
+                let _ = fs::remove_dir_all(&path);
+            } else if staging && age(&path) > STAGING_AGE_MAX {
+                let _ = fs::remove_file(&path);
             }
         }
         let mut images: Vec<PathBuf> = entries(&self.root.join("images")).collect();

@@ -1,9 +1,11 @@
 //! Booting, configuration, reboot, power, the monitor, and ends.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use testbed::guest_channel::{ChannelError, Exec, GuestChannel, Power};
-use testbed::qemu::{Qmp, Uplink};
+use testbed::qemu::{Disk, DiskFormat, Qmp, Uplink};
 use weft_agent::config::{GuestConfig, Host, Interface};
 
 use crate::support::{BOOT_TIME_MAX, COMMAND_TIME_MAX, Guest, agent_socket};
@@ -177,6 +179,68 @@ fn a_new_host_end_takes_over_from_one_that_died() {
         );
     }
     drop(process);
+}
+
+#[test]
+fn a_guest_has_its_disk_processors_and_serial_line_and_its_link_can_go_down() {
+    let files = tempfile::tempdir().unwrap();
+    let (image, serial) = (files.path().join("disk,with comma.raw"), files.path().join("serial"));
+    let mut contents = b"written by the host".to_vec();
+    contents.resize(1 << 20, 0);
+    std::fs::write(&image, &contents).unwrap();
+    assert_eq!(DiskFormat::of(&image).unwrap(), DiskFormat::Raw);
+    let mac = "52:54:00:00:00:05";
+    let eth0 = Interface {
+        mac: mac.into(),
+        name: "eth0".into(),
+        ..Interface::default()
+    };
+    let config = GuestConfig {
+        interfaces: vec![eth0],
+        ..GuestConfig::default()
+    };
+    let guest = Guest::boot_with(&config, |machine| {
+        machine.cpus = 2;
+        machine.memory_mib = 160;
+        machine.uplink = Some(Uplink {
+            mac: mac.parse().unwrap(),
+        });
+        machine.serial_socket = Some(serial.clone());
+        machine.boot.append = "weft.test=1".into();
+        machine.boot.disk = Some(Disk {
+            path: image.clone(),
+            format: DiskFormat::Raw,
+            discard_writes: true,
+        });
+    });
+    assert_eq!(guest.sh("nproc"), "2\n");
+    assert!(guest.sh("cat /proc/cmdline").contains("weft.test=1"));
+    assert_eq!(guest.sh("head -c 19 /dev/vda"), "written by the host");
+    guest.sh("echo from the guest >/dev/vda && sync && head -n 1 /dev/vda | grep guest");
+    assert!(std::fs::read(&image).unwrap() == contents, "its writes are thrown away");
+    // What the guest says on its serial line reaches the log and whoever is connected.
+    let mut line = UnixStream::connect(&serial).unwrap();
+    line.set_read_timeout(Some(COMMAND_TIME_MAX)).unwrap();
+    guest.sh("echo said on the serial line >/dev/ttyS0");
+    let mut said = Vec::new();
+    while !said.ends_with(b"line\r\n") {
+        let mut byte = [0];
+        line.read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
+    assert!(
+        std::fs::read_to_string(&guest.machine.serial_log)
+            .unwrap()
+            .contains("said on the serial line")
+    );
+    let mut qmp = Qmp::connect(&guest.machine.qmp_socket, COMMAND_TIME_MAX).unwrap();
+    assert!(qmp.set_link("no such card", false).is_err());
+    for (up, carrier) in [(false, "0"), (true, "1")] {
+        qmp.set_link("uplink", up).unwrap();
+        guest.sh(&format!(
+            "until grep -q {carrier} /sys/class/net/eth0/carrier; do sleep 0.1; done"
+        ));
+    }
 }
 
 #[test]

@@ -171,7 +171,9 @@ impl Session {
                 .map_err(Into::into),
         };
         if let Err(error) = started {
-            self.lock().remove(&id);
+            if let Some(command) = self.lock().remove(&id) {
+                command.abort();
+            }
             self.fail(id, error.message, error.not_found);
         }
     }
