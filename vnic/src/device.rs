@@ -3,7 +3,7 @@
 //! It turns the session's calls into changes of the shard. It knows no socket and moves no frame.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
@@ -11,7 +11,6 @@ use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
-use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
@@ -110,7 +109,6 @@ impl Device {
                 device: self.clone(),
                 connection,
                 rings: OnceLock::new(),
-                exit: Mutex::new(new_event_consumer_and_notifier(EventFlag::CLOEXEC | EventFlag::NONBLOCK).ok()),
             }),
         }
     }
@@ -141,7 +139,6 @@ struct Connection {
     device: Device,
     connection: u64,
     rings: OnceLock<Vec<VringRwLock>>,
-    exit: Mutex<Option<(EventConsumer, EventNotifier)>>,
 }
 
 /// The device of one connection.
@@ -211,10 +208,6 @@ impl VhostUserBackend for Backend {
             }
         });
         Ok(())
-    }
-
-    fn exit_event(&self, _thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
-        self.shared.exit.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn stop_vring(&self, index: u32) -> std::io::Result<()> {

@@ -217,6 +217,32 @@ impl Switch {
         self.forward_other(now, ingress, header, frame_len)
     }
 
+    /// Counts `frames` more frames of together `bytes` bytes, with the same 14 header bytes, that the caller sent the way
+    /// [`forward`](Self::forward) just answered for the first of them: so a batch between two stations is looked up once.
+    ///
+    /// Only after [`Forward::One`], with the same `ingress` and `header` and at the same time; anything else is counted
+    /// for the way in alone.
+    pub fn count_repeated(&mut self, ingress: PortId, header: &[u8], frames: u64, bytes: u64) {
+        let Some(port) = self.ports.get_mut(usize::from(ingress.0)) else {
+            return;
+        };
+        port.counters.in_frames += frames;
+        port.counters.in_bytes += bytes;
+        let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
+            return;
+        };
+        let key = PairKey::new(header);
+        let decision = &port.decisions[key.place()];
+        if decision.generation == self.generation && decision.key == key && matches!(decision.forward, Forward::One(_))
+        {
+            let out = decision.out;
+            if let Some(out) = self.ports.get_mut(usize::from(out.0)) {
+                out.counters.out_frames += frames;
+                out.counters.out_bytes += bytes;
+            }
+        }
+    }
+
     /// Frames between stations that did not talk just before, and all that do not go to one station.
     #[inline(never)]
     fn forward_other(&mut self, now: Time, ingress: PortId, header: &[u8], frame_len: usize) -> Forward {

@@ -225,13 +225,9 @@ impl SplitRing {
         let slot = usize::from(self.next_used & (self.size - 1));
         self.next_used = self.next_used.wrapping_add(1);
         let entry = u64::from(head) | u64::from(len) << 32;
-        // SAFETY: the slot is below the ring size; entries start at 4, so they are aligned to 4 only.
-        unsafe {
-            self.used
-                .add(4 + 8 * slot)
-                .cast::<[u32; 2]>()
-                .write_volatile([entry as u32, (entry >> 32) as u32])
-        };
+        // SAFETY: the slot is below the ring size. Entries are aligned to 4 bytes only. The write is seen by the driver
+        // after the index is published, which orders it.
+        unsafe { self.used.add(4 + 8 * slot).cast::<u64>().write_unaligned(entry.to_le()) };
     }
 
     /// Makes used entries visible up to (not including) the free-running index `index`.

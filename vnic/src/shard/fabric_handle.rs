@@ -25,6 +25,10 @@ pub const MTU_MAX: u32 = 9000;
 /// Smallest MTU that IPv4 allows.
 pub const MTU_MIN: u32 = 68;
 
+/// Tells the fault streams of the two directions apart.
+pub(super) const SEED_TO_GUEST: u64 = 0;
+pub(super) const SEED_FROM_GUEST: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// What a shard is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricSettings {
@@ -92,7 +96,10 @@ impl Fabric {
         self.shard.with(|inner, _| {
             inner.switches.push(SwitchState {
                 name: name.to_owned(),
-                switch: Switch::new(SwitchConfig::default()),
+                switch: Switch::new(SwitchConfig {
+                    hash_seed: random_seed(),
+                    ..SwitchConfig::default()
+                }),
                 ports: Vec::new(),
             });
             SwitchId(inner.switches.len() - 1)
@@ -105,8 +112,8 @@ impl Fabric {
     /// A name that exists, or settings out of range.
     pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<Device, FabricError> {
         let nic = make_nic(&settings)?;
-        let to_guest = Link::new(link_from(&settings.link.to_guest)?);
-        let from_guest = Link::new(link_from(&settings.link.from_guest)?);
+        let to_guest = Link::new(link_from(&settings.link.to_guest, SEED_TO_GUEST)?);
+        let from_guest = Link::new(link_from(&settings.link.from_guest, SEED_FROM_GUEST)?);
         if settings.queue_pairs == 0 || settings.queue_pairs > QUEUE_PAIRS_MAX {
             return Err(invalid(format!(
                 "queue_pairs must be 1 to {QUEUE_PAIRS_MAX}, not {}",
@@ -140,8 +147,8 @@ impl Fabric {
     /// Settings out of range, or a loop: frames would go round in it for ever.
     pub fn add_trunk(&self, a: SwitchId, b: SwitchId, links: &TrunkLinks) -> Result<(), FabricError> {
         let links = [
-            Link::new(link_from(&links.a_to_b)?),
-            Link::new(link_from(&links.b_to_a)?),
+            Link::new(link_from(&links.a_to_b, SEED_TO_GUEST)?),
+            Link::new(link_from(&links.b_to_a, SEED_FROM_GUEST)?),
         ];
         self.shard.with(|inner, _| {
             let mut graph = TrunkGraph::new(inner.switches.len());
@@ -205,10 +212,7 @@ impl Fabric {
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_link(&self, name: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, FabricError> {
         self.change(name, |port, _| {
-            let mut links = PortLinks {
-                to_guest: link_settings(port.to_guest.config()),
-                from_guest: link_settings(port.from_guest.config()),
-            };
+            let mut links = port.settings.link.clone();
             if !change.is_empty() {
                 if direction != Direction::FromGuest {
                     change.apply_to(&mut links.to_guest);
@@ -216,9 +220,11 @@ impl Fabric {
                 if direction != Direction::ToGuest {
                     change.apply_to(&mut links.from_guest);
                 }
-                let (to_guest, from_guest) = (link_from(&links.to_guest)?, link_from(&links.from_guest)?);
+                let to_guest = link_from(&links.to_guest, SEED_TO_GUEST)?;
+                let from_guest = link_from(&links.from_guest, SEED_FROM_GUEST)?;
                 port.to_guest.set_config(to_guest);
                 port.from_guest.set_config(from_guest);
+                port.settings.link = links.clone();
             }
             Ok(links)
         })
@@ -373,7 +379,9 @@ fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
     .map_err(invalid)
 }
 
-pub(super) fn link_from(settings: &LinkSettings) -> Result<LinkConfig, FabricError> {
+/// A link of these settings. Both directions of a link are often given the same seed (none at all): `stream` keeps them
+/// from failing in step.
+pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConfig, FabricError> {
     let config = LinkConfig {
         up: settings.up,
         rate_bps: settings.rate_bps,
@@ -386,25 +394,14 @@ pub(super) fn link_from(settings: &LinkSettings) -> Result<LinkConfig, FabricErr
         duplicate_ppm: settings.duplicate_ppm,
         corrupt_ppm: settings.corrupt_ppm,
         corrupt_past_fcs: settings.corrupt_past_fcs,
-        seed: settings.seed,
+        seed: settings.seed ^ stream,
     };
     config.validate().map_err(invalid)?;
     Ok(config)
 }
 
-fn link_settings(config: &LinkConfig) -> LinkSettings {
-    LinkSettings {
-        up: config.up,
-        rate_bps: config.rate_bps,
-        delay_ns: config.delay_ns,
-        queue_bytes: config.queue_bytes_max,
-        mtu: config.mtu,
-        loss_ppm: config.loss_ppm,
-        reorder_ppm: config.reorder_ppm,
-        reorder_delay_ns: config.reorder_delay_ns,
-        duplicate_ppm: config.duplicate_ppm,
-        corrupt_ppm: config.corrupt_ppm,
-        corrupt_past_fcs: config.corrupt_past_fcs,
-        seed: config.seed,
-    }
+/// A seed that no guest can guess, so that none can choose addresses that meet in the switch's table.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
 }

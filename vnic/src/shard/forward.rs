@@ -42,8 +42,8 @@ impl Inner {
     #[inline]
     pub(super) fn take_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Outcome {
         const DROPPED: Outcome = Outcome::Taken { copies: 0 };
-        let port = &mut self.ports[origin.port];
-        let held = port.pairs[origin.pair].tx.held.take();
+        let port = &mut self.ports[origin.port()];
+        let held = port.pairs[origin.pair()].tx.held.take();
         if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
             port.drop_tx(TxDrop::Runt);
             return DROPPED;
@@ -65,7 +65,7 @@ impl Inner {
         if Nic::is_control(frame.inline) {
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
-            self.control(origin.port, &frame, now);
+            self.control(origin.port(), &frame, now);
             return DROPPED;
         }
         if !port.from_guest.is_ideal() || port.capture.is_some() || !port.from_guest.is_drained(now) {
@@ -76,7 +76,7 @@ impl Inner {
         let (switch, switch_port) = (port.switch, port.switch_port);
         let outcome = self.switch_frame(switch, switch_port, Some(origin), &frame, now, held);
         if outcome != Outcome::Hold {
-            let port = &mut self.ports[origin.port];
+            let port = &mut self.ports[origin.port()];
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
             port.from_guest.count_passed(1, u64::from(frame.len));
@@ -88,7 +88,7 @@ impl Inner {
     fn over_link_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> u32 {
         let mut copies = 0;
         let resolved = self.resolve(frame, |inner, bytes| {
-            let port = &mut inner.ports[origin.port];
+            let port = &mut inner.ports[origin.port()];
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += bytes.len() as u64;
             if let Some(capture) = &mut port.capture {
@@ -112,12 +112,12 @@ impl Inner {
             }
             match inner.pool_admitted(bytes, stage, Some(origin), admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolFull) => inner.ports[origin.port].drop_tx(TxDrop::PoolFull),
-                Err(Dropped::Link) => inner.ports[origin.port].drop_tx(TxDrop::Link),
+                Err(Dropped::PoolFull) => inner.ports[origin.port()].drop_tx(TxDrop::PoolFull),
+                Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link),
             }
         });
         if !resolved {
-            self.ports[origin.port].drop_tx(TxDrop::BadOffload);
+            self.ports[origin.port()].drop_tx(TxDrop::BadOffload);
         }
         copies
     }
@@ -229,17 +229,15 @@ impl Inner {
         };
         match port.deliver(queue, frame, now) {
             Ok(()) => {
-                port.to_guest.count_passed(1, u64::from(frame.len));
-                let side = &mut port.pairs[queue].rx;
-                if !side.touched {
-                    side.touched = true;
-                    self.touched.push((index, queue));
+                if port.pairs.len() == 1 {
+                    self.last_straight = Some(index);
                 }
+                self.touch(index, queue);
                 TAKEN
             }
             Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match (origin, frame.whole) {
                 (Some(origin), None) => {
-                    self.ports[origin.port].pairs[origin.pair].tx.held = Some(Held { port: index, queue });
+                    self.ports[origin.port()].pairs[origin.pair()].tx.held = Some(Held { port: index, queue });
                     Outcome::Hold
                 }
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
@@ -408,7 +406,9 @@ impl Inner {
                     // What follows happens at the time the frame was due, not when somebody looked.
                     let copies = self.switch_whole(switch, port, frame.origin, frame.bytes(), at);
                     if let Some(origin) = frame.origin {
-                        self.ports[origin.port].pairs[origin.pair].tx.add_copies(origin, copies);
+                        self.ports[origin.port()].pairs[origin.pair()]
+                            .tx
+                            .add_copies(origin, copies);
                     }
                     self.leave_pool(frame);
                 }
@@ -423,7 +423,7 @@ impl Inner {
 
     fn leave_pool(&mut self, frame: super::pool::Pooled) {
         if let Some(origin) = frame.origin {
-            self.ports[origin.port].pairs[origin.pair].tx.copy_left(origin);
+            self.ports[origin.port()].pairs[origin.pair()].tx.copy_left(origin);
         }
         self.pool.release(frame);
     }
@@ -440,16 +440,10 @@ impl Inner {
             let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
             match port.rx_queue(whole.inline) {
                 None => port.drop_rx(RxDrop::NotReady),
-                Some(queue) => match port.deliver(queue, &whole, now) {
-                    Ok(()) => {
-                        // Counted when it was copied into the pool's buffer; this is the second copy.
-                        if !port.pairs[queue].rx.touched {
-                            port.pairs[queue].rx.touched = true;
-                            self.touched.push((index, queue));
-                        }
-                    }
-                    Err(Refused::NoBuffer) if port.may_hold(queue, now) => {
-                        port.waiting.push_front(frame);
+                Some(queue) => match self.deliver_apart(index, queue, &whole, now) {
+                    Ok(()) => {}
+                    Err(Refused::NoBuffer) if self.ports[index].may_hold(queue, now) => {
+                        self.ports[index].waiting.push_front(frame);
                         return moved;
                     }
                     Err(refused) => self.refused(index, refused, now),
@@ -492,15 +486,105 @@ impl Inner {
             port.drop_rx(RxDrop::NotReady);
             return;
         }
-        match port.deliver(0, &whole, now) {
-            Ok(()) if port.pairs[0].rx.touched => {}
-            Ok(()) => {
-                port.pairs[0].rx.touched = true;
-                self.touched.push((index, 0));
-            }
-            Err(refused) => self.refused(index, refused, now),
+        if let Err(refused) = self.deliver_apart(index, 0, &whole, now) {
+            self.refused(index, refused, now);
         }
     }
+
+    /// Delivers a frame that did not come straight over an ideal link, which its link therefore does not count.
+    fn deliver_apart(&mut self, index: usize, queue: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), Refused> {
+        self.count_straight(index, queue);
+        let port = &mut self.ports[index];
+        port.deliver(queue, frame, now)?;
+        port.count_batch(queue);
+        self.touch(index, queue);
+        Ok(())
+    }
+
+    /// Counts what came straight to a receive queue, for the port and for its link.
+    #[inline]
+    pub(super) fn count_straight(&mut self, index: usize, queue: usize) {
+        let port = &mut self.ports[index];
+        let (frames, bytes) = port.count_batch(queue);
+        port.to_guest.count_passed(frames, bytes);
+    }
+
+    /// Notes that a receive queue has something to announce when the batch is through.
+    #[inline]
+    fn touch(&mut self, index: usize, queue: usize) {
+        let side = &mut self.ports[index].pairs[queue].rx;
+        if !side.touched {
+            side.touched = true;
+            self.touched.push((index, queue));
+        }
+    }
+
+    /// Delivers `frame` the way the frame before it in its batch went straight to port `run.to`; false if it cannot go
+    /// that way, and nothing happened.
+    #[inline]
+    pub(super) fn follow(&mut self, run: &mut Run, frame: &FrameRef<'_>, now: Time) -> bool {
+        if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
+            return false;
+        }
+        let plain = FrameRef {
+            header: NetHeader::default(),
+            ..*frame
+        };
+        if self.ports[run.to].deliver(0, &plain, now).is_err() {
+            return false;
+        }
+        run.frames += 1;
+        run.bytes += u64::from(frame.len);
+        true
+    }
+
+    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue.
+    #[inline]
+    pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>) -> Option<Run> {
+        let to = self.last_straight.take()?;
+        let header = *frame.inline.first_chunk()?;
+        let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
+        let mtu = from
+            .settings
+            .mtu
+            .min(to_port.settings.mtu)
+            .min(to_port.to_guest.config().mtu);
+        Some(Run {
+            to,
+            header,
+            len_max: mtu + LINK_OVERHEAD,
+            frames: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Counts the frames of a run that ended.
+    #[inline]
+    pub(super) fn end_run(&mut self, port: usize, run: Option<Run>) {
+        let Some(run) = run.filter(|run| run.frames > 0) else {
+            return;
+        };
+        let port = &mut self.ports[port];
+        port.counters.tx_frames += run.frames;
+        port.counters.tx_bytes += run.bytes;
+        port.from_guest.count_passed(run.frames, run.bytes);
+        let (switch, ingress) = (port.switch, port.switch_port);
+        self.switches[switch]
+            .switch
+            .count_repeated(ingress, &run.header, run.frames, run.bytes);
+    }
+}
+
+/// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
+pub(super) struct Run {
+    /// The port they go to, which has one queue pair.
+    to: usize,
+    header: [u8; ether::ETHERNET_HEADER_LEN],
+    /// Longest frame that may go.
+    len_max: u32,
+    /// Frames behind the first.
+    frames: u64,
+    bytes: u64,
 }
 
 /// Why a frame did not get into the pool.

@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     targets: Vec<Egress>,
     /// Receive queues that got something in the batch in work: port, queue.
     touched: Vec<(usize, usize)>,
+    /// The port with one queue pair that the last frame went to straight; asked for by the batch in work.
+    last_straight: Option<usize>,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
 }
@@ -69,6 +71,7 @@ impl Inner {
             gather: Vec::new(),
             targets: Vec::new(),
             touched: Vec::new(),
+            last_straight: None,
             origin_unix_ns,
         }
     }
@@ -145,14 +148,25 @@ impl Inner {
         ring.kicks_off();
         let broken = batch.fill(ring, map).err();
         let mut taken = 0;
+        let mut run = None;
         while taken < batch.len() {
+            let frame = batch.frame(taken);
+            if run.as_mut().is_some_and(|run| self.follow(run, &frame, now)) {
+                self.ports[index].pairs[pair].tx.finish(batch.head(taken), 0);
+                taken += 1;
+                continue;
+            }
+            self.end_run(index, run.take());
             let origin = self.ports[index].pairs[pair].tx.next_origin(index, pair);
-            match self.take_from_guest(origin, &batch.frame(taken), now) {
+            self.last_straight = None;
+            match self.take_from_guest(origin, &frame, now) {
                 Outcome::Taken { copies } => self.ports[index].pairs[pair].tx.finish(batch.head(taken), copies),
                 Outcome::Hold => break,
             }
+            run = self.begin_run(origin, &frame);
             taken += 1;
         }
+        self.end_run(index, run);
         let held = taken < batch.len();
         let left = batch.entries() - taken as u16;
         self.batch = Some(batch);
@@ -175,6 +189,7 @@ impl Inner {
     #[inline]
     fn announce_touched(&mut self, now: Time) {
         while let Some((port, queue)) = self.touched.pop() {
+            self.count_straight(port, queue);
             let port = &mut self.ports[port];
             port.pairs[queue].rx.touched = false;
             port.announce(queue, now);

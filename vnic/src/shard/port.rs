@@ -22,7 +22,7 @@ use crate::device::RingActivity;
 use crate::memory::MemoryMap;
 use crate::offload::Offloads;
 use crate::report::PortSettings;
-use crate::ring::{RingAddresses, Rule, RuleCounters, SplitRing};
+use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, RuleCounters, SplitRing};
 
 /// At most one line about a broken rule in this time and port; the others are counted.
 const LOG_INTERVAL_NS: u64 = 1_000_000_000;
@@ -31,6 +31,9 @@ const LOG_INTERVAL_NS: u64 = 1_000_000_000;
 /// processor was just taken away to come back; after it frames are dropped until the receiver posts buffers again, so
 /// nobody waits for a dead one twice.
 pub const HOLD_NS_MAX: u64 = 5_000_000;
+
+// A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
+const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);
 
 macro_rules! drops {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
@@ -133,7 +136,7 @@ struct RingPast {
 
 /// A port of the shard.
 pub struct Port {
-    /// Settings it was made from, coalescing, DMA and links excepted.
+    /// Settings it was made from; the link is kept current, coalescing and DMA are the firmware's.
     pub settings: PortSettings,
     /// Index of its switch.
     pub switch: usize,
@@ -404,7 +407,8 @@ impl Port {
             .nth(nth)
     }
 
-    /// Puts `frame` into receive queue `queue` and tells the firmware.
+    /// Puts `frame` into receive queue `queue` and tells the firmware. It is counted by
+    /// [`count_batch`](Self::count_batch).
     ///
     /// # Errors
     /// See [`Refused`]; the caller decides what follows.
@@ -416,9 +420,8 @@ impl Port {
         let side = &mut self.pairs[queue].rx;
         side.deliver(map, frame, self.mergeable)?;
         side.stalled_since = None;
-        self.counters.rx_frames += 1;
-        self.counters.rx_bytes += u64::from(frame.len);
-        self.counters.copied_bytes += u64::from(frame.len);
+        side.batch_frames += 1;
+        side.batch_bytes += u64::from(frame.len);
         let pipeline = self.nic.rx(queue as u16);
         let packet = pipeline.classify(frame.inline, frame.len);
         // Every pending packet holds at least one descriptor and a ring is no larger than the pipeline.
@@ -428,6 +431,18 @@ impl Port {
             capture.delivered(queue, frame);
         }
         Ok(())
+    }
+
+    /// Counts what was delivered to `queue` since the last time; returns the frames and bytes.
+    #[inline]
+    pub fn count_batch(&mut self, queue: usize) -> (u64, u64) {
+        let side = &mut self.pairs[queue].rx;
+        let frames = std::mem::take(&mut side.batch_frames);
+        let bytes = std::mem::take(&mut side.batch_bytes);
+        self.counters.rx_frames += frames;
+        self.counters.rx_bytes += bytes;
+        self.counters.copied_bytes += bytes;
+        (frames, bytes)
     }
 
     /// No buffer for a frame at `queue`: true if it may wait a little longer.

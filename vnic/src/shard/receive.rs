@@ -43,7 +43,11 @@ pub struct RxSide {
     pub vring: Option<VringRwLock>,
     /// Whether the frontend enabled the ring.
     pub enabled: bool,
-    /// Whether the batch in work delivered something here.
+    /// Frames that the batch in work delivered here, and not yet in the port's counters.
+    pub batch_frames: u64,
+    /// Their bytes.
+    pub batch_bytes: u64,
+    /// Whether the queue is in the shard's list of queues to announce.
     pub touched: bool,
     /// Since when frames find no buffer; cleared by the next delivery.
     pub stalled_since: Option<Time>,

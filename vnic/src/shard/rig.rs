@@ -12,7 +12,7 @@ use vhost_user_backend::{VringRwLock, VringT};
 use virtio_bindings::{virtio_net, virtio_ring};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
 
-use super::fabric_handle::{link_from, make_nic};
+use super::fabric_handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
 use super::forward::Trunk;
 use super::port::Port;
 use super::{Inner, SwitchState};
@@ -364,9 +364,10 @@ impl Rig {
     /// Changes both directions of `guest`'s link.
     pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
         let port = &mut self.inner.ports[guest];
-        port.to_guest.set_config(link_from(to_guest).expect("good settings"));
+        port.to_guest
+            .set_config(link_from(to_guest, SEED_TO_GUEST).expect("good settings"));
         port.from_guest
-            .set_config(link_from(from_guest).expect("good settings"));
+            .set_config(link_from(from_guest, SEED_FROM_GUEST).expect("good settings"));
     }
 
     /// Captures `guest`'s port.

@@ -38,7 +38,7 @@ pub struct TxSide {
     /// Number of the oldest entry of `in_flight`.
     first: u32,
     /// Grows when the ring stops, so that frames of an earlier life complete nothing.
-    life: u32,
+    life: u8,
 }
 
 /// A frame that was switched but found no buffer.
@@ -51,14 +51,35 @@ pub struct Held {
 }
 
 /// Names a chain of a transmit ring that waits for its frame to leave the pool.
+///
+/// One word, since every frame of every batch carries it: number, life, pair and port from the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TxOrigin {
+pub struct TxOrigin(u64);
+
+impl TxOrigin {
+    fn new(port: usize, pair: usize, life: u8, number: u32) -> Self {
+        Self((port as u64) << 48 | (pair as u64 & 0xff) << 40 | u64::from(life) << 32 | u64::from(number))
+    }
+
     /// The port.
-    pub port: usize,
+    #[inline]
+    pub fn port(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
     /// The queue pair.
-    pub pair: usize,
-    number: u32,
-    life: u32,
+    #[inline]
+    pub fn pair(self) -> usize {
+        usize::from((self.0 >> 40) as u8)
+    }
+
+    fn life(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    fn number(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 impl TxSide {
@@ -93,12 +114,12 @@ impl TxSide {
     /// The name of the chain that [`finish`](Self::finish) will get next.
     #[inline]
     pub fn next_origin(&self, port: usize, pair: usize) -> TxOrigin {
-        TxOrigin {
+        TxOrigin::new(
             port,
             pair,
-            number: self.first.wrapping_add(self.in_flight.len() as u32),
-            life: self.life,
-        }
+            self.life,
+            self.first.wrapping_add(self.in_flight.len() as u32),
+        )
     }
 
     /// The chain at `head` was handed over; `copies` of its frame are still in the pool.
@@ -118,10 +139,10 @@ impl TxSide {
 
     /// A copy of `origin`'s frame left the pool.
     pub fn copy_left(&mut self, origin: TxOrigin) {
-        if origin.life != self.life {
+        if origin.life() != self.life {
             return;
         }
-        let index = origin.number.wrapping_sub(self.first) as usize;
+        let index = origin.number().wrapping_sub(self.first) as usize;
         if let Some((_, copies)) = self.in_flight.get_mut(index) {
             *copies = copies.saturating_sub(1);
         }
@@ -130,8 +151,10 @@ impl TxSide {
 
     /// `copies` more copies of `origin`'s frame went into the pool.
     pub fn add_copies(&mut self, origin: TxOrigin, copies: u32) {
-        if origin.life == self.life
-            && let Some((_, out)) = self.in_flight.get_mut(origin.number.wrapping_sub(self.first) as usize)
+        if origin.life() == self.life
+            && let Some((_, out)) = self
+                .in_flight
+                .get_mut(origin.number().wrapping_sub(self.first) as usize)
         {
             *out += copies;
         }
@@ -148,21 +171,21 @@ impl TxSide {
     }
 }
 
-/// One frame of a batch.
+/// One frame of a batch; its first bytes are kept apart.
 #[derive(Clone, Copy)]
 struct Taken {
-    head: u16,
-    header: [u8; NET_HEADER_LEN],
-    inline: [u8; INLINE_HEADER_LEN],
-    inline_len: u8,
+    header: NetHeader,
     first_piece: u32,
     pieces_end: u32,
     len: u32,
+    head: u16,
+    inline_len: u8,
 }
 
 /// The frames of one batch; kept by the shard and used again.
 pub struct Batch {
     frames: Vec<Taken>,
+    inline: Box<[[u8; INLINE_HEADER_LEN]; BATCH]>,
     pieces: Vec<Piece>,
     entries: u16,
 }
@@ -172,6 +195,7 @@ impl Batch {
     pub fn new() -> Self {
         Self {
             frames: Vec::with_capacity(BATCH),
+            inline: Box::new([[0; INLINE_HEADER_LEN]; BATCH]),
             pieces: Vec::with_capacity(PIECES_MAX),
             entries: 0,
         }
@@ -199,12 +223,17 @@ impl Batch {
         self.pieces.clear();
         self.entries = 0;
         let available = usize::from(ring.refresh()?).min(BATCH);
+        // All descriptors first, then all first bytes: the prefetches of one have the others' time to arrive.
         let outcome = self.take_chains(ring, map, available);
-        for taken in &mut self.frames {
-            taken.read_head(&mut self.pieces);
+        let mut long_enough = 0;
+        for (taken, inline) in self.frames.iter_mut().zip(self.inline.iter_mut()) {
+            if !taken.read_head(&mut self.pieces, inline) {
+                break;
+            }
+            long_enough += 1;
         }
-        if let Some(short) = self.frames.iter().position(|taken| taken.len == u32::MAX) {
-            self.frames.truncate(short);
+        if long_enough < self.frames.len() {
+            self.frames.truncate(long_enough);
             return Err(Rule::TransmitHeaderTooShort);
         }
         outcome
@@ -225,13 +254,12 @@ impl Batch {
                 prefetch(piece.ptr);
             }
             self.frames.push(Taken {
-                head,
-                header: [0; NET_HEADER_LEN],
-                inline: [0; INLINE_HEADER_LEN],
-                inline_len: 0,
+                header: NetHeader::default(),
                 first_piece: first_piece as u32,
                 pieces_end: self.pieces.len() as u32,
                 len: 0,
+                head,
+                inline_len: 0,
             });
         }
         Ok(())
@@ -248,8 +276,8 @@ impl Batch {
     pub fn frame(&self, index: usize) -> FrameRef<'_> {
         let taken = &self.frames[index];
         FrameRef {
-            header: NetHeader::parse(&taken.header),
-            inline: &taken.inline[..usize::from(taken.inline_len)],
+            header: taken.header,
+            inline: &self.inline[index][..usize::from(taken.inline_len)],
             rest: &self.pieces[taken.first_piece as usize..taken.pieces_end as usize],
             len: taken.len,
             whole: None,
@@ -258,19 +286,20 @@ impl Batch {
 }
 
 impl Taken {
-    /// Reads the header and the first bytes of the frame, and moves the pieces behind them. A chain shorter than the
-    /// header gets the length `u32::MAX`.
+    /// Reads the header and the first bytes of the frame, and moves the pieces behind them. False if the chain is
+    /// shorter than the header.
     #[inline]
-    fn read_head(&mut self, pieces: &mut [Piece]) {
-        let pieces = &mut pieces[self.first_piece as usize..self.pieces_end as usize];
+    fn read_head(&mut self, pieces: &mut [Piece], inline: &mut [u8; INLINE_HEADER_LEN]) -> bool {
         const BOTH: usize = NET_HEADER_LEN + INLINE_HEADER_LEN;
+        let pieces = &mut pieces[self.first_piece as usize..self.pieces_end as usize];
         if let [piece] = pieces
             && piece.len as usize >= BOTH
         {
             // SAFETY: the piece is mapped for at least as many bytes as are read.
             unsafe {
-                self.header = piece.ptr.cast::<[u8; NET_HEADER_LEN]>().read_unaligned();
-                self.inline = piece
+                let header = piece.ptr.cast::<[u8; NET_HEADER_LEN]>().read_unaligned();
+                self.header = NetHeader::parse(&header);
+                *inline = piece
                     .ptr
                     .add(NET_HEADER_LEN)
                     .cast::<[u8; INLINE_HEADER_LEN]>()
@@ -283,20 +312,21 @@ impl Taken {
             if piece.len == 0 {
                 self.first_piece = self.pieces_end;
             }
-            return;
+            return true;
         }
         let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if total < NET_HEADER_LEN as u64 {
-            self.len = u32::MAX;
-            return;
+            return false;
         }
-        // A chain longer than any frame is cut off by the caller's length check; the sum only must not wrap.
-        self.len = (total - NET_HEADER_LEN as u64).min(u64::from(u32::MAX) - 1) as u32;
+        // A chain longer than any frame is found by the caller's length check; the sum only must not wrap.
+        self.len = (total - NET_HEADER_LEN as u64).min(u64::from(u32::MAX)) as u32;
         let mut skipped = 0;
-        let header = read(pieces, &mut skipped, &mut self.header);
-        debug_assert_eq!(header, NET_HEADER_LEN);
-        self.inline_len = read(pieces, &mut skipped, &mut self.inline) as u8;
+        let mut header = [0; NET_HEADER_LEN];
+        read(pieces, &mut skipped, &mut header);
+        self.header = NetHeader::parse(&header);
+        self.inline_len = read(pieces, &mut skipped, inline) as u8;
         self.first_piece += skipped;
+        true
     }
 }
 
