@@ -282,7 +282,7 @@ pub struct DemoArgs {
     /// Folder for text, JSON and charts.
     #[arg(short, long, default_value = "weft-demo", value_name = "FOLDER")]
     pub output: PathBuf,
-    /// Also write all frames of the run as pcapng.
+    /// Also write the frames of the first round as pcapng (TCP is then measured in the other rounds only).
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Rounds in which the strategies alternate.

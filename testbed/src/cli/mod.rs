@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 
-pub(crate) use self::{nic::pass_on, prepare::means as prepare_means};
+pub(crate) use self::prepare::means as prepare_means;
 
 use self::args::{Cli, LinkVerb, NicVerb, Verb};
 use crate::{

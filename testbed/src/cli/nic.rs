@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Write},
 };
 
 use anyhow::{Context, Result, bail};
@@ -27,9 +27,6 @@ use crate::{
         CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
     },
 };
-
-/// Bytes passed on at a time from a capture.
-const CAPTURE_PIECE_LEN: usize = 64 << 10;
 
 /// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
 pub(super) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
@@ -240,35 +237,21 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     for nic in &args.nics {
         names.extend(ports(client, Some(nic))?.into_iter().map(|port| port.name));
     }
-    let stream = client.vnicd()?.capture(&names, args.snaplen)?;
+    let capture = client.vnicd()?.capture(&names, args.snaplen)?;
     let out: Box<dyn Write> = match &args.write {
         Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
         None => Box::new(io::stdout()),
     };
     // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let handle = capture.handle()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if signals.forever().next().is_some() {
-            std::process::exit(0);
+        for _ in signals.forever() {
+            // One that has ended already needs no end.
+            _ = handle.shutdown(std::net::Shutdown::Both);
         }
     })?;
-    pass_on(stream, out)
-}
-
-/// Copies a capture as it comes; each piece is written at once, so that a reader sees frames when they happen.
-pub(crate) fn pass_on(mut stream: impl Read, mut out: impl Write) -> Result<()> {
-    let mut piece = vec![0; CAPTURE_PIECE_LEN];
-    loop {
-        match stream.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Ok(length) => {
-                out.write_all(&piece[..length])?;
-                out.flush()?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).context("the capture broke off"),
-        }
-    }
+    Ok(capture.write_to(out)?)
 }
 
 #[cfg(test)]

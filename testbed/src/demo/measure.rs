@@ -4,6 +4,8 @@
 use std::{
     fmt,
     fs::File,
+    io::BufWriter,
+    os::unix::net::UnixStream,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -34,6 +36,8 @@ const TOOL_PATIENCE: Duration = Duration::from_secs(60);
 const STREAM_S: &str = "0.5";
 /// How long TCP sends, in seconds: the shortest that iperf3 takes.
 const TCP_S: &str = "1";
+/// Bytes that TCP sends while frames are captured.
+const TCP_CAPTURED: &str = "256K";
 /// Pings per round.
 const PINGS: &str = "10";
 
@@ -75,10 +79,10 @@ pub(crate) struct Bench<'a> {
     vnicd: VnicdClient,
     sender: GuestChannel,
     /// Keep the servers in the receiving guest running.
-    servers: Vec<Running>,
+    _servers: Vec<Running>,
     peer_mac: String,
     peer_address: String,
-    capture: Option<JoinHandle<Result<()>>>,
+    capture: Option<(UnixStream, JoinHandle<std::io::Result<()>>)>,
 }
 
 impl<'a> Bench<'a> {
@@ -111,7 +115,7 @@ impl<'a> Bench<'a> {
             client,
             vnicd,
             sender: ready("n1")?,
-            servers,
+            _servers: servers,
             peer_mac: mac.context("the receiving card has no address")?.to_string(),
             peer_address: address.context("the receiving guest has no address")?,
             capture: None,
@@ -120,23 +124,25 @@ impl<'a> Bench<'a> {
 
     /// Writes all frames to `file` from now on.
     pub(crate) fn capture_to(&mut self, file: File) -> Result<()> {
-        let stream = self.client.vnicd()?.capture(&[], None)?;
+        let capture = self.client.vnicd()?.capture(&[], None)?;
+        let handle = capture.handle()?;
         let writer = std::thread::Builder::new().name("capture".to_owned());
-        self.capture = Some(writer.spawn(move || crate::cli::pass_on(stream, file))?);
+        self.capture = Some((handle, writer.spawn(move || capture.write_to(BufWriter::new(file)))?));
         Ok(())
     }
 
-    /// Ends the servers; says what was wrong with the capture, if anything.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        self.servers.clear();
-        match self.capture.take() {
-            Some(capture) if capture.is_finished() => match capture.join() {
-                Ok(written) => written.context("the capture"),
+    /// Ends the capture, if there is one.
+    pub(crate) fn end_capture(&mut self) -> Result<()> {
+        if let Some((handle, writing)) = self.capture.take() {
+            handle
+                .shutdown(std::net::Shutdown::Both)
+                .context("the capture ended by itself")?;
+            match writing.join() {
+                Ok(written) => written.context("the capture cannot be written")?,
                 Err(_) => bail!("the capture ended with a panic"),
-            },
-            // It ends with `vnicd`; every frame so far was written as it came.
-            _ => Ok(()),
+            }
         }
+        Ok(())
     }
 
     /// One setting, everything once.
@@ -238,6 +244,14 @@ impl<'a> Bench<'a> {
     }
 
     fn tcp(&mut self) -> Result<Option<f64>> {
+        if self.capture.is_some() {
+            // A second of TCP would be most of the file: a little is there to be looked at, and not counted.
+            output(
+                &self.sender,
+                &["iperf3", "-c", &self.peer_address, "-n", TCP_CAPTURED, "-J"],
+            )?;
+            return Ok(None);
+        }
         let text = output(&self.sender, &["iperf3", "-c", &self.peer_address, "-t", TCP_S, "-J"])?;
         let report: serde_json::Value = serde_json::from_str(&text).context("iperf3 printed no JSON")?;
         Ok(report["end"]["sum_received"]["bits_per_second"]

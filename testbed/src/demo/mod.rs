@@ -142,10 +142,10 @@ fn measure_rounds(client: &Client, rounds: u32, begun: Instant, capture: Option<
             samples.push(bench.measure(setting, small, MEDIUM_MESSAGES.div_ceil(u64::from(rounds)))?);
             progress.step();
         }
+        bench.end_capture()?;
         small_left = small_left.saturating_sub(small);
         round_s = round_s.max(round_began.elapsed().as_secs_f64());
     }
-    bench.finish()?;
     Ok(samples)
 }
 

@@ -202,8 +202,9 @@ fn noise_hint(delay_us: u32) -> &'static str {
     }
 }
 
+/// Shares below nothing are noise.
 fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    format!("{:.0} %", share.max(0.0) * 100.0)
 }
 
 fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {

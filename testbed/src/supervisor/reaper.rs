@@ -17,6 +17,9 @@ use rustix::{
 
 use crate::state::StateDir;
 
+/// What a supervisor says that has cleared up itself.
+const NOTHING_LEFT: &str = "nothing left";
+
 /// The supervisor's end: it names every child process; the reaper acts when this end closes.
 #[derive(Debug)]
 pub struct Reaper {
@@ -53,9 +56,11 @@ impl Reaper {
         }
     }
 
-    /// Ends it, once the folder is removed.
+    /// Ends it, once nothing is left to clear up.
     pub fn finish(self) {
-        let Self { mut child, names } = self;
+        let Self { mut child, mut names } = self;
+        // One that somebody killed cannot be told, and need not be.
+        _ = writeln!(names, "{NOTHING_LEFT}");
         drop(names);
         if let Err(error) = child.wait() {
             tracing::warn!(%error, "the process that clears up behind this lab cannot be waited for");
@@ -72,7 +77,9 @@ pub fn run(folder: &Path, supervisor: i32) -> Result<()> {
     let handle = supervisor.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // Only while it is still the parent is the handle surely the supervisor's; otherwise it has ended already.
     let handle = handle.filter(|_| rustix::process::getppid() == supervisor);
-    let children = children_until_eof(io::stdin().lock());
+    let Some(children) = children_until_eof(io::stdin().lock()) else {
+        return Ok(());
+    };
     // The lock is certainly released once the supervisor has ended, not yet when its pipe closes.
     if let Some(handle) = handle {
         wait_for_end(&handle)?;
@@ -85,17 +92,20 @@ pub fn run(folder: &Path, supervisor: i32) -> Result<()> {
     Ok(())
 }
 
-/// Handles of the processes named on `names`, without those that have ended meanwhile. A handle stays the same process
-/// even when its number is used again.
-fn children_until_eof(names: impl BufRead) -> Vec<OwnedFd> {
+/// Handles of the processes named on `names`, without those that have ended meanwhile; `None` when the supervisor says
+/// that nothing is left. A handle stays the same process even when its number is used again.
+fn children_until_eof(names: impl BufRead) -> Option<Vec<OwnedFd>> {
     let mut children: Vec<OwnedFd> = Vec::new();
     for line in names.lines() {
         let Ok(line) = line else { break };
+        if line == NOTHING_LEFT {
+            return None;
+        }
         children.retain(|child| !has_ended(child));
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
         children.extend(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()));
     }
-    children
+    Some(children)
 }
 
 fn has_ended(process: &OwnedFd) -> bool {

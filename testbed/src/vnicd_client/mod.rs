@@ -182,7 +182,7 @@ impl VnicdClient {
     ///
     /// # Errors
     /// See [`VnicdError`].
-    pub fn capture(mut self, ports: &[String], snaplen: Option<u32>) -> Result<impl Read + Send, VnicdError> {
+    pub fn capture(mut self, ports: &[String], snaplen: Option<u32>) -> Result<Capture, VnicdError> {
         let mut request = json!({});
         if !ports.is_empty() {
             request["ports"] = json!(ports);
@@ -195,8 +195,73 @@ impl VnicdClient {
             .get_mut()
             .set_read_timeout(None)
             .map_err(VnicdError::Unreachable)?;
-        Ok(self.reader)
+        Ok(Capture { reader: self.reader })
     }
+}
+
+/// Frames as they are announced, as pcapng bytes.
+#[derive(Debug)]
+pub struct Capture {
+    reader: BufReader<UnixStream>,
+}
+
+impl Capture {
+    /// A handle that ends the capture from elsewhere: shut it down.
+    ///
+    /// # Errors
+    /// When the system has no more file handles.
+    pub fn handle(&self) -> std::io::Result<UnixStream> {
+        self.reader.get_ref().try_clone()
+    }
+
+    /// Writes whole pcapng blocks to `out` as they come, until `vnicd` ends or the handle is shut down. A block that is
+    /// cut off by the end is left out, so that what was written is a whole file.
+    ///
+    /// # Errors
+    /// When `out` takes no more, or what comes is not pcapng.
+    pub fn write_to(mut self, mut out: impl Write) -> std::io::Result<()> {
+        let mut bytes: Vec<u8> = Vec::new();
+        loop {
+            let piece = match self.reader.fill_buf() {
+                Ok(piece) => piece,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if piece.is_empty() {
+                return Ok(());
+            }
+            bytes.extend_from_slice(piece);
+            let length = piece.len();
+            self.reader.consume(length);
+            let whole = whole_blocks(&bytes)?;
+            out.write_all(&bytes[..whole])?;
+            out.flush()?;
+            bytes.drain(..whole);
+        }
+    }
+}
+
+/// Longest block: a frame of the largest segmentation with its comment.
+const BLOCK_LEN_MAX: usize = 1 << 20;
+
+/// Length of the whole blocks at the start of `bytes`. Each block says its length behind its type (`vnicd` writes
+/// little-endian files).
+fn whole_blocks(bytes: &[u8]) -> std::io::Result<usize> {
+    let mut at = 0;
+    while let Some(length) = bytes.get(at + 4..at + 8) {
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        if !(12..=BLOCK_LEN_MAX).contains(&length) {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "what vnicd sends is not pcapng",
+            ));
+        }
+        if at + length > bytes.len() {
+            break;
+        }
+        at += length;
+    }
+    Ok(at)
 }
 
 fn with_port(port: &str, change: &impl serde::Serialize) -> Value {

@@ -60,10 +60,38 @@ fn nonsense_and_silence_are_told_apart() {
 }
 
 #[test]
-fn a_capture_hands_over_the_raw_bytes_that_follow_the_answer() {
-    let (_folder, client) = fake(|_| "{\"id\":1,\"ok\":{}}\n\x0a\x0d\x0d\x0a".to_owned());
-    let mut stream = client.capture(&[], None).expect("accepted");
-    let mut magic = [0; 4];
-    stream.read_exact(&mut magic).expect("four bytes follow");
-    assert_eq!(&magic, b"\x0a\x0d\x0d\x0a");
+fn a_capture_is_written_in_whole_blocks_even_when_it_is_cut_off() {
+    let whole = "\x0a\x0d\x0d\x0a\x10\0\0\0body\x10\0\0\0";
+    let (_folder, client) = fake(move |_| format!("{{\"id\":1,\"ok\":{{}}}}\n{whole}{}", &whole[..9]));
+    let capture = client.capture(&[], None).expect("accepted");
+    let handle = capture.handle().expect("a second handle");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let writing = thread::spawn(move || capture.write_to(Sender(sender)));
+    assert_eq!(receiver.recv().expect("a block comes"), whole.as_bytes());
+    handle.shutdown(std::net::Shutdown::Both).expect("it is open");
+    writing
+        .join()
+        .expect("no panic")
+        .expect("a capture that is ended is no failure");
+    assert!(receiver.iter().all(|bytes| bytes.is_empty()));
+}
+
+#[test]
+fn something_that_is_not_pcapng_is_refused() {
+    assert_eq!(whole_blocks(b"abc").expect("not enough to say"), 0);
+    assert!(whole_blocks(b"abcd\0\0\0\0").is_err());
+    assert!(whole_blocks(b"abcd\xff\xff\xff\xff").is_err());
+}
+
+struct Sender(std::sync::mpsc::Sender<Vec<u8>>);
+
+impl Write for Sender {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        _ = self.0.send(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
