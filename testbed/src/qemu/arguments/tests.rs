@@ -1,0 +1,114 @@
+//! Argument lists for old and new versions, and machines that cannot be.
+
+use super::*;
+use crate::qemu::Version;
+
+fn machine() -> Machine {
+    Machine {
+        name: "n1".into(),
+        cpus: 2,
+        memory_mib: 128,
+        accel: Accel::Tcg,
+        boot: Boot {
+            kernel: Some("/dev/null".into()),
+            append: "quiet".into(),
+            ..Boot::default()
+        },
+        nics: vec![Nic {
+            mac: "52:54:00:00:00:01".parse().unwrap(),
+            socket: "/run/a,b.sock".into(),
+            mode: SocketMode::BackendListens,
+            queue_pairs: 2,
+            host_mtu: Some(9000),
+        }],
+        uplink: Some(Uplink {
+            mac: "52:54:00:00:00:02".parse().unwrap(),
+        }),
+        agent_socket: Some("/run/agent".into()),
+        qmp_socket: "/run/qmp".into(),
+        serial_log: "/run/serial.log".into(),
+        serial_socket: Some("/run/serial".into()),
+        guest_config: Some("/dev/null".into()),
+        on_reboot: OnReboot::BootAgain,
+    }
+}
+
+fn line(version: (u32, u32), machine: &Machine) -> String {
+    let version = Version {
+        major: version.0,
+        minor: version.1,
+        micro: 0,
+    };
+    let arguments = Qemu::of_version(version).arguments(machine).unwrap();
+    arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn the_list_follows_the_version() {
+    let old = line((7, 2), &machine());
+    assert!(
+        old.contains("socket,id=nicsocket0,path=/run/a,,b.sock,reconnect=1 "),
+        "{old}"
+    );
+    assert!(
+        old.contains("-netdev vhost-user,id=nicback0,chardev=nicsocket0,queues=2 "),
+        "{old}"
+    );
+    let device = "id=nic0,netdev=nicback0,mac=52:54:00:00:00:01,romfile=,mq=on";
+    assert!(old.contains(&format!("{device},vectors=0,host_mtu=9000 ")), "{old}");
+    let new = line((10, 0), &machine());
+    assert!(new.contains(",reconnect-ms=500 "), "{new}");
+    assert!(new.contains(&format!("{device},vectors=6,host_mtu=9000 ")), "{new}");
+    assert!(
+        new.contains("memory-backend-memfd,id=memory0,size=128M,share=on"),
+        "{new}"
+    );
+    let mut plain = machine();
+    plain.nics[0].queue_pairs = 1;
+    plain.nics[0].mode = SocketMode::QemuListens;
+    let new = line((10, 0), &plain);
+    assert!(
+        new.contains("path=/run/a,,b.sock,server=on ") && !new.contains("vectors"),
+        "{new}"
+    );
+    assert!(
+        line((7, 2), &plain).contains("romfile=,vectors=0,"),
+        "7.2 dies of MSI-X with one pair too"
+    );
+}
+
+#[test]
+fn a_machine_that_cannot_be_is_refused_with_one_sentence() {
+    type Change = fn(&mut Machine);
+    let cases: [(Change, &str); 8] = [
+        (|m| m.cpus = 0, "0 processors"),
+        (|m| m.memory_mib = 16, "16 MiB of memory are too little"),
+        (|m| m.boot.kernel = None, "needs a kernel"),
+        (|m| m.boot = Boot::default(), "neither a kernel nor a disk"),
+        (
+            |m| m.boot.initramfs = Some("/no/such/file".into()),
+            "/no/such/file cannot be read: No such file",
+        ),
+        (|m| m.nics[0].queue_pairs = 0, "0 queue pairs"),
+        (
+            |m| m.nics[0].socket = "x".repeat(108).into(),
+            "socket path of 108 bytes, 107 are possible",
+        ),
+        (|m| m.nics = vec![m.nics[0].clone(); 24], "24 cards are too many"),
+    ];
+    let qemu = Qemu::of_version(Version {
+        major: 10,
+        minor: 0,
+        micro: 0,
+    });
+    for (change, says) in cases {
+        let mut machine = machine();
+        change(&mut machine);
+        let error = qemu.arguments(&machine).unwrap_err().to_string();
+        assert!(error.starts_with("guest n1: ") && error.contains(says), "{error}");
+    }
+}
