@@ -274,6 +274,21 @@ impl Rig {
         self.send_with_header(guest, index, &[0; NET_HEADER_LEN], frame);
     }
 
+    /// Takes a batch from the transmit ring of `guest`, sends nothing, and gives it back: the first stage alone. Returns
+    /// how many frames it had.
+    pub fn take_only(&mut self, guest: usize) -> usize {
+        let port = &mut self.inner.ports[guest];
+        let mut batch = self.inner.batch.take().unwrap_or_else(|| Box::new(super::Batch::new()));
+        if let (Some(ring), Some(map)) = (&mut port.pairs[0].tx.ring, &port.map) {
+            let outcome = batch.fill(ring, map);
+            assert_eq!(outcome, Ok(()));
+            ring.untake(batch.entries());
+        }
+        let frames = batch.len();
+        self.inner.batch = Some(batch);
+        frames
+    }
+
     /// One round of the shard. True if it did anything.
     pub fn pass(&mut self) -> bool {
         self.inner.pass(self.now)
