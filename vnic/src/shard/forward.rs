@@ -8,16 +8,16 @@ use fabric::{Admission, Egress, Forward, Link, PortId};
 use firmware::{CONTROL_FRAME_MAX, Nic};
 
 use super::Inner;
+use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
 use super::pool::Stage;
-use super::port::{RxDrop, TxDrop};
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
 use crate::memory::Piece;
 use crate::offload::{NetHeader, Segments, complete_checksum};
 
 /// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
-const LINK_OVERHEAD: u32 = 14 + 8;
+pub(super) const LINK_OVERHEAD: u32 = 14 + 8;
 
 /// Longest frame a guest may hand over for segmentation: 64 KiB of network layer.
 pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
@@ -272,7 +272,7 @@ impl Inner {
         }
     }
 
-    fn refused(&mut self, index: usize, refused: Refused, now: Time) {
+    pub(super) fn refused(&mut self, index: usize, refused: Refused, now: Time) {
         let port = &mut self.ports[index];
         match refused {
             Refused::NoBuffer => port.drop_rx(RxDrop::NoBuffer),
@@ -396,65 +396,6 @@ impl Inner {
         Ok(u32::from(origin.is_some()))
     }
 
-    /// Moves every frame on that is due by `now`. True if there was any.
-    pub(super) fn move_due(&mut self, now: Time) -> bool {
-        let mut moved = false;
-        while let Some((at, frame)) = self.pool.take_due(now) {
-            moved = true;
-            match frame.stage {
-                Stage::Switch { switch, port } => {
-                    // What follows happens at the time the frame was due, not when somebody looked.
-                    let copies = self.switch_whole(switch, port, frame.origin, frame.bytes(), at);
-                    if let Some(origin) = frame.origin {
-                        self.ports[origin.port()].pairs[origin.pair()]
-                            .tx
-                            .add_copies(origin, copies);
-                    }
-                    self.leave_pool(frame);
-                }
-                Stage::Card(index) => self.ports[index].waiting.push_back(frame),
-            }
-        }
-        for index in 0..self.ports.len() {
-            moved |= !self.ports[index].waiting.is_empty() && self.deliver_waiting(index, now);
-        }
-        moved
-    }
-
-    fn leave_pool(&mut self, frame: super::pool::Pooled) {
-        if let Some(origin) = frame.origin {
-            self.ports[origin.port()].pairs[origin.pair()].tx.copy_left(origin);
-        }
-        self.pool.release(frame);
-    }
-
-    /// Delivers the frames that wait at a port, in order, as far as there are buffers. True if any left.
-    fn deliver_waiting(&mut self, index: usize, now: Time) -> bool {
-        let mut moved = false;
-        while let Some(frame) = self.ports[index].waiting.pop_front() {
-            let port = &mut self.ports[index];
-            let mut rest = [Piece {
-                ptr: std::ptr::null_mut(),
-                len: 0,
-            }];
-            let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
-            match port.rx_queue(whole.inline) {
-                None => port.drop_rx(RxDrop::NotReady),
-                Some(queue) => match self.deliver_apart(index, queue, &whole, now) {
-                    Ok(()) => {}
-                    Err(Refused::NoBuffer) if self.ports[index].may_hold(queue, now) => {
-                        self.ports[index].waiting.push_front(frame);
-                        return moved;
-                    }
-                    Err(refused) => self.refused(index, refused, now),
-                },
-            }
-            moved = true;
-            self.leave_pool(frame);
-        }
-        moved
-    }
-
     /// Answers a control frame of the guest at `index`, on its own receive queue 0.
     fn control(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
         let mut request = [0; CONTROL_FRAME_MAX + 1];
@@ -492,7 +433,13 @@ impl Inner {
     }
 
     /// Delivers a frame that did not come straight over an ideal link, which its link therefore does not count.
-    fn deliver_apart(&mut self, index: usize, queue: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), Refused> {
+    pub(super) fn deliver_apart(
+        &mut self,
+        index: usize,
+        queue: usize,
+        frame: &FrameRef<'_>,
+        now: Time,
+    ) -> Result<(), Refused> {
         self.count_straight(index, queue);
         let port = &mut self.ports[index];
         port.deliver(queue, frame, now)?;
@@ -501,90 +448,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Counts what came straight to a receive queue, for the port and for its link.
-    #[inline]
-    pub(super) fn count_straight(&mut self, index: usize, queue: usize) {
-        let port = &mut self.ports[index];
-        let (frames, bytes) = port.count_batch(queue);
-        port.to_guest.count_passed(frames, bytes);
-    }
-
     /// Notes that a receive queue has something to announce when the batch is through.
     #[inline]
-    fn touch(&mut self, index: usize, queue: usize) {
+    pub(super) fn touch(&mut self, index: usize, queue: usize) {
         let side = &mut self.ports[index].pairs[queue].rx;
         if !side.touched {
             side.touched = true;
             self.touched.push((index, queue));
         }
     }
-
-    /// Delivers `frame` the way the frame before it in its batch went straight to port `run.to`; false if it cannot go
-    /// that way, and nothing happened.
-    #[inline]
-    pub(super) fn follow(&mut self, run: &mut Run, frame: &FrameRef<'_>, now: Time) -> bool {
-        if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
-            return false;
-        }
-        let plain = FrameRef {
-            header: NetHeader::default(),
-            ..*frame
-        };
-        if self.ports[run.to].deliver(0, &plain, now).is_err() {
-            return false;
-        }
-        run.frames += 1;
-        run.bytes += u64::from(frame.len);
-        true
-    }
-
-    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue.
-    #[inline]
-    pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>) -> Option<Run> {
-        let to = self.last_straight.take()?;
-        let header = *frame.inline.first_chunk()?;
-        let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
-        let mtu = from
-            .settings
-            .mtu
-            .min(to_port.settings.mtu)
-            .min(to_port.to_guest.config().mtu);
-        Some(Run {
-            to,
-            header,
-            len_max: mtu + LINK_OVERHEAD,
-            frames: 0,
-            bytes: 0,
-        })
-    }
-
-    /// Counts the frames of a run that ended.
-    #[inline]
-    pub(super) fn end_run(&mut self, port: usize, run: Option<Run>) {
-        let Some(run) = run.filter(|run| run.frames > 0) else {
-            return;
-        };
-        let port = &mut self.ports[port];
-        port.counters.tx_frames += run.frames;
-        port.counters.tx_bytes += run.bytes;
-        port.from_guest.count_passed(run.frames, run.bytes);
-        let (switch, ingress) = (port.switch, port.switch_port);
-        self.switches[switch]
-            .switch
-            .count_repeated(ingress, &run.header, run.frames, run.bytes);
-    }
-}
-
-/// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
-pub(super) struct Run {
-    /// The port they go to, which has one queue pair.
-    to: usize,
-    header: [u8; ether::ETHERNET_HEADER_LEN],
-    /// Longest frame that may go.
-    len_max: u32,
-    /// Frames behind the first.
-    frames: u64,
-    bytes: u64,
 }
 
 /// Why a frame did not get into the pool.

@@ -5,6 +5,8 @@
 //! firmware's, decisions about ways the switch's.
 
 mod capture;
+mod drops;
+mod due;
 mod fabric_handle;
 mod forward;
 mod frame;
@@ -15,6 +17,7 @@ mod receive;
 pub mod rig;
 mod run;
 mod stats;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -25,8 +28,9 @@ use ether::Time;
 use fabric::{Egress, Switch};
 
 pub use capture::{CaptureReader, Chunk};
+pub use drops::{RxDrop, TxDrop};
 pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
-pub use port::{HOLD_NS_MAX, RxDrop, TxDrop};
+pub use port::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 
 use crate::ring::Rule;

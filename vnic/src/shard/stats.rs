@@ -7,7 +7,8 @@ use firmware::Reason;
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 
 use super::Inner;
-use super::port::{Port, RxDrop, TxDrop};
+use super::drops::{RxDrop, TxDrop};
+use super::port::Port;
 use crate::report::{
     Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TrafficStats, TxInterruptStats,
 };

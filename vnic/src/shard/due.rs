@@ -1,0 +1,72 @@
+//! Frames that waited in the pool: what happens when they are due, and at ports that have no buffer for them yet.
+
+use ether::Time;
+
+use super::Inner;
+use super::drops::RxDrop;
+use super::frame::FrameRef;
+use super::pool::{Pooled, Stage};
+use super::receive::Refused;
+use crate::memory::Piece;
+use crate::offload::NetHeader;
+
+impl Inner {
+    /// Moves every frame on that is due by `now`. True if there was any.
+    pub(super) fn move_due(&mut self, now: Time) -> bool {
+        let mut moved = false;
+        while let Some((at, frame)) = self.pool.take_due(now) {
+            moved = true;
+            match frame.stage {
+                Stage::Switch { switch, port } => {
+                    // What follows happens at the time the frame was due, not when somebody looked.
+                    let copies = self.switch_whole(switch, port, frame.origin, frame.bytes(), at);
+                    if let Some(origin) = frame.origin {
+                        self.ports[origin.port()].pairs[origin.pair()]
+                            .tx
+                            .add_copies(origin, copies);
+                    }
+                    self.leave_pool(frame);
+                }
+                Stage::Card(index) => self.ports[index].waiting.push_back(frame),
+            }
+        }
+        for index in 0..self.ports.len() {
+            moved |= !self.ports[index].waiting.is_empty() && self.deliver_waiting(index, now);
+        }
+        moved
+    }
+
+    fn leave_pool(&mut self, frame: Pooled) {
+        if let Some(origin) = frame.origin {
+            self.ports[origin.port()].pairs[origin.pair()].tx.copy_left(origin);
+        }
+        self.pool.release(frame);
+    }
+
+    /// Delivers the frames that wait at a port, in order, as far as there are buffers. True if any left.
+    fn deliver_waiting(&mut self, index: usize, now: Time) -> bool {
+        let mut moved = false;
+        while let Some(frame) = self.ports[index].waiting.pop_front() {
+            let port = &mut self.ports[index];
+            let mut rest = [Piece {
+                ptr: std::ptr::null_mut(),
+                len: 0,
+            }];
+            let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
+            match port.rx_queue(whole.inline) {
+                None => port.drop_rx(RxDrop::NotReady),
+                Some(queue) => match self.deliver_apart(index, queue, &whole, now) {
+                    Ok(()) => {}
+                    Err(Refused::NoBuffer) if self.ports[index].may_hold(queue, now) => {
+                        self.ports[index].waiting.push_front(frame);
+                        return moved;
+                    }
+                    Err(refused) => self.refused(index, refused, now),
+                },
+            }
+            moved = true;
+            self.leave_pool(frame);
+        }
+        moved
+    }
+}

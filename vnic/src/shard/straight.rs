@@ -1,0 +1,88 @@
+//! Frames in a row between two cards: the way of the first is the way of all, so switch and links are asked once.
+//!
+//! Counting for many frames at once is here too. What makes a way straight is decided in [`forward`](super::forward).
+
+use ether::Time;
+
+use super::Inner;
+use super::forward::LINK_OVERHEAD;
+use super::frame::FrameRef;
+use super::transmit::TxOrigin;
+use crate::offload::NetHeader;
+
+/// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
+pub(super) struct Run {
+    /// The port they go to, which has one queue pair.
+    to: usize,
+    header: [u8; ether::ETHERNET_HEADER_LEN],
+    /// Longest frame that may go.
+    len_max: u32,
+    /// Frames behind the first.
+    frames: u64,
+    bytes: u64,
+}
+
+impl Inner {
+    /// Counts what came straight to a receive queue, for the port and for its link.
+    #[inline]
+    pub(super) fn count_straight(&mut self, index: usize, queue: usize) {
+        let port = &mut self.ports[index];
+        let (frames, bytes) = port.count_batch(queue);
+        port.to_guest.count_passed(frames, bytes);
+    }
+
+    /// Delivers `frame` the way the frame before it in its batch went straight to port `run.to`; false if it cannot go
+    /// that way, and nothing happened.
+    #[inline]
+    pub(super) fn follow(&mut self, run: &mut Run, frame: &FrameRef<'_>, now: Time) -> bool {
+        if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
+            return false;
+        }
+        let plain = FrameRef {
+            header: NetHeader::default(),
+            ..*frame
+        };
+        if self.ports[run.to].deliver(0, &plain, now).is_err() {
+            return false;
+        }
+        run.frames += 1;
+        run.bytes += u64::from(frame.len);
+        true
+    }
+
+    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue.
+    #[inline]
+    pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>) -> Option<Run> {
+        let to = self.last_straight.take()?;
+        let header = *frame.inline.first_chunk()?;
+        let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
+        let mtu = from
+            .settings
+            .mtu
+            .min(to_port.settings.mtu)
+            .min(to_port.to_guest.config().mtu);
+        Some(Run {
+            to,
+            header,
+            len_max: mtu + LINK_OVERHEAD,
+            frames: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Counts the frames of a run that ended.
+    #[inline]
+    pub(super) fn end_run(&mut self, port: usize, run: Option<Run>) {
+        let Some(run) = run.filter(|run| run.frames > 0) else {
+            return;
+        };
+        let port = &mut self.ports[port];
+        port.counters.tx_frames += run.frames;
+        port.counters.tx_bytes += run.bytes;
+        port.from_guest.count_passed(run.frames, run.bytes);
+        let (switch, ingress) = (port.switch, port.switch_port);
+        self.switches[switch]
+            .switch
+            .count_repeated(ingress, &run.header, run.frames, run.bytes);
+    }
+}
