@@ -36,7 +36,7 @@ pub struct Machine {
     pub accel: Accel,
     /// What it boots.
     pub boot: Boot,
-    /// Its programmable cards, in the order of `eth0`, `eth1`, ….
+    /// Its cards, in the order of `eth0`, `eth1`, ….
     pub nics: Vec<Nic>,
     /// A card on QEMU's user-mode network behind the others.
     pub uplink: Option<Uplink>,
@@ -120,15 +120,30 @@ pub enum SocketMode {
     QemuListens,
 }
 
-/// A programmable card.
+/// What moves a card's frames.
+#[derive(Clone, Debug)]
+pub enum NicBackend {
+    /// A vhost-user device such as `vnicd`: a programmable card.
+    VhostUser {
+        /// Its socket.
+        socket: PathBuf,
+        /// Who listens there.
+        mode: SocketMode,
+    },
+    /// QEMU itself, to a tap device of the host: an ordinary card, to compare with.
+    Tap {
+        /// The device; it exists, is up, and lies in the network namespace that QEMU is started in.
+        interface: String,
+    },
+}
+
+/// A card.
 #[derive(Clone, Debug)]
 pub struct Nic {
     /// MAC address.
     pub mac: ether::MacAddr,
-    /// The vhost-user socket.
-    pub socket: PathBuf,
-    /// Who listens there.
-    pub mode: SocketMode,
+    /// What moves its frames.
+    pub backend: NicBackend,
     /// Queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
     /// MTU the card tells the guest; it needs a backend that offers VIRTIO_NET_F_MTU.
@@ -202,26 +217,37 @@ impl Qemu {
     }
 
     fn nic(&self, list: &mut List, index: usize, nic: &Nic) {
-        let mode = match nic.mode {
-            SocketMode::BackendListens => self.reconnect(),
-            SocketMode::QemuListens => "server=on",
-        };
-        list.file(
-            "-chardev",
-            &format!("socket,id=nicsocket{index},path="),
-            &nic.socket,
-            &format!(",{mode}"),
-        );
         let pairs = nic.queue_pairs;
         let queues = if pairs > 1 {
             format!(",queues={pairs}")
         } else {
             String::new()
         };
-        list.text(
-            "-netdev",
-            &format!("vhost-user,id=nicback{index},chardev=nicsocket{index}{queues}"),
-        );
+        match &nic.backend {
+            NicBackend::VhostUser { socket, mode } => {
+                let mode = match mode {
+                    SocketMode::BackendListens => self.reconnect(),
+                    SocketMode::QemuListens => "server=on",
+                };
+                list.file(
+                    "-chardev",
+                    &format!("socket,id=nicsocket{index},path="),
+                    socket,
+                    &format!(",{mode}"),
+                );
+                list.text(
+                    "-netdev",
+                    &format!("vhost-user,id=nicback{index},chardev=nicsocket{index}{queues}"),
+                );
+            }
+            NicBackend::Tap { interface } => {
+                let interface = escape(interface);
+                list.text(
+                    "-netdev",
+                    &format!("tap,id=nicback{index},ifname={interface},script=no,downscript=no{queues}"),
+                );
+            }
+        }
         let mut device = format!(
             "virtio-net-pci,id={},netdev=nicback{index},mac={},romfile=",
             Nic::link_name(index),
@@ -348,7 +374,10 @@ fn check(machine: &Machine) -> Result<(), QemuError> {
     for socket in machine
         .nics
         .iter()
-        .map(|nic| &nic.socket)
+        .filter_map(|nic| match &nic.backend {
+            NicBackend::VhostUser { socket, .. } => Some(socket),
+            NicBackend::Tap { .. } => None,
+        })
         .chain(sockets.into_iter().flatten())
     {
         let len = socket.as_os_str().len();

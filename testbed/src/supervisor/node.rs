@@ -19,7 +19,7 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, GuestChannel, Welcome},
     lab::{Boot, Lab, Node, port_name},
-    qemu::{self, Machine, OnReboot, Qmp, SocketMode, Uplink},
+    qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
 };
 
 /// How long a new QEMU may take until its sockets listen.
@@ -194,8 +194,10 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
     for (index, nic) in node.nics.iter().enumerate() {
         nics.push(qemu::Nic {
             mac: nic.mac,
-            socket: state.socket(&format!("{}.sock", port_name(&node.name, index)))?,
-            mode: SocketMode::BackendListens,
+            backend: NicBackend::VhostUser {
+                socket: state.socket(&format!("{}.sock", port_name(&node.name, index)))?,
+                mode: SocketMode::BackendListens,
+            },
             queue_pairs: nic.queue_pairs,
             host_mtu: (nic.mtu != MTU_USUAL).then(|| u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });

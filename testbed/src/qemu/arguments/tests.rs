@@ -3,6 +3,13 @@
 use super::*;
 use crate::qemu::Version;
 
+fn vhost_user(socket: &str, mode: SocketMode) -> NicBackend {
+    NicBackend::VhostUser {
+        socket: socket.into(),
+        mode,
+    }
+}
+
 fn machine() -> Machine {
     Machine {
         name: "n1".into(),
@@ -16,8 +23,7 @@ fn machine() -> Machine {
         },
         nics: vec![Nic {
             mac: "52:54:00:00:00:01".parse().unwrap(),
-            socket: "/run/a,b.sock".into(),
-            mode: SocketMode::BackendListens,
+            backend: vhost_user("/run/a,b.sock", SocketMode::BackendListens),
             queue_pairs: 2,
             host_mtu: Some(9000),
         }],
@@ -69,7 +75,7 @@ fn the_list_follows_the_version() {
     );
     let mut plain = machine();
     plain.nics[0].queue_pairs = 1;
-    plain.nics[0].mode = SocketMode::QemuListens;
+    plain.nics[0].backend = vhost_user("/run/a,b.sock", SocketMode::QemuListens);
     let new = line((10, 0), &plain);
     assert!(
         new.contains("path=/run/a,,b.sock,server=on ") && !new.contains("vectors"),
@@ -79,6 +85,26 @@ fn the_list_follows_the_version() {
         line((7, 2), &plain).contains("romfile=,vectors=0,"),
         "7.2 dies of MSI-X with one pair too"
     );
+}
+
+#[test]
+fn a_card_on_a_tap_device_differs_in_nothing_but_its_backend() {
+    let mut machine = machine();
+    let programmable = line((7, 2), &machine);
+    machine.nics[0].backend = NicBackend::Tap {
+        interface: "tap0".into(),
+    };
+    let tap = line((7, 2), &machine);
+    assert!(
+        tap.contains("-netdev tap,id=nicback0,ifname=tap0,script=no,downscript=no,queues=2 "),
+        "{tap}"
+    );
+    let device = |line: &str| {
+        line.split_once("virtio-net-pci,id=nic0")
+            .map(|(_, rest)| rest.to_owned())
+    };
+    assert_eq!(device(&tap), device(&programmable));
+    assert!(!tap.contains("nicsocket"), "{tap}");
 }
 
 #[test]
@@ -95,7 +121,7 @@ fn a_machine_that_cannot_be_is_refused_with_one_sentence() {
         ),
         (|m| m.nics[0].queue_pairs = 0, "0 queue pairs"),
         (
-            |m| m.nics[0].socket = "x".repeat(108).into(),
+            |m| m.nics[0].backend = vhost_user(&"x".repeat(108), SocketMode::BackendListens),
             "socket path of 108 bytes, 107 are possible",
         ),
         (|m| m.nics = vec![m.nics[0].clone(); 24], "24 cards are too many"),
