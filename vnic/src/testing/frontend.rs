@@ -94,6 +94,9 @@ pub struct FrontendConfig {
     pub tx_buffer_len: usize,
     /// Bytes per receive buffer, header included.
     pub rx_buffer_len: usize,
+    /// Buffers per ring that are used in turn. Up to the ring's slots (0, say) each slot keeps its buffer for ever: the
+    /// fastest, but then everything stays in the caches. Real drivers take another buffer for each frame.
+    pub buffer_pool: usize,
     /// How transmit buffers are cut into descriptors.
     pub tx_layout: Layout,
     /// How receive buffers are cut into descriptors.
@@ -119,6 +122,7 @@ impl FrontendConfig {
             regions: 1,
             tx_buffer_len: 2048,
             rx_buffer_len: 2048,
+            buffer_pool: 0,
             tx_layout: Layout::Single,
             rx_layout: Layout::Single,
             rx_interrupts: Interrupts::Never,
@@ -166,16 +170,28 @@ impl Frontend {
     /// Builds the guest without connecting; in listen mode the socket exists afterwards.
     pub fn build(config: FrontendConfig) -> Result<Self, Error> {
         let per_buffer = |len: usize| (len.div_ceil(64) | 1) * 64 + 1024;
-        let per_pair =
-            usize::from(config.ring_size) * (per_buffer(config.tx_buffer_len) + per_buffer(config.rx_buffer_len));
+        let buffers = usize::from(config.ring_size).max(config.buffer_pool);
+        let per_pair = buffers * (per_buffer(config.tx_buffer_len) + per_buffer(config.rx_buffer_len));
         let total = (per_pair + (64 << 10)) * usize::from(config.queue_pairs) + PAGE_LEN + config.spare_memory;
         let memory = Arc::new(GuestMemory::new(total, config.regions)?);
         // Nothing of ours lies on the first page, so that tests may begin the first region a little later.
         memory.allocate(PAGE_LEN, PAGE_LEN);
         let mut pairs = Vec::new();
         for _ in 0..config.queue_pairs {
-            let rx = RxRing::new(&memory, config.ring_size, config.rx_layout, config.rx_buffer_len)?;
-            let tx = TxRing::new(&memory, config.ring_size, config.tx_layout, config.tx_buffer_len)?;
+            let rx = RxRing::new(
+                &memory,
+                config.ring_size,
+                config.rx_layout,
+                config.rx_buffer_len,
+                config.buffer_pool,
+            )?;
+            let tx = TxRing::new(
+                &memory,
+                config.ring_size,
+                config.tx_layout,
+                config.tx_buffer_len,
+                config.buffer_pool,
+            )?;
             pairs.push(QueuePair { rx, tx });
         }
         let listener = match &config.transport {

@@ -43,12 +43,19 @@ pub fn prepare(sender: &mut Frontend, receiver: &mut Frontend, frame_len: usize)
     let back = &mut receiver.pairs[0].tx;
     drain(back);
     back.prefill(|buffer| write_frame(&mut buffer[..HEADER_LEN + frame_len], RECEIVER, SENDER));
-    // One frame back teaches a learning switch where the receiver is.
-    back.push(HEADER_LEN + frame_len);
-    back.flush();
+    // A frame each way shows that all rings are served, and teaches a learning switch where both are.
+    let (mut forth, mut home) = (0, 0);
     let deadline = Instant::now() + PING_WAIT;
-    while sender.pairs[0].rx.poll(1, |_, _| {}) == 0 && Instant::now() < deadline {
-        std::hint::spin_loop();
+    while (forth == 0 || home == 0) && Instant::now() < deadline {
+        for ring in [&mut sender.pairs[0].tx, &mut receiver.pairs[0].tx] {
+            if ring.free() > 0 {
+                ring.push(HEADER_LEN + frame_len);
+                ring.flush();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        forth += receiver.pairs[0].rx.poll(usize::MAX, |_, _| {});
+        home += sender.pairs[0].rx.poll(usize::MAX, |_, _| {});
     }
 }
 
@@ -85,12 +92,32 @@ struct Stream {
     full: u64,
     starved: u64,
     received: u64,
+    touch: Touch,
+}
+
+/// How much of each frame the guests' processors touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Touch {
+    /// The first cache line: sequence number written by the sender, header and number read by the receiver.
+    #[default]
+    FirstLine,
+    /// All of it: written anew by the sender, read by the receiver.
+    Whole,
 }
 
 /// Streams frames of `frame_len` bytes for `duration` (after `prepare`). Every frame carries a sequence number that is
-/// written before it is sent and checked when it arrives, so the first line of each buffer is touched at both ends.
-pub fn one_way(sender: &mut Frontend, receiver: &mut Frontend, frame_len: usize, duration: Duration) -> OneWaySample {
-    let mut stream = Stream::default();
+/// written before it is sent and checked when it arrives.
+pub fn one_way(
+    sender: &mut Frontend,
+    receiver: &mut Frontend,
+    frame_len: usize,
+    touch: Touch,
+    duration: Duration,
+) -> OneWaySample {
+    let mut stream = Stream {
+        touch,
+        ..Stream::default()
+    };
     // The start is not measured: rings fill, caches and the backend warm up.
     run(&mut stream, sender, receiver, frame_len, duration / 8);
     receiver.pairs[0].rx.ring.take_calls();
@@ -98,6 +125,7 @@ pub fn one_way(sender: &mut Frontend, receiver: &mut Frontend, frame_len: usize,
     let warm = Stream {
         next_sent: stream.next_sent,
         next_expected: stream.next_expected,
+        touch,
         ..Stream::default()
     };
     stream = warm;
@@ -153,7 +181,11 @@ fn send(stream: &mut Stream, sender: &mut Frontend, len: usize) {
     }
     for _ in 0..BURST {
         let sequence = stream.next_sent.to_le_bytes();
-        tx.next_buffer()[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sequence);
+        let buffer = tx.next_buffer();
+        if stream.touch == Touch::Whole {
+            buffer[SEQUENCE_AT..len].fill(sequence[0]);
+        }
+        buffer[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sequence);
         tx.push(len);
         stream.next_sent += 1;
     }
@@ -166,17 +198,27 @@ fn receive(stream: &mut Stream, receiver: &mut Frontend) {
     if rx.pending() > rx.slots() - BURST {
         stream.starved += 1;
     }
-    let (mut expected, mut lost) = (stream.next_expected, 0);
+    let (mut expected, mut lost, mut sum) = (stream.next_expected, 0, 0);
+    let (whole, sent) = (stream.touch == Touch::Whole, stream.next_sent);
     let taken = rx.poll(2 * usize::from(BURST), |_, frame| {
         let Some(bytes) = frame[SEQUENCE_AT - HEADER_LEN..].first_chunk::<8>() else {
             return;
         };
         let sequence = u64::from_le_bytes(*bytes);
+        if sequence >= sent {
+            // A left-over of the preparation.
+            return;
+        }
         if sequence != expected {
             lost += sequence.wrapping_sub(expected).min(1 << 20);
         }
         expected = sequence.wrapping_add(1);
+        if whole {
+            let (words, _) = frame.as_chunks::<8>();
+            sum = words.iter().fold(sum, |sum, word| sum ^ u64::from_le_bytes(*word));
+        }
     });
+    std::hint::black_box(sum);
     stream.next_expected = expected;
     stream.lost += lost;
     stream.received += taken as u64;

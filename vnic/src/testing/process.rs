@@ -3,11 +3,10 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,7 +21,7 @@ const CONTROL_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Service {
     child: Child,
-    _stdin: Option<OwnedFd>,
+    stdin: Option<ChildStdin>,
 }
 
 impl Service {
@@ -44,13 +43,21 @@ impl Service {
             })
         };
         let mut child = command.spawn()?;
-        let stdin = child.stdin.take().map(OwnedFd::from);
-        Ok(Service { child, _stdin: stdin })
+        let stdin = child.stdin.take();
+        Ok(Service { child, stdin })
     }
 
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Writes `text` to the process's standard input.
+    pub fn type_in(&mut self, text: &str) -> io::Result<()> {
+        match &mut self.stdin {
+            Some(stdin) => stdin.write_all(text.as_bytes()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -112,6 +119,8 @@ pub struct ProcessUse {
     pub shared_bytes: u64,
     /// CPU time of all threads so far, in nanoseconds (threads that ended not counted).
     pub cpu_ns: u64,
+    /// Time that threads were ready to run and did not get a core, in nanoseconds.
+    pub waited_ns: u64,
 }
 
 impl ProcessUse {
@@ -125,17 +134,15 @@ impl ProcessUse {
                 .unwrap_or(0)
                 * 1024
         };
-        let (mut cpu_ns, mut threads) = (0, 0);
+        let (mut cpu_ns, mut waited_ns, mut threads) = (0, 0, 0);
         for task in fs::read_dir(format!("{root}/task"))? {
             // A thread that ends between the two calls is not counted.
             let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
                 continue;
             };
-            cpu_ns += text
-                .split_whitespace()
-                .next()
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0);
+            let mut words = text.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+            cpu_ns += words.next().unwrap_or(0);
+            waited_ns += words.next().unwrap_or(0);
             threads += 1;
         }
         Ok(ProcessUse {
@@ -145,6 +152,7 @@ impl ProcessUse {
             anonymous_bytes: kib("RssAnon:"),
             shared_bytes: kib("RssShmem:"),
             cpu_ns,
+            waited_ns,
         })
     }
 }

@@ -23,9 +23,15 @@ pub struct TxRing {
 }
 
 impl TxRing {
-    pub(super) fn new(memory: &Arc<GuestMemory>, size: u16, layout: Layout, capacity: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        memory: &Arc<GuestMemory>,
+        size: u16,
+        layout: Layout,
+        capacity: usize,
+        pool: usize,
+    ) -> io::Result<Self> {
         let ring = DriverRing::new(memory, size)?;
-        let slots = Slots::new(memory, size, layout, capacity, false);
+        let slots = Slots::new(memory, size, layout, capacity, pool, false);
         Ok(TxRing {
             ring,
             slots,
@@ -65,6 +71,10 @@ impl TxRing {
         }
         if used > 0 {
             self.ring.take_used(used);
+            if self.in_flight == self.slots.count() {
+                // The next slot was not free when `push` came to it.
+                self.slots.rotate(self.next_slot);
+            }
             self.in_flight -= used;
         }
         self.slots.count() - self.in_flight
@@ -87,9 +97,10 @@ impl TxRing {
     /// Writes every buffer once (all must be free), so that `push` alone sends a frame.
     pub fn prefill(&mut self, mut write: impl FnMut(&mut [u8])) {
         assert!(self.in_flight == 0, "transmit buffers are in flight");
-        for slot in 0..self.slots.count() {
+        for buffer in 0..self.slots.pool() {
+            let at = self.slots.buffer_pointer(buffer);
             // SAFETY: nothing is in flight, so no buffer belongs to the device.
-            write(unsafe { std::slice::from_raw_parts_mut(self.slots.pointer(slot), self.slots.capacity()) });
+            write(unsafe { std::slice::from_raw_parts_mut(at, self.slots.capacity()) });
         }
     }
 
@@ -102,6 +113,9 @@ impl TxRing {
         self.ring.push(self.slots.head(slot));
         self.next_slot = self.after(slot);
         self.in_flight += 1;
+        if self.in_flight < self.slots.count() {
+            self.slots.rotate(self.next_slot);
+        }
     }
 
     /// Shows all pushed frames to the device and kicks it when it asked for that.
@@ -149,9 +163,15 @@ pub struct RxRing {
 }
 
 impl RxRing {
-    pub(super) fn new(memory: &Arc<GuestMemory>, size: u16, layout: Layout, capacity: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        memory: &Arc<GuestMemory>,
+        size: u16,
+        layout: Layout,
+        capacity: usize,
+        pool: usize,
+    ) -> io::Result<Self> {
         let ring = DriverRing::new(memory, size)?;
-        let slots = Slots::new(memory, size, layout, capacity, true);
+        let slots = Slots::new(memory, size, layout, capacity, pool, true);
         let withheld = (0..slots.count()).collect();
         Ok(RxRing {
             ring,
@@ -276,6 +296,8 @@ impl RxRing {
     #[inline]
     fn recycle(&mut self, slot: u16) {
         if self.refill {
+            self.slots.rotate(slot);
+            self.slots.set_len(&self.ring, slot, self.slots.capacity());
             self.ring.push(self.slots.head(slot));
         } else {
             self.withheld.push(slot);

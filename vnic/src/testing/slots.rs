@@ -1,6 +1,8 @@
-//! Fixed buffers of a test ring: slot `n` always uses the same memory and the same descriptors, cut
-//! as the layout says. Written once per length change, so that a load generator writes no descriptors at all.
+//! Buffers of a test ring: each slot has its descriptors, cut as the layout says, and a buffer, either
+//! the same for ever (descriptors are then written once) or another one each time, out of a larger pool, as real
+//! drivers have it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::memory::GuestMemory;
@@ -54,24 +56,31 @@ pub(super) struct Slots {
     buffers: *mut u8,
     lens: Box<[u32]>,
     write_flag: u16,
+    /// Buffer of each slot.
+    buffer_of: Box<[u32]>,
+    /// Buffers that no slot has, oldest first; empty when every slot keeps its own.
+    spare: VecDeque<u32>,
 }
 
 // SAFETY: `buffers` leads into guest memory that the ring beside this value keeps alive; see `GuestMemory`.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// As many buffers of `capacity` bytes (header included) as the ring has descriptors for.
+    /// As many slots as the ring has descriptors for, with `pool` buffers (at least one per slot) of `capacity` bytes,
+    /// header included.
     pub fn new(
         memory: &Arc<GuestMemory>,
         ring_size: u16,
         layout: Layout,
         capacity: usize,
+        pool: usize,
         device_writes: bool,
     ) -> Self {
         let count = ring_size / layout.descriptors();
+        let pool = pool.max(usize::from(count));
         // An odd number of cache lines, so that the first lines of all buffers spread over all sets of the cache.
         let stride = (capacity.div_ceil(64) | 1) * 64;
-        let buffers_addr = memory.allocate(stride * usize::from(count), 4096);
+        let buffers_addr = memory.allocate(stride * pool, 4096);
         let table_len = DESC_LEN * usize::from(layout.chain_len());
         let tables_addr = match layout {
             Layout::Indirect(_) => memory.allocate(table_len * usize::from(count), 64),
@@ -84,14 +93,28 @@ impl Slots {
             stride,
             buffers_addr,
             tables_addr,
-            buffers: memory.pointer(buffers_addr, stride * usize::from(count)),
+            buffers: memory.pointer(buffers_addr, stride * pool),
             lens: vec![0; usize::from(count)].into_boxed_slice(),
             write_flag: if device_writes { DESC_WRITE } else { 0 },
+            buffer_of: (0..u32::from(count)).collect(),
+            spare: (u32::from(count)..pool as u32).collect(),
         }
     }
 
     pub fn count(&self) -> u16 {
         self.count
+    }
+
+    /// Buffers in all.
+    pub fn pool(&self) -> usize {
+        self.buffer_of.len() + self.spare.len()
+    }
+
+    /// Start of buffer `buffer` of the pool.
+    pub fn buffer_pointer(&self, buffer: usize) -> *mut u8 {
+        assert!(buffer < self.pool());
+        // SAFETY: below the pool's size, and `buffers` spans pool * stride bytes.
+        unsafe { self.buffers.add(buffer * self.stride) }
     }
 
     /// Usable bytes of each buffer, header included.
@@ -115,14 +138,26 @@ impl Slots {
     /// Start of the slot's buffer: `capacity` bytes from there on belong to it.
     #[inline]
     pub fn pointer(&self, slot: u16) -> *mut u8 {
-        assert!(slot < self.count);
-        // SAFETY: slot < count, and `buffers` spans count * stride bytes.
-        unsafe { self.buffers.add(usize::from(slot) * self.stride) }
+        let buffer = self.buffer_of[usize::from(slot)] as usize;
+        // SAFETY: every number in `buffer_of` is below the pool's size, and `buffers` spans pool * stride bytes.
+        unsafe { self.buffers.add(buffer * self.stride) }
     }
 
     /// Guest address of the slot's buffer.
     pub fn addr(&self, slot: u16) -> u64 {
-        self.buffers_addr + (usize::from(slot) * self.stride) as u64
+        self.buffers_addr + u64::from(self.buffer_of[usize::from(slot)]) * self.stride as u64
+    }
+
+    /// Gives the slot, which the device must have returned, the buffer that was unused longest; the descriptors are
+    /// written anew at the next `set_len`. Nothing happens without a pool.
+    #[inline]
+    pub fn rotate(&mut self, slot: u16) {
+        if let Some(fresh) = self.spare.pop_front() {
+            let used = std::mem::replace(&mut self.buffer_of[usize::from(slot)], fresh);
+            // Never grows: one was just taken out.
+            self.spare.push_back(used);
+            self.lens[usize::from(slot)] = 0;
+        }
     }
 
     /// Makes the slot's descriptors cover `len` bytes; cheap when they do already.
@@ -138,7 +173,27 @@ impl Slots {
         self.lens.fill(0);
     }
 
+    #[inline]
     fn write_chain(&mut self, ring: &DriverRing, slot: u16, len: usize) {
+        if self.layout == Layout::Single && len <= self.capacity {
+            self.lens[usize::from(slot)] = len as u32;
+            let (addr, flags) = (self.addr(slot), self.write_flag);
+            let len = len as u32;
+            ring.write_descriptor(
+                slot,
+                Descriptor {
+                    addr,
+                    len,
+                    flags,
+                    next: 0,
+                },
+            );
+        } else {
+            self.write_pieces(ring, slot, len);
+        }
+    }
+
+    fn write_pieces(&mut self, ring: &DriverRing, slot: u16, len: usize) {
         assert!(
             len > 0 && len <= self.capacity,
             "{len} bytes do not fit a buffer of {}",

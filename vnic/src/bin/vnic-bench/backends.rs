@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use vnic::testing::Service;
 
 use crate::Options;
+use crate::dataplane::wait;
 
 /// Which forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -29,7 +31,7 @@ impl Kind {
     }
 }
 
-/// 2-MiB pages testpmd gets (512 MiB: its own default pools for two ports fit).
+/// 2-MiB pages each testpmd gets (512 MiB: its buffer pools fit).
 const HUGE_PAGES: u64 = 256;
 const HUGE_PAGES_FILE: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -42,8 +44,9 @@ pub struct HugePages {
 }
 
 impl HugePages {
-    /// Reserves what is missing.
-    pub fn reserve() -> Self {
+    /// Reserves what is missing for `processes` testpmds.
+    pub fn reserve(processes: u64) -> Self {
+        let wanted = processes * HUGE_PAGES;
         let read = || fs::read_to_string(HUGE_PAGES_FILE).ok()?.trim().parse::<u64>().ok();
         let Some(before) = read() else {
             return HugePages {
@@ -51,14 +54,14 @@ impl HugePages {
                 available: false,
             };
         };
-        if before >= HUGE_PAGES {
+        if before >= wanted {
             return HugePages {
                 before: None,
                 available: true,
             };
         }
-        let raised = fs::write(HUGE_PAGES_FILE, HUGE_PAGES.to_string()).is_ok();
-        let available = read().is_some_and(|now| now >= HUGE_PAGES);
+        let raised = fs::write(HUGE_PAGES_FILE, wanted.to_string()).is_ok();
+        let available = read().is_some_and(|now| now >= wanted);
         HugePages {
             before: raised.then_some(before),
             available,
@@ -75,6 +78,10 @@ impl Drop for HugePages {
         }
     }
 }
+
+/// Longest wait for a forwarder's sockets, and the time between two looks.
+const SOCKETS_WAIT: Duration = Duration::from_secs(20);
+const SOCKETS_STEP: Duration = Duration::from_millis(100);
 
 /// A running forwarder and its sockets.
 pub struct Backend {
@@ -113,6 +120,22 @@ impl Backend {
         Ok(Backend { service, sockets, log })
     }
 
+    /// Waits until every port listens (guests that connect by themselves give up at once otherwise).
+    pub fn wait_for_sockets(&self) -> anyhow::Result<()> {
+        let mut waited = Duration::ZERO;
+        while !self.sockets.iter().all(|socket| socket.exists()) {
+            anyhow::ensure!(
+                waited < SOCKETS_WAIT,
+                "the forwarder opens no sockets: {}",
+                self.last_words()
+            );
+            wait(SOCKETS_STEP)?;
+            waited += SOCKETS_STEP;
+        }
+        // Bound is not listening yet, a moment later it is.
+        wait(SOCKETS_STEP)
+    }
+
     /// The end of what the forwarder printed, for error messages.
     pub fn last_words(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -146,6 +169,8 @@ fn testpmd(options: &Options, pages: &HugePages, sockets: &[PathBuf]) -> Command
         "0",
         "--no-pci",
         "--in-memory",
+        "--file-prefix",
+        "vnic-bench",
         "-m",
         "512",
     ]);

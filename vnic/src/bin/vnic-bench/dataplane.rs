@@ -8,11 +8,12 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use vnic::testing::{
-    F_EVENT_IDX, F_INDIRECT_DESC, F_MRG_RXBUF, Frontend, FrontendConfig, HEADER_LEN, Interrupts, load, pin_thread,
+    F_EVENT_IDX, F_INDIRECT_DESC, F_MRG_RXBUF, Frontend, FrontendConfig, HEADER_LEN, Interrupts, ProcessUse, load,
+    pin_thread,
 };
 
 use crate::backends::{Backend, HugePages, Kind};
-use crate::{Options, check_interrupted};
+use crate::{Options, check_interrupted, virtio_user};
 
 /// Share of tries with a full transmit ring below which a sample measured the generator, not the forwarder.
 pub const SENDER_FULL_MIN: f64 = 0.70;
@@ -25,6 +26,15 @@ const IDLE_WATCH: Duration = Duration::from_secs(3);
 const ROUND_TRIPS: u64 = 50_000;
 /// Frame of the ping-pong in bytes.
 const PING_LEN: usize = 64;
+
+/// Who plays the guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Guest {
+    /// The test frontends.
+    Weft,
+    /// DPDK's virtio-user ports: only frames per second, both ways together, without bars.
+    VirtioUser,
+}
 
 /// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -49,6 +59,11 @@ pub enum Measure {
         /// Receive calls wanted.
         interrupts: bool,
     },
+    /// Frames of this size per second between virtio-user ports, both ways together.
+    Circulating {
+        /// Frame length in bytes.
+        size: usize,
+    },
     /// Median round trip in nanoseconds.
     PingPong,
     /// 99th percentile of the round trip in nanoseconds.
@@ -62,6 +77,8 @@ pub enum Measure {
 pub struct Sample {
     /// The figure, in the measure's unit.
     pub value: f64,
+    /// Share of the sample in which this process or the forwarder wanted a core that another program had.
+    pub disturbed: f64,
     /// For one-way streams what the generator saw.
     pub stream: Option<load::OneWaySample>,
 }
@@ -99,15 +116,9 @@ impl Line {
 pub fn run(options: &Options) -> anyhow::Result<Vec<Line>> {
     pin_thread(options.frontend_core).context("cannot take the frontends' core")?;
     let folder = tempfile::Builder::new().prefix("vnic-bench-").tempdir()?;
-    let uses_dpdk = options.backends.contains(&Kind::Testpmd);
-    let pages = if uses_dpdk {
-        HugePages::reserve()
-    } else {
-        HugePages {
-            before: None,
-            available: false,
-        }
-    };
+    let as_forwarder = u64::from(options.backends.contains(&Kind::Testpmd));
+    let as_guests = u64::from(options.frontend == Guest::VirtioUser);
+    let pages = HugePages::reserve(as_forwarder + as_guests);
     let mut lines = plan(options);
     let steps = u64::from(options.rounds) * options.backends.len() as u64;
     let progress = ProgressBar::new(steps);
@@ -129,13 +140,17 @@ pub fn run(options: &Options) -> anyhow::Result<Vec<Line>> {
 
 fn plan(options: &Options) -> Vec<Line> {
     let mut measures = Vec::new();
+    if options.frontend == Guest::VirtioUser {
+        measures.extend(options.sizes.iter().map(|size| Measure::Circulating { size: *size }));
+    }
+    let parts = if measures.is_empty() { &options.parts[..] } else { &[] };
     let one_way = |interrupts| {
         options.sizes.iter().map(move |size| Measure::OneWay {
             size: *size,
             interrupts,
         })
     };
-    for part in &options.parts {
+    for part in parts {
         match part {
             Part::OneWay => measures.extend(one_way(false)),
             Part::Interrupts => measures.extend(one_way(true)),
@@ -162,68 +177,122 @@ fn measure(
     folder: &Path,
     lines: &mut [Line],
 ) -> anyhow::Result<()> {
+    if options.frontend == Guest::VirtioUser {
+        return circulate(options, kind, index, pages, folder, lines);
+    }
     let backend = Backend::start(kind, options, pages, folder, 2)?;
-    let mut guests: Option<(Guests, Frontend, Frontend)> = None;
     for line in lines.iter_mut() {
         check_interrupted()?;
-        let wanted = match line.measure {
-            Measure::OneWay { size, interrupts } => Guests { size, interrupts },
-            Measure::PingPong => Guests {
-                size: PING_LEN,
-                interrupts: false,
-            },
-            Measure::PingPongTail | Measure::Idle => continue,
-        };
-        if guests.as_ref().is_none_or(|(have, ..)| *have != wanted) {
-            // The old guests leave before the new ones take their sockets.
-            drop(guests.take());
-            let connect = |socket| wanted.connect(options, socket).with_context(|| backend.last_words());
-            let (sender, receiver) = (connect(&backend.sockets[0])?, connect(&backend.sockets[1])?);
-            guests = Some((wanted, sender, receiver));
-        }
-        let Some((_, sender, receiver)) = guests.as_mut() else {
-            continue;
-        };
-        load::prepare(sender, receiver, wanted.size);
-        if let Measure::OneWay { size, .. } = line.measure {
-            let stream = load::one_way(sender, receiver, size, Duration::from_millis(options.sample_ms));
-            line.samples[index].push(Sample {
-                value: stream.frames_per_s,
-                stream: Some(stream),
-            });
+        if let Measure::OneWay { size, interrupts } = line.measure {
+            line.samples[index].push(one_way(options, &backend, Guests { size, interrupts })?);
         }
     }
     if let Some(at) = lines.iter().position(|line| line.measure == Measure::PingPong) {
-        let quiet = Guests {
-            size: PING_LEN,
-            interrupts: false,
-        };
-        drop(guests.take());
-        let (mut left, mut right) = (
-            quiet.connect(options, &backend.sockets[0])?,
-            quiet.connect(options, &backend.sockets[1])?,
-        );
-        load::prepare(&mut left, &mut right, PING_LEN);
-        let mut times = Histogram::<u64>::new_with_max(10_000_000_000, 3)?;
-        let lost = load::ping_pong(&mut left, &mut right, PING_LEN, ROUND_TRIPS, |ns| {
-            times.saturating_record(ns)
-        });
-        anyhow::ensure!(lost == 0, "{lost} of {ROUND_TRIPS} ping-pong frames were lost");
-        lines[at].samples[index].push(Sample {
-            value: times.value_at_quantile(0.5) as f64,
-            stream: None,
-        });
-        lines[at + 1].samples[index].push(Sample {
-            value: times.value_at_quantile(0.99) as f64,
-            stream: None,
-        });
+        let [median, tail] = ping_pong(options, &backend)?;
+        lines[at].samples[index].push(median);
+        lines[at + 1].samples[index].push(tail);
     }
-    drop(guests);
     drop(backend);
     if let Some(line) = lines.iter_mut().find(|line| line.measure == Measure::Idle) {
-        let share = idle(options, kind, pages, folder)?;
+        line.samples[index].push(idle(options, kind, pages, folder)?);
+    }
+    Ok(())
+}
+
+/// Both ends' wish for a core while a sample is taken.
+struct Watch<'a> {
+    backend: &'a Backend,
+    waited_ns: [u64; 2],
+    start: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn waited_ns(backend: &Backend) -> anyhow::Result<[u64; 2]> {
+        Ok([
+            backend.service.usage()?.waited_ns,
+            ProcessUse::of(std::process::id())?.waited_ns,
+        ])
+    }
+
+    fn begin(backend: &'a Backend) -> anyhow::Result<Self> {
+        Ok(Watch {
+            backend,
+            waited_ns: Self::waited_ns(backend)?,
+            start: Instant::now(),
+        })
+    }
+
+    /// The larger of the two shares of time without a core.
+    fn disturbed(&self) -> anyhow::Result<f64> {
+        let elapsed_ns = self.start.elapsed().as_nanos() as f64;
+        let now = Self::waited_ns(self.backend)?;
+        let shares = now
+            .iter()
+            .zip(self.waited_ns)
+            .map(|(now, before)| now.saturating_sub(before) as f64 / elapsed_ns);
+        Ok(shares.fold(0.0, f64::max))
+    }
+}
+
+fn one_way(options: &Options, backend: &Backend, guests: Guests) -> anyhow::Result<Sample> {
+    let (mut sender, mut receiver) = guests.connect_two(options, backend)?;
+    load::prepare(&mut sender, &mut receiver, guests.size);
+    let touch = if options.touch_all {
+        load::Touch::Whole
+    } else {
+        load::Touch::FirstLine
+    };
+    let duration = Duration::from_millis(options.sample_ms);
+    let watch = Watch::begin(backend)?;
+    let stream = load::one_way(&mut sender, &mut receiver, guests.size, touch, duration);
+    Ok(Sample {
+        value: stream.frames_per_s,
+        disturbed: watch.disturbed()?,
+        stream: Some(stream),
+    })
+}
+
+/// Median and 99th percentile of the round trip.
+fn ping_pong(options: &Options, backend: &Backend) -> anyhow::Result<[Sample; 2]> {
+    let guests = Guests {
+        size: PING_LEN,
+        interrupts: false,
+    };
+    let (mut left, mut right) = guests.connect_two(options, backend)?;
+    load::prepare(&mut left, &mut right, PING_LEN);
+    let mut times = Histogram::<u64>::new_with_max(10_000_000_000, 3)?;
+    let watch = Watch::begin(backend)?;
+    let lost = load::ping_pong(&mut left, &mut right, PING_LEN, ROUND_TRIPS, |ns| {
+        times.saturating_record(ns)
+    });
+    anyhow::ensure!(lost == 0, "{lost} of {ROUND_TRIPS} ping-pong frames were lost");
+    let disturbed = watch.disturbed()?;
+    Ok([0.5, 0.99].map(|quantile| Sample {
+        value: times.value_at_quantile(quantile) as f64,
+        disturbed,
+        stream: None,
+    }))
+}
+
+/// The measures with virtio-user ports, each on a forwarder of its own.
+fn circulate(
+    options: &Options,
+    kind: Kind,
+    index: usize,
+    pages: &HugePages,
+    folder: &Path,
+    lines: &mut [Line],
+) -> anyhow::Result<()> {
+    for line in lines {
+        let Measure::Circulating { size } = line.measure else {
+            continue;
+        };
+        let backend = Backend::start(kind, options, pages, folder, 2)?;
+        backend.wait_for_sockets()?;
+        let value = virtio_user::frames_per_s(options, pages, &backend.sockets, size, folder)?;
         line.samples[index].push(Sample {
-            value: share,
+            value,
+            disturbed: 0.0,
             stream: None,
         });
     }
@@ -238,6 +307,15 @@ struct Guests {
 }
 
 impl Guests {
+    /// Sender and receiver, on the forwarder's first two ports.
+    fn connect_two(self, options: &Options, backend: &Backend) -> anyhow::Result<(Frontend, Frontend)> {
+        let connect = |port: usize| {
+            let guest = self.connect(options, &backend.sockets[port]);
+            guest.with_context(|| format!("the forwarder's last words: {}", backend.last_words()))
+        };
+        Ok((connect(0)?, connect(1)?))
+    }
+
     fn connect(self, options: &Options, socket: &Path) -> anyhow::Result<Frontend> {
         let mut config = FrontendConfig::connect(socket);
         config.ring_size = options.ring;
@@ -250,6 +328,7 @@ impl Guests {
             0 => (HEADER_LEN + self.size).max(2048),
             bytes => bytes,
         };
+        config.buffer_pool = options.buffers;
         if self.interrupts {
             config.rx_interrupts = Interrupts::Always;
         }
@@ -258,7 +337,7 @@ impl Guests {
 }
 
 /// Share of a core that `IDLE_PORTS` connected ports cost when nothing happens.
-fn idle(options: &Options, kind: Kind, pages: &HugePages, folder: &Path) -> anyhow::Result<f64> {
+fn idle(options: &Options, kind: Kind, pages: &HugePages, folder: &Path) -> anyhow::Result<Sample> {
     let backend = Backend::start(kind, options, pages, folder, IDLE_PORTS)?;
     let guests = Guests {
         size: PING_LEN,
@@ -271,15 +350,21 @@ fn idle(options: &Options, kind: Kind, pages: &HugePages, folder: &Path) -> anyh
         .collect();
     let connected = connected.with_context(|| backend.last_words())?;
     wait(IDLE_SETTLE)?;
-    let (before, start) = (backend.service.usage()?.cpu_ns, Instant::now());
+    let (before, watch) = (backend.service.usage()?.cpu_ns, Watch::begin(&backend)?);
     wait(IDLE_WATCH)?;
-    let spent = backend.service.usage()?.cpu_ns - before;
-    let share = spent as f64 / start.elapsed().as_nanos() as f64;
+    let spent_ns = (backend.service.usage()?.cpu_ns - before) as f64;
+    let value = spent_ns / watch.start.elapsed().as_nanos() as f64;
+    let disturbed = watch.disturbed()?;
     drop(connected);
-    Ok(share)
+    Ok(Sample {
+        value,
+        disturbed,
+        stream: None,
+    })
 }
 
-fn wait(duration: Duration) -> anyhow::Result<()> {
+/// Waits, unless somebody interrupts.
+pub fn wait(duration: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + duration;
     while Instant::now() < end {
         check_interrupted()?;

@@ -4,6 +4,7 @@
 mod backends;
 mod dataplane;
 mod table;
+mod virtio_user;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +51,15 @@ struct Options {
     /// Bytes per receive buffer; 0: the frame fits one buffer.
     #[arg(long, default_value_t = 0)]
     rx_buffer: usize,
+    /// Who plays the guests.
+    #[arg(long, value_enum, default_value_t = dataplane::Guest::Weft)]
+    frontend: dataplane::Guest,
+    /// Buffers each guest uses in turn per ring. 256 or less: each ring slot keeps its buffer, all stays in the caches.
+    #[arg(long, default_value_t = 512)]
+    buffers: usize,
+    /// Let the guests write and read whole frames, not only the first line of each.
+    #[arg(long)]
+    touch_all: bool,
     /// Leave EVENT_IDX out of the negotiation.
     #[arg(long)]
     no_event_idx: bool,

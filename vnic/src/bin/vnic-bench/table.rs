@@ -7,6 +7,9 @@ use crate::Options;
 use crate::backends::Kind;
 use crate::dataplane::{Line, Measure, Sample};
 
+/// Share of a sample without a core that is ordinary on a quiet machine.
+const DISTURBED_MAX: f64 = 0.02;
+
 /// What a line must reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bar {
@@ -45,6 +48,7 @@ fn name(measure: Measure) -> String {
             interrupts: false,
         } => format!("{size} B, one way"),
         Measure::OneWay { size, interrupts: true } => format!("{size} B, interrupts wanted"),
+        Measure::Circulating { size } => format!("{size} B, virtio-user, both ways"),
         Measure::PingPong => "ping-pong 64 B, median".to_owned(),
         Measure::PingPongTail => "ping-pong 64 B, p99".to_owned(),
         Measure::Idle => "CPU of 8 idle ports".to_owned(),
@@ -56,7 +60,7 @@ fn figure(measure: Measure, value: Option<f64>) -> String {
         return "generator-limited".to_owned();
     };
     match measure {
-        Measure::OneWay { .. } => format!("{:.3} M/s", value / 1e6),
+        Measure::OneWay { .. } | Measure::Circulating { .. } => format!("{:.3} M/s", value / 1e6),
         Measure::PingPong | Measure::PingPongTail => format!("{:.2} µs", value / 1e3),
         Measure::Idle => format!("{:.2} %", value * 100.0),
     }
@@ -150,10 +154,23 @@ pub fn text(options: &Options, lines: &[Line]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    let worst = lines
+        .iter()
+        .flat_map(|line| line.samples.iter().flatten())
+        .map(|s| s.disturbed)
+        .fold(0.0, f64::max);
+    let disturbed = if worst > DISTURBED_MAX {
+        format!(
+            "\nNOT ALONE: other programs held the cores for up to {:.0} % of a sample; repeat on a quiet machine.",
+            worst * 100.0
+        )
+    } else {
+        String::new()
+    };
     format!(
         "{table}\nMedians of {} alternating rounds; ring {}, forwarder on core {}, both frontends on core {}.\n\
          full: tries in which the sender's ring had no room for a burst of 32 (a sample counts from 70 %);\n\
-         starved: rounds in which the receiver had fewer than 32 free buffers; lost: frames sent that did not arrive.",
+         starved: rounds in which the receiver had fewer than 32 free buffers; lost: frames sent that did not arrive.{disturbed}",
         options.rounds, options.ring, options.forwarder_core, options.frontend_core
     )
 }
@@ -164,7 +181,7 @@ pub fn json(options: &Options, lines: &[Line]) -> Value {
         let mut object = json!({
             "name": name(line.measure),
             "unit": match line.measure {
-                Measure::OneWay { .. } => "frames/s",
+                Measure::OneWay { .. } | Measure::Circulating { .. } => "frames/s",
                 Measure::PingPong | Measure::PingPongTail => "ns",
                 Measure::Idle => "cores",
             },
@@ -192,7 +209,7 @@ pub fn json(options: &Options, lines: &[Line]) -> Value {
 }
 
 fn sample_json(sample: &Sample) -> Value {
-    let mut object = json!({ "value": sample.value, "counts": sample.counts() });
+    let mut object = json!({ "value": sample.value, "counts": sample.counts(), "disturbed": sample.disturbed });
     if let Some(stream) = &sample.stream {
         object["sender_full"] = stream.sender_full.into();
         object["receiver_starved"] = stream.receiver_starved.into();
