@@ -5,6 +5,7 @@ pub mod accel;
 pub mod cli;
 pub mod demo;
 pub mod guest_channel;
+mod guest_tools;
 pub mod image;
 pub mod lab;
 pub mod programs;

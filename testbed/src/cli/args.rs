@@ -17,7 +17,8 @@ Exit codes:
   0    done
   1    failed; one sentence on standard error says why
   2    the command line or the lab file has a mistake
-  125  exec: weft itself failed; otherwise exec ends with the command's own status (126: cannot be started, 127: not found)
+  125  exec: weft itself failed; otherwise exec ends with the command's own status
+       (126: it cannot be started, 127: it was not found)
   130  interrupted";
 
 /// Labs of real QEMU guests on programmable network cards.

@@ -145,7 +145,7 @@ fn up_detached(args: &UpArgs) -> Result<()> {
     if line.trim() != UP_WORD {
         // Its sentence is on standard error already.
         let status = child.wait()?;
-        std::process::exit(status.code().unwrap_or(1));
+        std::process::exit(status.code().unwrap_or(super::EXIT_INTERRUPTED.into()));
     }
     let lab = Lab::load(&args.file)?;
     let status = Client::new(StateDir::of(&lab.name)).status()?;

@@ -1,21 +1,15 @@
 //! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
 //! `result`'s and `reading`'s business.
 
-use std::{
-    fmt,
-    fs::File,
-    io::BufWriter,
-    os::unix::net::UnixStream,
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::{fmt, fs::File, io::BufWriter, os::unix::net::UnixStream, thread::JoinHandle};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::result::{Interrupts, Messages, Sample, Stream, median};
 use crate::{
-    guest_channel::{Event, Exec, GuestChannel, Running},
+    guest_channel::{GuestChannel, Running},
+    guest_tools::{TOOL_PATIENCE, output, ping_ms, start_server},
     lab::Strategy,
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
@@ -28,9 +22,6 @@ use crate::{
 const SENDER: &str = "n1.eth0";
 /// The card whose interrupts are counted.
 const RECEIVER: &str = "n2.eth0";
-
-/// How long any one tool may take before the demo gives up.
-const TOOL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a stream is sent, in seconds.
 const STREAM_S: &str = "0.5";
@@ -260,12 +251,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The time in a line such as `64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms`.
-fn ping_ms(line: &str) -> Option<f64> {
-    let (_, rest) = line.split_once("time=")?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
 /// What happened between two looks at the counters.
 fn difference(before: &PortStats, after: &PortStats) -> Interrupts {
     let reasons = after.interrupts.by_reason.iter().map(|(reason, count)| {
@@ -278,50 +263,6 @@ fn difference(before: &PortStats, after: &PortStats) -> Interrupts {
         signalled: after.interrupts.signalled - before.interrupts.signalled,
         packets: after.rx.frames - before.rx.frames,
     }
-}
-
-/// Runs a tool to its end and gives what it printed.
-fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
-    let command = argv.join(" ");
-    let output = channel
-        .output(argv, TOOL_PATIENCE)
-        .with_context(|| format!("`{command}` in a guest"))?;
-    let (said, complained) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    if !output.status.success() {
-        bail!(
-            "`{command}` in a guest: {}: {}",
-            output.status,
-            format!("{complained} {said}").trim()
-        );
-    }
-    Ok(said.into_owned())
-}
-
-/// Starts a server in a guest and waits until it says `word`.
-fn start_server(channel: &GuestChannel, argv: &[&str], word: &str) -> Result<Running> {
-    let command = argv.join(" ");
-    let argv = argv.iter().map(|&word| word.to_owned()).collect();
-    let mut running = channel.exec(&Exec {
-        argv,
-        ..Exec::default()
-    })?;
-    let deadline = Instant::now() + TOOL_PATIENCE;
-    let mut said = String::new();
-    while !said.contains(word) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match running
-            .next(Some(left))
-            .with_context(|| format!("`{command}` in a guest"))?
-        {
-            Event::Started { .. } => {}
-            Event::Stdout(bytes) | Event::Stderr(bytes) => said += &String::from_utf8_lossy(&bytes),
-            Event::Exited(status) => bail!("`{command}` in a guest: {status}: {}", said.trim()),
-        }
-    }
-    Ok(running)
 }
 
 #[cfg(test)]
@@ -348,18 +289,6 @@ mod tests {
         assert_eq!(
             counted.reasons,
             [("mark".to_owned(), 2), ("timeout".to_owned(), 3)].into()
-        );
-    }
-
-    #[test]
-    fn ping_lines_of_busybox_are_understood() {
-        assert_eq!(
-            ping_ms("64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms"),
-            Some(1.234)
-        );
-        assert_eq!(
-            ping_ms("10 packets transmitted, 10 packets received, 0% packet loss"),
-            None
         );
     }
 

@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
+pub(crate) use self::result::median;
 use self::{
     measure::{Bench, Setting},
     result::Demo,

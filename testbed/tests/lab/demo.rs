@@ -1,0 +1,93 @@
+//! The demo, shortened to two rounds: what it promises to measure, it measures.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::World;
+
+fn find<'a>(demo: &'a Value, name: &str, delay_us: u64) -> &'a Value {
+    let strategies = demo["strategies"].as_array().unwrap();
+    let found = strategies
+        .iter()
+        .find(|one| one["name"] == name && one["delay_us"] == delay_us);
+    found.unwrap_or_else(|| panic!("no {name} {delay_us} in {demo}"))
+}
+
+fn per_message(strategy: &Value, part: &str) -> f64 {
+    strategy[part]["interrupts"].as_f64().unwrap() / strategy[part]["messages"].as_f64().unwrap()
+}
+
+#[test]
+fn the_demo_shows_what_marks_do_and_explains_it() {
+    let world = World::new(None);
+    let demo = world.json(&[
+        "demo",
+        "--accel",
+        "tcg",
+        "--rounds",
+        "2",
+        "--output",
+        "out",
+        "--capture",
+        "run.pcapng",
+    ]);
+    println!("{demo:#}");
+    assert!(!world.labs().exists(), "nothing is left running");
+    assert_eq!(demo["accel"], "tcg");
+    assert_eq!(demo["strategies"].as_array().unwrap().len(), 7);
+
+    let rtt = |name, delay| find(&demo, name, delay)["small"]["rtt_us_median"].as_f64().unwrap();
+    let (disabled, timeout, open_mx) = (rtt("disabled", 0), rtt("timeout", 1000), rtt("open-mx", 1000));
+    assert!(
+        open_mx - disabled <= 0.15 * (timeout - disabled),
+        "{disabled} {timeout} {open_mx}"
+    );
+    let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
+    // The handshake before the messages is one packet more.
+    assert!(
+        (23.0..23.2).contains(&medium("disabled", 0)),
+        "{}",
+        medium("disabled", 0)
+    );
+    for name in ["open-mx", "stream"] {
+        assert!(medium(name, 1000) <= 2.0, "{name}: {}", medium(name, 1000));
+        assert!(medium(name, 75) < 11.5, "{name}: {}", medium(name, 75));
+    }
+    for strategy in demo["strategies"].as_array().unwrap() {
+        assert!(strategy["small"]["messages"].as_u64().unwrap() >= 1000, "{strategy}");
+        for part in ["small", "medium", "stream"] {
+            let reasons = strategy[part]["reasons"]
+                .as_object()
+                .unwrap()
+                .values()
+                .filter_map(Value::as_u64);
+            assert_eq!(strategy[part]["interrupts"].as_u64(), Some(reasons.sum()), "{strategy}");
+        }
+    }
+
+    let text = std::fs::read_to_string(world.dir.path().join("out/demo.txt")).unwrap();
+    assert!(
+        text.contains("\nReading\n") && text.contains("the reasons add up to the total"),
+        "{text}"
+    );
+    for chart in ["small-time", "medium-interrupts", "stream-rate"] {
+        let svg = std::fs::read_to_string(world.dir.path().join(format!("out/{chart}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg"), "{chart}");
+    }
+
+    let lua = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/weft.lua");
+    let tshark = |filter: &str| {
+        let output = Command::new("tshark")
+            .arg("-X")
+            .arg(format!("lua_script:{}", lua.display()))
+            .args(["-r", "run.pcapng", "-c", "60000", "-Y", filter])
+            .current_dir(world.dir.path())
+            .output()
+            .expect("tshark is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert_eq!(tshark("_ws.malformed"), 0);
+    assert!(tshark("mxoe") > 1000 && tshark("frame.comment") > 100);
+}

@@ -1,0 +1,164 @@
+//! The life of a lab: however it ends, nothing of it stays.
+
+use std::{fs, time::Instant};
+
+use rustix::process::Signal;
+
+use crate::support::{LONELY, PAIR, PATIENCE, World, eventually, processes_of, signal};
+
+fn nothing_is_left(world: &World) {
+    eventually("no process, socket or file of the lab is left", || {
+        !world.labs().exists() && processes_of(&world.labs()).is_empty()
+    });
+}
+
+#[test]
+fn a_killed_supervisor_leaves_no_process_socket_or_file() {
+    let world = World::new(None);
+    world.up(PAIR);
+    assert!(
+        processes_of(&world.labs()).len() >= 4,
+        "two guests, vnicd and what clears up"
+    );
+    signal(world.pid("supervisor_pid"), Signal::KILL);
+    nothing_is_left(&world);
+    assert_eq!(world.json(&["ps"]).as_array().map(Vec::len), Some(0));
+
+    // The same with its whole group, as a shell's `kill -9 %1` does it.
+    world.up(LONELY);
+    let group = rustix::process::Pid::from_raw(world.pid("supervisor_pid")).unwrap();
+    rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+    nothing_is_left(&world);
+}
+
+#[test]
+fn what_even_the_clearing_process_could_not_clear_is_cleared_by_the_next_command() {
+    let world = World::new(None);
+    world.up(LONELY);
+    let supervisor = world.pid("supervisor_pid");
+    let reaper = fs::read_dir("/proc").unwrap().find_map(|entry| {
+        let line = fs::read(entry.as_ref().ok()?.path().join("cmdline")).ok()?;
+        let ours = line.ends_with(format!("\0{supervisor}\0").as_bytes());
+        if ours {
+            entry.ok()?.file_name().to_str()?.parse().ok()
+        } else {
+            None
+        }
+    });
+    signal(reaper.unwrap(), Signal::KILL);
+    signal(supervisor, Signal::KILL);
+    eventually("no process is left", || processes_of(&world.labs()).is_empty());
+    assert!(world.labs().join("lonely").exists(), "nobody has cleared up");
+    assert_eq!(world.json(&["ps"]).as_array().map(Vec::len), Some(0));
+    assert!(!world.labs().exists());
+    world.up(LONELY);
+    world.ok(&["down"]);
+    nothing_is_left(&world);
+}
+
+#[test]
+fn ctrl_c_ends_a_lab_in_the_foreground_while_booting_and_later() {
+    let world = World::new(None);
+    world.file("lab.toml", PAIR);
+    for when_ready in [false, true] {
+        let child = world.spawn(&["up", "--accel", "tcg"]);
+        eventually("guests run", || {
+            let rows = world.json(&["ps"]);
+            let states: Vec<_> = rows
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|row| row["phase"].as_str())
+                .collect();
+            states.len() == 2
+                && states
+                    .iter()
+                    .all(|state| *state == if when_ready { "ready" } else { "booting" })
+        });
+        let asked = Instant::now();
+        signal(child.id() as i32, Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(if when_ready { 0 } else { 130 }),
+            "{output:?}"
+        );
+        assert!(asked.elapsed() < PATIENCE);
+        assert!(!world.labs().exists() && processes_of(&world.labs()).is_empty());
+    }
+}
+
+#[test]
+fn two_labs_run_at_once_and_are_told_apart() {
+    let world = World::new(None);
+    world.up(LONELY);
+    let other = LONELY.replace("lonely", "other");
+    world.up(&other);
+    let rows = world.json(&["ps"]);
+    let labs: Vec<_> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["lab"].as_str().unwrap())
+        .collect();
+    assert_eq!(labs, ["lonely", "other"]);
+    let refusal = world.run(&["exec", "n1", "--", "true"]);
+    assert!(
+        String::from_utf8(refusal.stderr)
+            .unwrap()
+            .contains("several labs run, name one with --lab: lonely, other")
+    );
+    assert_eq!(
+        world.ok(&["--lab", "other", "exec", "n1", "--", "echo", "here"]),
+        "here\n"
+    );
+    let again = world.run(&["up", "-d", "--accel", "tcg", "lab.toml"]);
+    assert_eq!(again.status.code(), Some(1));
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(
+        said.contains("the lab other is running already: `weft down --lab other` ends it"),
+        "{said}"
+    );
+    world.ok(&["down", "--lab", "lonely"]);
+    assert_eq!(world.ok(&["exec", "n1", "--", "echo", "still"]), "still\n");
+    world.ok(&["down"]);
+    nothing_is_left(&world);
+}
+
+#[test]
+fn a_guest_that_switches_itself_off_is_shown_and_can_be_started_again() {
+    let world = World::new(None);
+    world.up(LONELY);
+    // The agent may be gone before it can say how the command ended.
+    world.run(&["exec", "n1", "--", "poweroff", "-f"]);
+    eventually("n1 is off", || world.json(&["ps"])[0]["phase"] == "off");
+    assert_eq!(world.run(&["exec", "n1", "--", "true"]).status.code(), Some(125));
+    let waited = world.run(&["wait"]);
+    assert!(
+        String::from_utf8(waited.stderr)
+            .unwrap()
+            .contains("n1 is off: switched off")
+    );
+    world.ok(&["restart", "n1"]);
+    world.ok(&["wait"]);
+    assert_eq!(world.ok(&["exec", "n1", "--", "hostname"]), "n1\n");
+}
+
+#[test]
+fn a_node_boots_a_kernel_and_initramfs_of_its_own() {
+    use testbed::image::{self, Cache, GuestBinaries, Recipe};
+    let image = image::build(
+        &Recipe::minimal(),
+        &Cache::open_default().unwrap(),
+        &GuestBinaries::locate().unwrap(),
+        &mut |_| {},
+    )
+    .unwrap();
+    let world = World::new(None);
+    world.up(&format!(
+        "name = \"own\"\n[[node]]\nname = \"n1\"\nnic = []\nkernel = {:?}\ninitramfs = {:?}\nappend = \"my.word=7\"\n",
+        image.kernel, image.initramfs
+    ));
+    world.ok(&["wait", "n1"]);
+    assert!(world.guest("n1", "cat /proc/cmdline").contains("my.word=7"));
+}

@@ -1,0 +1,171 @@
+//! A lab of a test's own, in a folder of its own, gone with its handle.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two guests on one switch.
+pub const PAIR: &str = "name = \"pair\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n";
+
+/// One guest without a card: the quickest lab there is.
+pub const LONELY: &str = "name = \"lonely\"\n[[node]]\nname = \"n1\"\nnic = []\n";
+
+/// Something that a machine busy with other work still does within this.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The QEMUs to test with: the installed one, and the newer one beside it if there is one.
+pub fn qemus() -> Vec<Option<PathBuf>> {
+    let newer = std::env::var_os("WEFT_QEMU_NEWER").filter(|path| !path.is_empty());
+    let mut qemus = vec![None];
+    match newer {
+        Some(path) => qemus.push(Some(PathBuf::from(path))),
+        None => println!("WEFT_QEMU_NEWER is not set: only the installed QEMU is tested"),
+    }
+    qemus
+}
+
+/// A folder for lab files and running labs, with short paths, and the QEMU to use in it.
+pub struct World {
+    pub dir: TempDir,
+    qemu: Option<PathBuf>,
+}
+
+impl World {
+    pub fn new(qemu: Option<PathBuf>) -> Self {
+        let dir = tempfile::Builder::new().prefix("wt").tempdir_in("/tmp").unwrap();
+        Self { dir, qemu }
+    }
+
+    /// `weft` with these arguments, in this world.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("XDG_RUNTIME_DIR", self.dir.path())
+            .env_remove("WEFT_LAB");
+        if let Some(qemu) = &self.qemu {
+            command.env("WEFT_QEMU", qemu);
+        }
+        command
+    }
+
+    /// Runs `weft` to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// What `weft` prints; it must succeed.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "weft {}: {}: {stderr}",
+            args.join(" "),
+            output.status
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What `weft --json` prints; it must succeed.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let text = self.ok(&[&["--json"], args].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("weft {}: {error}: {text}", args.join(" ")))
+    }
+
+    /// Runs `weft` with this input.
+    pub fn with_input(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self.spawn(args);
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let feeding = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        // A command that does not read to the end closes its input early.
+        _ = feeding.join().unwrap();
+        output
+    }
+
+    /// Starts `weft` with all its streams as pipes.
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts a lab and leaves it running until this world ends.
+    pub fn up(&self, text: &str) {
+        self.file("lab.toml", text);
+        self.ok(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
+    }
+
+    /// A process number from `ps`, of the lab's first node.
+    pub fn pid(&self, which: &str) -> i32 {
+        let pid = self.json(&["ps"])[0][which]
+            .as_i64()
+            .unwrap_or_else(|| panic!("ps shows no {which}"));
+        i32::try_from(pid).unwrap()
+    }
+
+    /// The folder in which running labs live.
+    pub fn labs(&self) -> PathBuf {
+        self.dir.path().join("weft")
+    }
+
+    /// Runs a command in a guest and gives what it prints; it must succeed.
+    pub fn guest(&self, node: &str, script: &str) -> String {
+        self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let output = self.run(&["down", "--all"]);
+        if std::thread::panicking() {
+            println!("weft down: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes that run in `world`, by what their command lines name.
+pub fn processes_of(world: &Path) -> Vec<String> {
+    let needle = world.to_str().unwrap();
+    let of = |entry: fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(needle).then_some(line)
+    };
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| of(entry.unwrap()))
+        .collect()
+}
+
+pub fn signal(pid: i32, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
