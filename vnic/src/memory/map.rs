@@ -39,6 +39,14 @@ pub struct Piece {
     pub len: u32,
 }
 
+impl Piece {
+    /// Nothing.
+    pub const EMPTY: Self = Self {
+        ptr: std::ptr::null_mut(),
+        len: 0,
+    };
+}
+
 // SAFETY: a piece is an address and a length; whoever copies through it holds the map it came from, in whatever thread.
 unsafe impl Send for Piece {}
 
@@ -114,6 +122,21 @@ impl MemoryMap {
         // SAFETY: `addr` lies inside the region, so the offset stays inside its mapping.
         let ptr = unsafe { region.host.add((addr - region.start) as usize) };
         Ok(Piece { ptr, len })
+    }
+
+    /// The piece of exactly `len` bytes at `addr` if it lies in the region that was asked for last, as almost all do;
+    /// `None` says nothing but that [`translate`](Self::translate) must look.
+    #[inline(always)]
+    pub fn translate_again(&self, addr: u64, len: u32) -> Option<Piece> {
+        let region = self.regions.get(self.last_hit.get())?;
+        let offset = addr.wrapping_sub(region.start);
+        let room = (region.end - region.start).checked_sub(u64::from(len))?;
+        if offset > room {
+            return None;
+        }
+        // SAFETY: `offset + len` is at most the region's length, so the pointer stays inside its mapping.
+        let ptr = unsafe { region.host.add(offset as usize) };
+        Some(Piece { ptr, len })
     }
 
     #[cold]

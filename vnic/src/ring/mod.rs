@@ -120,11 +120,25 @@ impl Table {
     }
 }
 
+/// The only piece of the chain at `head`, if it is one descriptor with one piece in the memory region that was used
+/// last; `None` says nothing but that [`walk`] must look.
+#[inline(always)]
+fn single(table: Table, head: u16, map: &MemoryMap, direction: Direction) -> Option<Piece> {
+    let descriptor = table.read(head)?;
+    let flags = match direction {
+        Direction::Transmit => 0,
+        Direction::Receive => FLAG_WRITE,
+    };
+    if descriptor.flags & (FLAG_NEXT | FLAG_INDIRECT | FLAG_WRITE) != flags || descriptor.len == 0 {
+        return None;
+    }
+    map.translate_again(descriptor.addr, descriptor.len)
+}
+
 /// Walks the chain that starts at descriptor `head` of `table` and appends its buffers to `pieces`.
 ///
 /// # Errors
 /// The rule that the chain breaks; `pieces` may then hold a part of it.
-#[inline]
 fn walk(
     table: Table,
     head: u16,

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-use super::{DESC_LEN, Direction, Rule, Table, walk};
+use super::{DESC_LEN, Direction, Rule, Table, single, walk};
 use crate::memory::{Access, MemoryMap, Piece};
 
 const AVAIL_NO_INTERRUPT: u16 = 1;
@@ -199,23 +199,26 @@ impl SplitRing {
         self.next_avail = self.next_avail.wrapping_sub(count);
     }
 
+    fn table(&self) -> Table {
+        Table {
+            base: self.descriptors,
+            len: self.size,
+        }
+    }
+
+    /// The only buffer of the chain at `head` if that is easy to see; otherwise, nothing was decided, and
+    /// [`walk`](Self::walk) must look (it reads the chain anew, and what it reads then is what counts).
+    #[inline(always)]
+    pub fn single(&self, map: &MemoryMap, head: u16, direction: Direction) -> Option<Piece> {
+        single(self.table(), head, map, direction)
+    }
+
     /// Appends the buffers of the chain at `head` to `pieces`.
     ///
     /// # Errors
     /// The rule that the chain breaks; `pieces` may then hold a part of it.
-    #[inline]
     pub fn walk(&self, map: &MemoryMap, head: u16, direction: Direction, pieces: &mut Vec<Piece>) -> Result<(), Rule> {
-        walk(
-            Table {
-                base: self.descriptors,
-                len: self.size,
-            },
-            head,
-            self.indirect,
-            map,
-            direction,
-            pieces,
-        )
+        walk(self.table(), head, self.indirect, map, direction, pieces)
     }
 
     /// Writes a used entry: the chain at `head` comes back with `len` bytes written. Not visible before

@@ -48,10 +48,7 @@ impl Inner {
         let mut moved = false;
         while let Some(frame) = self.ports[index].waiting.pop_front() {
             let port = &mut self.ports[index];
-            let mut rest = [Piece {
-                ptr: std::ptr::null_mut(),
-                len: 0,
-            }];
+            let mut rest = [Piece::EMPTY];
             let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
             match port.rx_queue(whole.inline) {
                 None => port.drop_rx(RxDrop::NotReady),

@@ -131,10 +131,7 @@ impl Inner {
         bytes: &[u8],
         now: Time,
     ) -> u32 {
-        let mut rest = [Piece {
-            ptr: std::ptr::null_mut(),
-            len: 0,
-        }];
+        let mut rest = [Piece::EMPTY];
         let frame = FrameRef::of_bytes(bytes, &mut rest, NetHeader::default());
         match self.switch_frame(switch, ingress, origin, &frame, now, None) {
             Outcome::Taken { copies } => copies,
@@ -418,10 +415,7 @@ impl Inner {
         if len == 0 {
             return;
         }
-        let mut rest = [Piece {
-            ptr: std::ptr::null_mut(),
-            len: 0,
-        }];
+        let mut rest = [Piece::EMPTY];
         let whole = FrameRef::of_bytes(&reply[..len], &mut rest, NetHeader::default());
         if !port.pairs[0].rx.is_ready() {
             port.drop_rx(RxDrop::NotReady);

@@ -152,25 +152,20 @@ impl Inner {
         ring.kicks_off();
         let broken = batch.fill(ring, map).err();
         let mut taken = 0;
-        let mut run = None;
         while taken < batch.len() {
             let frame = batch.frame(taken);
-            if run.as_mut().is_some_and(|run| self.follow(run, &frame, now)) {
-                self.ports[index].pairs[pair].tx.finish(batch.head(taken), 0);
-                taken += 1;
-                continue;
-            }
-            self.end_run(index, run.take());
             let origin = self.ports[index].pairs[pair].tx.next_origin(index, pair);
             self.last_straight = None;
             match self.take_from_guest(origin, &frame, now) {
                 Outcome::Taken { copies } => self.ports[index].pairs[pair].tx.finish(batch.head(taken), copies),
                 Outcome::Hold => break,
             }
-            run = self.begin_run(origin, &frame);
             taken += 1;
+            if let Some(mut run) = self.begin_run(origin, &frame) {
+                taken += self.follow(&mut run, (index, pair), &batch, taken, now);
+                self.end_run(index, &run);
+            }
         }
-        self.end_run(index, run);
         let held = taken < batch.len();
         let left = batch.entries() - taken as u16;
         self.batch = Some(batch);

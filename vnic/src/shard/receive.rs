@@ -2,8 +2,6 @@
 //!
 //! Which frame comes here and when an interrupt is due is decided elsewhere.
 
-use std::collections::VecDeque;
-
 use ether::Time;
 use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
@@ -11,7 +9,7 @@ use vhost_user_backend::VringRwLock;
 use super::frame::{FrameRef, copy};
 use crate::memory::{MemoryMap, Piece};
 use crate::offload::NET_HEADER_LEN;
-use crate::ring::{Direction, Rule, SplitRing};
+use crate::ring::{Direction, RING_SIZE_MAX, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
 const READ_AHEAD: usize = 64;
@@ -34,8 +32,66 @@ struct Buffer {
     piece: Option<Piece>,
 }
 
+/// A queue of at most `N` entries (a power of two) in place: what a growing queue checks at every step is left out.
+struct Fifo<T, const N: usize> {
+    entries: Box<[T; N]>,
+    /// Free-running; their difference is the length.
+    first: u32,
+    end: u32,
+}
+
+impl<T: Copy, const N: usize> Fifo<T, N> {
+    const MASK: u32 = {
+        assert!(N.is_power_of_two());
+        N as u32 - 1
+    };
+
+    fn filled_with(entry: T) -> Self {
+        Self {
+            entries: Box::new([entry; N]),
+            first: 0,
+            end: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.end.wrapping_sub(self.first) as usize
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.first == self.end
+    }
+
+    /// Entry `index` from the front, which must be there.
+    #[inline(always)]
+    fn get(&self, index: usize) -> T {
+        debug_assert!(index < self.len());
+        self.entries[(self.first.wrapping_add(index as u32) & Self::MASK) as usize]
+    }
+
+    /// Appends an entry; the caller knows that there is room.
+    #[inline(always)]
+    fn push(&mut self, entry: T) {
+        debug_assert!(self.len() < N);
+        self.entries[(self.end & Self::MASK) as usize] = entry;
+        self.end = self.end.wrapping_add(1);
+    }
+
+    /// Drops `count` entries from the front, which must be there.
+    #[inline(always)]
+    fn skip(&mut self, count: usize) {
+        debug_assert!(count <= self.len());
+        self.first = self.first.wrapping_add(count as u32);
+    }
+
+    fn clear(&mut self) {
+        self.first = self.end;
+    }
+}
+
 /// A receive ring and what the shard keeps for it.
-#[derive(Default)]
 pub struct RxSide {
     /// The ring while it is started.
     pub ring: Option<SplitRing>,
@@ -51,12 +107,32 @@ pub struct RxSide {
     pub touched: bool,
     /// Since when frames find no buffer; cleared by the next delivery.
     pub stalled_since: Option<Time>,
-    ahead: VecDeque<Buffer>,
+    /// Buffers read ahead. A frame that needs more than [`READ_AHEAD`] looks further, but never beyond the ring.
+    ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
     /// For each packet that is not published: the used index behind its last entry.
-    packet_ends: VecDeque<u16>,
+    packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
     // Scratch for frames that need several buffers or chains.
     chains: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
+}
+
+impl Default for RxSide {
+    fn default() -> Self {
+        let no_buffer = Buffer { head: 0, piece: None };
+        Self {
+            ring: None,
+            vring: None,
+            enabled: false,
+            batch_frames: 0,
+            batch_bytes: 0,
+            touched: false,
+            stalled_since: None,
+            ahead: Fifo::filled_with(no_buffer),
+            packet_ends: Fifo::filled_with(0),
+            chains: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
 }
 
 impl RxSide {
@@ -64,9 +140,7 @@ impl RxSide {
     pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
         let size = usize::from(ring.size());
         self.ahead.clear();
-        self.ahead.reserve(READ_AHEAD);
         self.packet_ends.clear();
-        self.packet_ends.reserve(size);
         self.chains.reserve(size);
         self.pieces.reserve(size);
         self.stalled_since = None;
@@ -108,20 +182,25 @@ impl RxSide {
     }
 
     fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Rule> {
-        let Some(ring) = &mut self.ring else { return Ok(()) };
-        let count = usize::from(ring.refresh()?).min(READ_AHEAD - self.ahead.len());
+        let Some(ring) = &mut self.ring else {
+            return Ok(());
+        };
+        let count = usize::from(ring.refresh()?).min(READ_AHEAD);
         for _ in 0..count {
             let head = ring.take_head();
-            self.pieces.clear();
-            ring.walk(map, head, Direction::Receive, &mut self.pieces)?;
-            let piece = match self.pieces[..] {
-                [piece] => {
-                    prefetch_for_write(piece.ptr);
-                    Some(piece)
+            let mut piece = ring.single(map, head, Direction::Receive);
+            match piece {
+                Some(piece) => prefetch_for_write(piece.ptr),
+                None => {
+                    // Rules are checked now; the pieces are read again when a frame needs them.
+                    self.pieces.clear();
+                    ring.walk(map, head, Direction::Receive, &mut self.pieces)?;
+                    if let [only] = self.pieces[..] {
+                        piece = Some(only);
+                    }
                 }
-                _ => None,
-            };
-            self.ahead.push_back(Buffer { head, piece });
+            }
+            self.ahead.push(Buffer { head, piece });
         }
         Ok(())
     }
@@ -130,24 +209,24 @@ impl RxSide {
     ///
     /// # Errors
     /// See [`Refused`]; nothing was taken from the ring then.
-    #[inline]
+    #[inline(always)]
     pub fn deliver(&mut self, map: &MemoryMap, frame: &FrameRef<'_>, mergeable: bool) -> Result<(), Refused> {
         if !self.has_buffer(map).map_err(Refused::Rule)? {
             return Err(Refused::NoBuffer);
         }
         let need = NET_HEADER_LEN as u32 + frame.len;
-        if let Some(Buffer {
+        if let Buffer {
             head,
             piece: Some(piece),
-        }) = self.ahead.front().copied()
+        } = self.ahead.get(0)
             && piece.len >= need
             && let Some(ring) = &mut self.ring
         {
-            self.ahead.pop_front();
+            self.ahead.skip(1);
             // SAFETY: the piece is mapped for `need` bytes, and so are the frame's pieces for their lengths.
             unsafe { write_frame(piece.ptr, frame) };
             ring.push_used(head, need);
-            self.packet_ends.push_back(ring.next_used());
+            self.packet_ends.push(ring.next_used());
             return Ok(());
         }
         self.deliver_scattered(map, frame, mergeable, need)
@@ -182,7 +261,7 @@ impl RxSide {
             ring.push_used(head, written);
             left -= written;
         }
-        self.packet_ends.push_back(ring.next_used());
+        self.packet_ends.push(ring.next_used());
         Ok(())
     }
 
@@ -200,7 +279,7 @@ impl RxSide {
                     && let Err(rule) = ring.refresh().map(|available| {
                         if available > 0 {
                             let head = ring.take_head();
-                            self.ahead.push_back(Buffer { head, piece: None });
+                            self.ahead.push(Buffer { head, piece: None });
                         }
                     })
                 {
@@ -213,7 +292,7 @@ impl RxSide {
             let Some(ring) = &self.ring else {
                 break Err(Refused::NoBuffer);
             };
-            let Buffer { head, piece } = self.ahead[self.chains.len()];
+            let Buffer { head, piece } = self.ahead.get(self.chains.len());
             let first = pieces.len();
             match piece {
                 Some(piece) => pieces.push(piece),
@@ -238,7 +317,7 @@ impl RxSide {
         };
         self.pieces = pieces;
         if outcome.is_ok() {
-            self.ahead.drain(..self.chains.len());
+            self.ahead.skip(self.chains.len());
         }
         outcome
     }
@@ -248,8 +327,8 @@ impl RxSide {
     pub fn publish_packets(&mut self, count: u32) {
         let count = (count as usize).min(self.packet_ends.len());
         let Some(last) = count.checked_sub(1) else { return };
-        let end = self.packet_ends[last];
-        self.packet_ends.drain(..count);
+        let end = self.packet_ends.get(last);
+        self.packet_ends.skip(count);
         if let Some(ring) = &mut self.ring {
             ring.publish_to(end);
         }

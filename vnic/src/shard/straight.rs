@@ -7,7 +7,7 @@ use ether::Time;
 use super::Inner;
 use super::forward::LINK_OVERHEAD;
 use super::frame::FrameRef;
-use super::transmit::TxOrigin;
+use super::transmit::{Batch, TxOrigin};
 use crate::offload::NetHeader;
 
 /// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
@@ -31,23 +31,52 @@ impl Inner {
         port.to_guest.count_passed(frames, bytes);
     }
 
-    /// Delivers `frame` the way the frame before it in its batch went straight to port `run.to`; false if it cannot go
-    /// that way, and nothing happened.
+    /// Sends the frames of `batch` from number `taken` on the way of the one before them, as far as they go the same way
+    /// and find buffers. Returns how many.
     #[inline]
-    pub(super) fn follow(&mut self, run: &mut Run, frame: &FrameRef<'_>, now: Time) -> bool {
-        if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
-            return false;
-        }
-        let plain = FrameRef {
-            header: NetHeader::default(),
-            ..*frame
+    pub(super) fn follow(
+        &mut self,
+        run: &mut Run,
+        (from, pair): (usize, usize),
+        batch: &Batch,
+        taken: usize,
+        now: Time,
+    ) -> usize {
+        let Ok([from, to]) = self.ports.get_disjoint_mut([from, run.to]) else {
+            return 0;
         };
-        if self.ports[run.to].deliver(0, &plain, now).is_err() {
-            return false;
+        let Some(map) = &to.map else {
+            return 0;
+        };
+        let sender = &mut from.pairs[pair].tx;
+        let receiver = &mut to.pairs[0].rx;
+        let pipeline = to.nic.rx(0);
+        let mut followed = 0;
+        for index in taken..batch.len() {
+            let frame = batch.frame(index);
+            if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
+                break;
+            }
+            let plain = FrameRef {
+                header: NetHeader::default(),
+                ..frame
+            };
+            // A frame that is refused goes the long way, which knows what follows from that.
+            if receiver.deliver(map, &plain, to.mergeable).is_err() {
+                break;
+            }
+            let packet = pipeline.classify(plain.inline, plain.len);
+            // A ring holds no more packets than the pipeline (see `port`).
+            let arrived = pipeline.arrive(now, packet);
+            debug_assert!(arrived.is_ok());
+            sender.finish(batch.head(index), 0);
+            run.bytes += u64::from(plain.len);
+            followed += 1;
         }
-        run.frames += 1;
-        run.bytes += u64::from(frame.len);
-        true
+        receiver.batch_frames += followed as u64;
+        receiver.batch_bytes += run.bytes;
+        run.frames += followed as u64;
+        followed
     }
 
     /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue.
@@ -72,10 +101,10 @@ impl Inner {
 
     /// Counts the frames of a run that ended.
     #[inline]
-    pub(super) fn end_run(&mut self, port: usize, run: Option<Run>) {
-        let Some(run) = run.filter(|run| run.frames > 0) else {
+    pub(super) fn end_run(&mut self, port: usize, run: &Run) {
+        if run.frames == 0 {
             return;
-        };
+        }
         let port = &mut self.ports[port];
         port.counters.tx_frames += run.frames;
         port.counters.tx_bytes += run.bytes;

@@ -123,7 +123,7 @@ impl TxSide {
     }
 
     /// The chain at `head` was handed over; `copies` of its frame are still in the pool.
-    #[inline]
+    #[inline(always)]
     pub fn finish(&mut self, head: u16, copies: u32) {
         if copies == 0
             && self.in_flight.is_empty()
@@ -175,6 +175,9 @@ impl TxSide {
 #[derive(Clone, Copy)]
 struct Taken {
     header: NetHeader,
+    /// What follows the first bytes of a frame in one piece.
+    tail: Piece,
+    /// The pieces of any other frame; none for a frame in one piece.
     first_piece: u32,
     pieces_end: u32,
     len: u32,
@@ -242,25 +245,32 @@ impl Batch {
     #[inline]
     fn take_chains(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: usize) -> Result<(), Rule> {
         for _ in 0..available {
-            // A chain has at most one piece per descriptor and region border; two per descriptor is beyond any frame.
-            if self.pieces.len() + 2 * usize::from(ring.size()) > PIECES_MAX && !self.frames.is_empty() {
-                break;
-            }
             let head = ring.take_head();
             self.entries += 1;
-            let first_piece = self.pieces.len();
-            ring.walk(map, head, Direction::Transmit, &mut self.pieces)?;
-            if let Some(piece) = self.pieces.get(first_piece) {
-                prefetch(piece.ptr);
-            }
+            let first_piece = self.pieces.len() as u32;
+            let tail = match ring.single(map, head, Direction::Transmit) {
+                Some(piece) => {
+                    prefetch(piece.ptr);
+                    piece
+                }
+                None => {
+                    ring.walk(map, head, Direction::Transmit, &mut self.pieces)?;
+                    Piece::EMPTY
+                }
+            };
             self.frames.push(Taken {
                 header: NetHeader::default(),
-                first_piece: first_piece as u32,
+                tail,
+                first_piece,
                 pieces_end: self.pieces.len() as u32,
                 len: 0,
                 head,
                 inline_len: 0,
             });
+            // A chain has at most one piece per descriptor and region border; two per descriptor is beyond any frame.
+            if self.pieces.len() + 2 * usize::from(ring.size()) > PIECES_MAX {
+                break;
+            }
         }
         Ok(())
     }
@@ -272,13 +282,13 @@ impl Batch {
     }
 
     /// Frame `index` with its unchecked header.
-    #[inline]
+    #[inline(always)]
     pub fn frame(&self, index: usize) -> FrameRef<'_> {
         let taken = &self.frames[index];
         FrameRef {
             header: taken.header,
             inline: &self.inline[index][..usize::from(taken.inline_len)],
-            rest: &self.pieces[taken.first_piece as usize..taken.pieces_end as usize],
+            rest: taken.rest(&self.pieces),
             len: taken.len,
             whole: None,
         }
@@ -291,10 +301,8 @@ impl Taken {
     #[inline]
     fn read_head(&mut self, pieces: &mut [Piece], inline: &mut [u8; INLINE_HEADER_LEN]) -> bool {
         const BOTH: usize = NET_HEADER_LEN + INLINE_HEADER_LEN;
-        let pieces = &mut pieces[self.first_piece as usize..self.pieces_end as usize];
-        if let [piece] = pieces
-            && piece.len as usize >= BOTH
-        {
+        let piece = &mut self.tail;
+        if piece.len as usize >= BOTH {
             // SAFETY: the piece is mapped for at least as many bytes as are read.
             unsafe {
                 let header = piece.ptr.cast::<[u8; NET_HEADER_LEN]>().read_unaligned();
@@ -309,11 +317,19 @@ impl Taken {
             self.len = piece.len - NET_HEADER_LEN as u32;
             self.inline_len = INLINE_HEADER_LEN as u8;
             piece.len -= BOTH as u32;
-            if piece.len == 0 {
-                self.first_piece = self.pieces_end;
-            }
             return true;
         }
+        self.read_head_of_pieces(pieces, inline)
+    }
+
+    #[inline(never)]
+    fn read_head_of_pieces(&mut self, pieces: &mut [Piece], inline: &mut [u8; INLINE_HEADER_LEN]) -> bool {
+        let in_place = self.tail.len > 0;
+        let pieces = if in_place {
+            std::slice::from_mut(&mut self.tail)
+        } else {
+            &mut pieces[self.first_piece as usize..self.pieces_end as usize]
+        };
         let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if total < NET_HEADER_LEN as u64 {
             return false;
@@ -325,8 +341,21 @@ impl Taken {
         read(pieces, &mut skipped, &mut header);
         self.header = NetHeader::parse(&header);
         self.inline_len = read(pieces, &mut skipped, inline) as u8;
-        self.first_piece += skipped;
+        if !in_place {
+            self.first_piece += skipped;
+        }
         true
+    }
+
+    /// The pieces behind the first bytes.
+    #[inline(always)]
+    fn rest<'a>(&'a self, pieces: &'a [Piece]) -> &'a [Piece] {
+        if self.first_piece == self.pieces_end {
+            let tail = std::slice::from_ref(&self.tail);
+            if self.tail.len == 0 { &[] } else { tail }
+        } else {
+            &pieces[self.first_piece as usize..self.pieces_end as usize]
+        }
     }
 }
 
