@@ -1,6 +1,9 @@
 //! Cards and cables of a running lab, on every QEMU.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{BufRead, BufReader, Read},
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -109,6 +112,14 @@ impl Row {
     }
 }
 
+fn json_of(output: &std::process::Output) -> Value {
+    let (text, said) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {said}"))
+}
+
 #[test]
 fn traffic_and_settings_survive_a_killed_vnicd() {
     for qemu in qemus() {
@@ -130,14 +141,29 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         };
         let before = settings();
 
-        // Numbered frames both ways (ping), and towards a guest that only receives (UDP datagrams with a number each).
-        let mut receiver = world.spawn(&["exec", "-n", "n2", "--", "nc", "-u", "-l", "-p", "9000"]);
-        eventually("somebody listens", || {
-            world.guest("n2", "netstat -lnu").contains(":9000")
-        });
-        let send = "i=0; while :; do echo $i; i=$((i+1)); usleep 20000; done | nc -u n2 9000";
-        let mut sender = world.spawn(&["exec", "-n", "n1", "--", "sh", "-c", send]);
-        let mut ping = world.spawn(&["exec", "-n", "n1", "--", "ping", "-i", "0.05", "n2"]);
+        // Numbered frames both ways (ping), and towards a guest that only receives meanwhile (a stream of messages).
+        let mac = world.json(&["nic", "info", "n2"])[0]["mac"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let mut receiver = world.spawn(&["exec", "-n", "n2", "--", "mxoe-gen", "serve", "--json"]);
+        let mut said = BufReader::new(receiver.stdout.take().unwrap());
+        said.read_line(&mut String::new()).unwrap();
+        let stream = [
+            "exec",
+            "-n",
+            "n1",
+            "--",
+            "mxoe-gen",
+            "stream",
+            "--peer",
+            &mac,
+            "--seconds",
+            "8",
+            "--json",
+        ];
+        let sender = world.spawn(&stream);
+        let ping = world.spawn(&["exec", "-n", "n1", "--", "ping", "-i", "0.05", "n2"]);
         std::thread::sleep(Duration::from_secs(2));
 
         let old = world.pid("vnicd_pid");
@@ -152,33 +178,32 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         // A new vnicd counts from zero: frames towards both guests are frames after its start.
         eventually("frames towards both guests", || frames("n1") > 3 && frames("n2") > 3);
         let resumed = back.elapsed();
-        std::thread::sleep(Duration::from_secs(2));
-        for child in [&mut sender, &mut ping] {
-            signal(child.id() as i32, Signal::INT);
-        }
-        std::thread::sleep(Duration::from_millis(500));
-        signal(receiver.id() as i32, Signal::INT);
-        sender.wait().unwrap();
+        let sent = json_of(&sender.wait_with_output().unwrap());
+        signal(ping.id() as i32, Signal::INT);
         let ping = String::from_utf8(ping.wait_with_output().unwrap().stdout).unwrap();
-        let received = String::from_utf8(receiver.wait_with_output().unwrap().stdout).unwrap();
-        receiver = sender;
-        drop(receiver);
+        signal(receiver.id() as i32, Signal::INT);
+        let mut report = String::new();
+        said.read_to_string(&mut report).unwrap();
+        receiver.wait().unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
 
+        let qemu = world.json(&["ps"])[0]["qemu"].clone();
         let replies = ping
             .lines()
             .filter_map(|line| line.split_once("seq=")?.1.split(' ').next()?.parse().ok());
-        let (both, one) = (
-            Row::of(replies),
-            Row::of(received.lines().filter_map(|line| line.parse().ok())),
+        let both = Row::of(replies);
+        println!(
+            "QEMU {qemu}, both ways: {} seen, {} lost, {} repeated",
+            both.seen, both.lost, both.repeated
         );
-        let qemu = world.json(&["ps"])[0]["qemu"].clone();
-        for (what, row) in [("both ways", &both), ("one way", &one)] {
-            println!(
-                "QEMU {qemu}, {what}: {} seen, {} lost, {} repeated",
-                row.seen, row.lost, row.repeated
-            );
-            assert!(row.seen > 40, "{what}: traffic went on");
-        }
+        let (all, received) = (
+            sent["messages_sent"].as_u64().unwrap(),
+            sent["messages_received"].as_u64().unwrap(),
+        );
+        let (lost, repeated) = (all.saturating_sub(received), &report["duplicates"]);
+        println!("QEMU {qemu}, one way: {received} of {all} seen, {lost} lost, {repeated} repeated");
+        assert!(both.seen > 40, "ping went on");
+        assert!(received > 1000, "the stream went on");
         println!(
             "QEMU {qemu}: traffic again {:.2} s after the new vnicd answered",
             resumed.as_secs_f64()
