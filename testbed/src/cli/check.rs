@@ -1,4 +1,5 @@
-//! `weft check`: is this machine able to run labs, and what would make it more able. Changes nothing.
+//! `weft check`: is this machine able to run labs, and what would make it more able. Installs nothing; the guest image
+//! and the verdict on KVM stay in the cache, where the first lab would put them.
 
 use std::process::ExitCode;
 
@@ -6,10 +7,14 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    image::{self, GuestBinaries, MissingTool},
+    accel::{self, Accel, AccelChoice},
+    image::{self, Cache, GuestBinaries, MissingTool, Recipe},
     programs,
     qemu::Qemu,
-    report::table::{self, Columns},
+    report::{
+        progress::Progress,
+        table::{self, Columns},
+    },
 };
 
 /// One thing looked at.
@@ -37,10 +42,15 @@ enum State {
 /// Prints what was found; fails when a lab could not run.
 pub(super) fn check(json: bool) -> Result<ExitCode> {
     let mut findings = vec![processors(), memory()];
-    findings.extend(qemu());
+    let (qemu, of_qemu) = qemu();
+    findings.extend(of_qemu);
     findings.extend(image::missing_tools().into_iter().map(missing_tool));
     findings.push(program("vnicd"));
     findings.extend(["weft-agent", "mxoe-gen", "nicctl"].map(guest_program));
+    // An image, and a guest that shows what KVM is worth, need all that comes before.
+    if let Some(qemu) = qemu.filter(|_| findings.iter().all(|finding| finding.state != State::Missing)) {
+        findings.extend(image_and_accel(&qemu));
+    }
     let columns = Columns::<Finding>::default()
         .words("", |row| match row.state {
             State::Ok => "ok".to_owned(),
@@ -103,12 +113,12 @@ fn memory() -> Finding {
     }
 }
 
-fn qemu() -> Vec<Finding> {
+fn qemu() -> (Option<Qemu>, Vec<Finding>) {
     let qemu = match Qemu::discover() {
         Ok(qemu) => qemu,
         Err(error) => {
             let remedy = "apt-get install --no-install-recommends qemu-system-x86 seabios";
-            return vec![finding("QEMU", State::Missing, error.to_string(), remedy)];
+            return (None, vec![finding("QEMU", State::Missing, error.to_string(), remedy)]);
         }
     };
     let found = format!("{} ({})", qemu.version(), qemu.binary().display());
@@ -117,6 +127,40 @@ fn qemu() -> Vec<Finding> {
         let remedy = "a newer QEMU, such as that of Debian 13 or Debian 12 backports";
         findings.push(finding("QEMU's age", State::Note, format!("without {gain}"), remedy));
     }
+    (Some(qemu), findings)
+}
+
+fn image_and_accel(qemu: &Qemu) -> Vec<Finding> {
+    let progress = Progress::new(0);
+    let mut findings = Vec::new();
+    let image = Cache::open_default().and_then(|cache| {
+        let mut say = |step: image::Step| progress.say(&step.to_string());
+        image::build(&Recipe::minimal(), &cache, &GuestBinaries::locate()?, &mut say).map(|image| (cache, image))
+    });
+    let (cache, image) = match image {
+        Ok(found) => found,
+        Err(error) => {
+            findings.push(finding("guest image", State::Missing, error.to_string(), ""));
+            return findings;
+        }
+    };
+    findings.push(finding(
+        "guest image",
+        State::Ok,
+        format!("kernel {}", image.kernel_release),
+        "",
+    ));
+    progress.say("finding out what runs the guests");
+    findings.push(match accel::resolve(AccelChoice::Auto, qemu, &image, &cache) {
+        Ok(verdict) if verdict.accel == Accel::Kvm => finding("accelerator", State::Ok, "kvm", verdict.reason),
+        Ok(verdict) => finding(
+            "accelerator",
+            State::Note,
+            format!("tcg: {}", verdict.reason),
+            "labs run, about ten times slower than with a KVM that works",
+        ),
+        Err(error) => finding("accelerator", State::Missing, error.to_string(), ""),
+    });
     findings
 }
 

@@ -2,8 +2,7 @@
 //! stopping at the first. Values of single keys are checked where they are read (`units`, `settings`).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -13,7 +12,7 @@ use toml::Spanned;
 
 use super::{
     Boot, CPUS_MAX, Ipv4Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX,
-    Trunk, error::nearest, file::*, settings,
+    Trunk, domains::Domains, error::nearest, file::*, settings,
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
@@ -184,99 +183,6 @@ fn seed_directions(index: usize, one: &mut u64, other: &mut u64) {
     let number = index as u64 * 2;
     *one = one.wrapping_add(number);
     *other = other.wrapping_add(number + 1);
-}
-
-/// Switches joined by trunks form one broadcast domain and share one IPv4 network.
-struct Domains {
-    /// Domain of each switch, by position.
-    of_switch: Vec<usize>,
-    /// Network of each domain and whether the file said so (or an address implied it).
-    subnets: Vec<(Ipv4Net, bool)>,
-    taken: Vec<BTreeSet<Ipv4Addr>>,
-}
-
-impl Domains {
-    fn new(switches: &[String]) -> Self {
-        let default = |number: usize| (Ipv4Net::default_for(u8::try_from(number + 1).unwrap_or(u8::MAX)), false);
-        Self {
-            of_switch: (0..switches.len()).collect(),
-            subnets: (0..switches.len()).map(default).collect(),
-            taken: vec![BTreeSet::new(); switches.len()],
-        }
-    }
-
-    /// False when the two were joined before.
-    fn join(&mut self, a: usize, b: usize) -> bool {
-        let (keep, drop) = (
-            self.of_switch[a].min(self.of_switch[b]),
-            self.of_switch[a].max(self.of_switch[b]),
-        );
-        for domain in &mut self.of_switch {
-            if *domain == drop {
-                *domain = keep;
-            }
-        }
-        keep != drop
-    }
-
-    fn set_subnets(&mut self, file: &LabFile, switches: &[String], problems: &mut Problems) {
-        for (index, switch) in file.switch.iter().enumerate() {
-            let Some(text) = &switch.subnet else { continue };
-            match text.get_ref().parse::<Ipv4Net>() {
-                Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.0/24\""),
-                Ok(net) if net.network() != net => {
-                    problems.add(
-                        text.span(),
-                        format!("{net} is an address in a network"),
-                        format!("the network is \"{}\"", net.network()),
-                    );
-                }
-                Ok(net) => self.state(self.of_switch[index], net, text.span(), problems),
-            }
-        }
-        // An address of the file implies the network where no switch states one.
-        for nic in file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
-            let switch = match &nic.switch {
-                None => Some(0),
-                Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
-            };
-            let address = nic
-                .address
-                .as_ref()
-                .and_then(|text| text.get_ref().parse::<Ipv4Net>().ok());
-            if let (Some(switch), Some(address)) = (switch, address) {
-                let (subnet, stated) = &mut self.subnets[self.of_switch[switch]];
-                if !*stated {
-                    (*subnet, *stated) = (address.network(), true);
-                }
-            }
-        }
-        let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
-        let used: BTreeSet<usize> = self.of_switch.iter().copied().collect();
-        for (position, &a) in used.iter().enumerate() {
-            for &b in used.iter().skip(position + 1) {
-                let (a, b) = (self.subnets[a].0, self.subnets[b].0);
-                if a.overlaps(b) {
-                    let help = "switches that no trunk joins need networks that do not overlap: set `subnet`";
-                    problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
-                }
-            }
-        }
-    }
-
-    fn state(&mut self, domain: usize, net: Ipv4Net, span: Range<usize>, problems: &mut Problems) {
-        let (subnet, stated) = &mut self.subnets[domain];
-        if *stated && *subnet != net {
-            let message = format!("a switch joined to this one by a trunk says the network is {subnet}");
-            problems.add(
-                span,
-                message,
-                "switches joined by trunks share one network: name the same for both, or for one only",
-            );
-        } else {
-            (*subnet, *stated) = (net, true);
-        }
-    }
 }
 
 /// What the checks of nodes look at and remember.

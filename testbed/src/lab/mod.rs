@@ -3,6 +3,7 @@
 
 mod address;
 mod check;
+mod domains;
 mod error;
 mod file;
 mod settings;
