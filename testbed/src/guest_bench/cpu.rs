@@ -1,0 +1,132 @@
+//! Processor time, as the kernel accounts it: of the processes that carry frames, of the kernel's own threads that help
+//! them, and of the whole machine. Reads /proc only.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Unit of /proc/stat: USER_HZ is 100 on every architecture that QEMU's q35 machine is emulated on here.
+const TICK_NS: u64 = 10_000_000;
+
+/// Processor time since some moment, or between two moments, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Cpu {
+    /// All QEMU processes: guests, device emulation, and what the host's kernel does on their behalf.
+    pub qemu_ns: u64,
+    /// `vnicd`, with the kernel's work for it.
+    pub vnicd_ns: u64,
+    /// The kernel's threads for soft interrupts (`ksoftirqd`), for whomever they work.
+    pub kernel_ns: u64,
+    /// Everything on the machine, other programs included. Counted in ticks: coarse.
+    pub machine_ns: u64,
+}
+
+impl Cpu {
+    /// The times now.
+    pub(super) fn now(qemus: &[u32], vnicd: u32) -> Result<Self> {
+        let mut qemu_ns = 0;
+        for qemu in qemus {
+            qemu_ns += process_ns(*qemu)?;
+        }
+        let mut kernel_ns = 0;
+        for thread in soft_interrupt_threads()? {
+            kernel_ns += process_ns(thread)?;
+        }
+        Ok(Self {
+            qemu_ns,
+            vnicd_ns: process_ns(vnicd)?,
+            kernel_ns,
+            machine_ns: machine_ns()?,
+        })
+    }
+
+    /// What was used since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            qemu_ns: self.qemu_ns.saturating_sub(before.qemu_ns),
+            vnicd_ns: self.vnicd_ns.saturating_sub(before.vnicd_ns),
+            kernel_ns: self.kernel_ns.saturating_sub(before.kernel_ns),
+            machine_ns: self.machine_ns.saturating_sub(before.machine_ns),
+        }
+    }
+
+    /// All that carries frames.
+    pub(super) fn total_ns(self) -> u64 {
+        self.qemu_ns + self.vnicd_ns + self.kernel_ns
+    }
+
+    /// Cores that other programs used in `elapsed`.
+    pub(super) fn cores_of_others(self, elapsed: Duration) -> f64 {
+        self.machine_ns.saturating_sub(self.total_ns()) as f64 / elapsed.as_nanos().max(1) as f64
+    }
+}
+
+/// All threads of a process that live.
+fn process_ns(pid: u32) -> Result<u64> {
+    let folder = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for task in fs::read_dir(&folder).with_context(|| format!("process {pid} has ended"))? {
+        // A thread that ends between the two calls is not counted.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+            continue;
+        };
+        sum += text
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+fn soft_interrupt_threads() -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot read /proc")? {
+        let entry = entry.context("cannot read /proc")?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // A process that ends between the two calls is none of these.
+        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/")) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+fn machine_ns() -> Result<u64> {
+    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    let ticks = busy_ticks(&text).context("/proc/stat has no line for all processors")?;
+    Ok(ticks * TICK_NS)
+}
+
+/// user, nice, system, then idle and waiting for disks (both left out), interrupts, soft interrupts.
+fn busy_ticks(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    Some(ticks.get(..3)?.iter().sum::<u64>() + ticks.get(5..7)?.iter().sum::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_and_time_stolen_by_a_hypervisor_are_not_work() {
+        let text = "cpu  1 2 4 1000 2000 8 16 4000 0 0\ncpu0 1 2 4 1000 2000 8 16 4000 0 0\n";
+        assert_eq!(busy_ticks(text), Some(31));
+        assert_eq!(busy_ticks("intr 5\n"), None);
+    }
+
+    #[test]
+    fn a_process_that_works_is_seen_to_work() {
+        let own = std::process::id();
+        let before = Cpu::now(&[own], own).unwrap();
+        let mut used = Cpu::default();
+        while used.qemu_ns < 1_000_000 {
+            used = Cpu::now(&[own], own).unwrap().since(before);
+        }
+        assert!(used.total_ns() >= 2_000_000, "it is counted as both here: {used:?}");
+    }
+}

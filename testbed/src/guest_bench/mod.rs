@@ -1,0 +1,148 @@
+//! `scripts/bench guests`: the same two guests over `vnicd` and over tap devices on a Linux bridge, in alternating rounds.
+//! Finds out what is wanted, moves into a network namespace of its own, measures, shows. Decides nothing about frames.
+
+mod bridge;
+mod cpu;
+mod measure;
+mod rig;
+mod stop;
+mod table;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use self::{
+    measure::{Record, Rival},
+    rig::Rig,
+    stop::Stop,
+};
+use crate::{
+    image::{self, Cache, GuestBinaries, Recipe, Step},
+    qemu::Qemu,
+    report::{progress::Progress, table::print_json},
+};
+
+/// Exit code after Ctrl-C, as shells count signals.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Compares two emulated guests over vnicd with the same guests over tap devices on a Linux bridge.
+///
+/// Both guests boot once, with a card on each. In every round each way is measured, so that drifts of the machine hit
+/// all alike; figures are medians over the rounds. Needs two cores that have nothing else to do.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+struct Options {
+    /// Alternating rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Seconds that TCP and UDP send in each round
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: u32,
+    /// Pings in each round
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pings: u32,
+    /// Measure vnicd with these further arguments too, split at blanks (may be given many times)
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
+    vnicd_args: Vec<String>,
+    /// Print JSON with every sample instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Kernel and initramfs; given by this program to itself once it is in its namespace.
+    #[arg(long, hide = true, num_args = 2)]
+    in_namespace: Option<Vec<PathBuf>>,
+}
+
+/// The whole program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    let stop = match &options.in_namespace {
+        // Until then nothing exists that a signal could leave behind.
+        None => None,
+        Some(_) => match Stop::at_signals() {
+            Ok(stop) => Some(stop),
+            Err(error) => return failed(&error),
+        },
+    };
+    let outcome = match (&options.in_namespace, &stop) {
+        (Some(boot), Some(stop)) => compare(&options, boot, stop),
+        _ => prepare(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // What fails after a signal fails because of it.
+        Err(_) if stop.is_some_and(|stop| stop.is_asked()) => EXIT_INTERRUPTED.into(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    // Standard error may be closed; then nobody wants the sentence.
+    _ = writeln!(io::stderr(), "guest-bench: {error:#}");
+    ExitCode::FAILURE
+}
+
+/// Makes what needs the outer network (the guest image, which may be downloaded), then starts this program again in a
+/// namespace of its own. Returns only when that fails.
+fn prepare() -> Result<()> {
+    bridge::check()?;
+    crate::programs::find("vnicd")?;
+    Qemu::discover()?;
+    let progress = Progress::new(0);
+    let mut say = |step: Step| progress.say(&step.to_string());
+    let image = image::build(
+        &Recipe::minimal(),
+        &Cache::open_default()?,
+        &GuestBinaries::locate()?,
+        &mut say,
+    )?;
+    progress.finish();
+    Err(bridge::enter_namespace(&[
+        "--in-namespace".as_ref(),
+        image.kernel.as_ref(),
+        image.initramfs.as_ref(),
+    ]))
+}
+
+fn compare(options: &Options, boot: &[PathBuf], stop: &Stop) -> Result<()> {
+    let [kernel, initramfs] = boot else {
+        anyhow::bail!("--in-namespace wants a kernel and an initramfs");
+    };
+    bridge::build()?;
+    let rivals = Rival::all(&options.vnicd_args);
+    let progress = Progress::new(0);
+    progress.say("booting two guests");
+    let mut rig = Rig::boot(kernel, initramfs, stop)?;
+    progress.finish();
+    let mut record = Record::begin(&rivals, &rig)?;
+    let steps = u64::from(options.rounds) * rivals.len() as u64;
+    let progress = Progress::new(steps);
+    for round in 0..options.rounds as usize {
+        // Each round begins with another one: who comes first after a change has no lasting advantage.
+        for step in 0..rivals.len() {
+            let index = (step + round) % rivals.len();
+            let rival = &rivals[index];
+            progress.say(&format!("round {} of {}: {}", round + 1, options.rounds, rival.name()));
+            stop.check()?;
+            let sample = measure::sample(&mut rig, rival, options, stop)
+                .with_context(|| format!("round {}, {}", round + 1, rival.name()))?;
+            record.add(index, sample);
+            progress.step();
+        }
+    }
+    progress.finish();
+    record.end(&rig)?;
+    ensure!(!stop.is_asked(), "interrupted");
+    drop(rig);
+    if options.json {
+        print_json(&table::json(&record))
+    } else {
+        write!(io::stdout().lock(), "{}", table::text(&record)).context("cannot print the table")
+    }
+}

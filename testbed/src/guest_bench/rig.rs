@@ -1,0 +1,309 @@
+//! Two guests with two cards each: `eth0` on `vnicd`, `eth1` on a tap device. Starts them and `vnicd`, starts another
+//! `vnicd` with other arguments when asked, ends everything when dropped. Measures nothing.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use weft_agent::config::{GuestConfig, Interface};
+
+use super::{bridge::TAPS, stop::Stop};
+use crate::{
+    accel::Accel,
+    guest_channel::{Event, GuestChannel, Running},
+    guest_tools::{output, start_server},
+    qemu::{Boot, Machine, Nic, NicBackend, OnReboot, Qemu, QemuProcess, SocketMode, spawn_bound},
+    supervisor::memory_available_mib,
+    vnicd_client::{VnicdClient, report::PortStats},
+};
+
+/// Names of the guests, and of their ports of `vnicd`.
+const NAMES: [&str; 2] = ["n1", "n2"];
+
+/// As in a lab whose file says nothing else.
+const GUEST_CPUS: u32 = 1;
+/// See [`GUEST_CPUS`].
+const GUEST_MEMORY_MIB: u32 = 128;
+
+/// Memory that both guests with their QEMUs and `vnicd` need.
+const MEMORY_NEEDED_MIB: u64 = 480;
+
+/// Time for a boot on a machine that does other work too.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Time for a `vnicd` to start, to end, and for both guests to be connected to it again.
+const VNICD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Receive buffer of sockets that choose none themselves, in bytes: about a thousand small frames. TCP chooses its own.
+const UDP_BUFFER_LEN: u32 = 1 << 20;
+
+/// Time between two looks at something that is about to happen.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Two guests and the `vnicd` between them.
+pub(super) struct Rig {
+    // In this order they end: who serves outlives who is served.
+    guests: Vec<Guest>,
+    vnicd: Option<Vnicd>,
+    qemu: Qemu,
+    folder: TempDir,
+}
+
+struct Guest {
+    process: QemuProcess,
+    channel: GuestChannel,
+}
+
+struct Vnicd {
+    child: Child,
+    arguments: String,
+    client: VnicdClient,
+}
+
+impl Rig {
+    /// Boots both guests, with a `vnicd` that has its defaults.
+    pub(super) fn boot(kernel: &Path, initramfs: &Path, stop: &Stop) -> Result<Self> {
+        let available = memory_available_mib()?;
+        if available < MEMORY_NEEDED_MIB {
+            bail!("two guests need about {MEMORY_NEEDED_MIB} MiB of memory and {available} MiB are available");
+        }
+        let folder = tempfile::Builder::new().prefix("weft-bench-").tempdir()?;
+        let mut rig = Self {
+            guests: Vec::new(),
+            vnicd: None,
+            qemu: Qemu::discover()?,
+            folder,
+        };
+        rig.start_vnicd("", stop)?;
+        let mut starting = Vec::new();
+        for (index, name) in NAMES.iter().enumerate() {
+            let machine = rig.machine(index, kernel, initramfs)?;
+            let process = rig.qemu.spawn(&machine, &rig.file(&format!("{name}.qemu.log")))?;
+            stop.also_end(process.pid())?;
+            starting.push((process, rig.file(&format!("{name}.agent"))));
+        }
+        for (name, (process, agent)) in NAMES.iter().zip(starting) {
+            let channel = GuestChannel::connect(&agent, VNICD_TIMEOUT)
+                .with_context(|| format!("QEMU of {name} did not start: {}", process.last_words()))?;
+            channel
+                .wait_ready(BOOT_TIMEOUT)
+                .with_context(|| format!("{name} did not boot: {}", process.last_words()))?;
+            rig.guests.push(Guest { process, channel });
+        }
+        // A socket's usual buffer holds fewer frames than come while an emulated guest is kept from its core.
+        let room = format!("echo {UDP_BUFFER_LEN} >/proc/sys/net/core/rmem_default");
+        output(rig.receiver(), &["sh", "-c", &room])?;
+        drain(start_server(
+            rig.receiver(),
+            &["iperf3", "-s", "--forceflush"],
+            "listening",
+        )?)?;
+        Ok(rig)
+    }
+
+    /// The guest that sends.
+    pub(super) fn sender(&self) -> &GuestChannel {
+        &self.guests[0].channel
+    }
+
+    /// The guest that receives.
+    pub(super) fn receiver(&self) -> &GuestChannel {
+        &self.guests[1].channel
+    }
+
+    /// Both guests' processes.
+    pub(super) fn qemus(&self) -> Vec<u32> {
+        self.guests.iter().map(|guest| guest.process.pid()).collect()
+    }
+
+    /// Version of the QEMU.
+    pub(super) fn qemu_version(&self) -> String {
+        self.qemu.version().to_string()
+    }
+
+    /// The process of the `vnicd` that runs now.
+    pub(super) fn vnicd(&self) -> Result<u32> {
+        Ok(self.vnicd.as_ref().context("no vnicd runs")?.child.id())
+    }
+
+    /// Counters of both cards, the sender's first.
+    pub(super) fn card_stats(&mut self) -> Result<Vec<PortStats>> {
+        let client = &mut self.vnicd.as_mut().context("no vnicd runs")?.client;
+        let mut stats = client.stats(None)?;
+        stats.sort_by_key(|port| NAMES.iter().position(|name| *name == port.name));
+        Ok(stats)
+    }
+
+    /// The receiver's address behind its `interface`-th card.
+    pub(super) fn receiver_address(interface: usize) -> String {
+        address(1, interface)
+    }
+
+    /// Lets `vnicd` run with these further arguments, and both guests be connected to it.
+    pub(super) fn use_vnicd(&mut self, arguments: &str, stop: &Stop) -> Result<()> {
+        if self.vnicd.as_ref().is_some_and(|vnicd| vnicd.arguments == arguments) {
+            return Ok(());
+        }
+        self.vnicd = None;
+        self.start_vnicd(arguments, stop)?;
+        let deadline = Instant::now() + VNICD_TIMEOUT;
+        let client = &mut self.vnicd.as_mut().context("no vnicd runs")?.client;
+        // Two rings each: receive and transmit.
+        while !client
+            .info()?
+            .ports
+            .iter()
+            .all(|port| port.connected && port.rings_started >= 2)
+        {
+            stop.check()?;
+            if Instant::now() > deadline {
+                bail!(
+                    "the guests did not connect to the new vnicd within {} s",
+                    VNICD_TIMEOUT.as_secs()
+                );
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn start_vnicd(&mut self, arguments: &str, stop: &Stop) -> Result<()> {
+        let control = self.file("control.sock");
+        let log_path = self.file("vnicd.log");
+        let log = File::create(&log_path).with_context(|| format!("cannot write {}", log_path.display()))?;
+        let mut command = Command::new(crate::programs::find("vnicd")?);
+        for name in NAMES {
+            command.arg("--listen").arg(self.file(&format!("{name}.sock")));
+        }
+        command
+            .arg("--control")
+            .arg(&control)
+            .args(arguments.split_whitespace());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut child = spawn_bound(command).context("cannot start vnicd")?;
+        stop.also_end(child.id())?;
+        let deadline = Instant::now() + VNICD_TIMEOUT;
+        let client = loop {
+            if let Ok(client) = VnicdClient::connect(&control) {
+                break client;
+            }
+            let ended = child.try_wait()?;
+            if ended.is_some() || Instant::now() > deadline {
+                // It may live and not answer.
+                _ = child.kill();
+                _ = child.wait();
+                let said = fs::read_to_string(&log_path).unwrap_or_default();
+                bail!(
+                    "vnicd {arguments} did not start: {}",
+                    said.trim().lines().last().unwrap_or("it printed nothing")
+                );
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        };
+        self.vnicd = Some(Vnicd {
+            child,
+            arguments: arguments.to_owned(),
+            client,
+        });
+        Ok(())
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn machine(&self, index: usize, kernel: &Path, initramfs: &Path) -> Result<Machine> {
+        let name = NAMES[index];
+        let config = self.file(&format!("{name}.json"));
+        let interfaces = (0..2).map(|interface| Interface {
+            mac: mac(index, interface).to_string(),
+            name: format!("eth{interface}"),
+            addresses: vec![format!("{}/24", address(index, interface))],
+            mtu: None,
+            gateway: None,
+        });
+        let guest = GuestConfig {
+            hostname: name.to_owned(),
+            interfaces: interfaces.collect(),
+            ..GuestConfig::default()
+        };
+        fs::write(&config, serde_json::to_vec(&guest)?)
+            .with_context(|| format!("cannot write {}", config.display()))?;
+        let nic = |interface, backend| Nic {
+            mac: mac(index, interface),
+            backend,
+            queue_pairs: 1,
+            host_mtu: None,
+        };
+        Ok(Machine {
+            name: format!("guest-bench.{name}"),
+            cpus: GUEST_CPUS,
+            memory_mib: GUEST_MEMORY_MIB,
+            accel: Accel::Tcg,
+            boot: Boot {
+                kernel: Some(kernel.to_owned()),
+                initramfs: Some(initramfs.to_owned()),
+                ..Boot::default()
+            },
+            nics: vec![
+                nic(
+                    0,
+                    NicBackend::VhostUser {
+                        socket: self.file(&format!("{name}.sock")),
+                        mode: SocketMode::BackendListens,
+                    },
+                ),
+                nic(
+                    1,
+                    NicBackend::Tap {
+                        interface: TAPS[index].to_owned(),
+                    },
+                ),
+            ],
+            uplink: None,
+            agent_socket: Some(self.file(&format!("{name}.agent"))),
+            qmp_socket: self.file(&format!("{name}.qmp")),
+            serial_log: self.file(&format!("{name}.log")),
+            serial_socket: None,
+            guest_config: Some(config),
+            on_reboot: OnReboot::Exit,
+        })
+    }
+}
+
+impl Drop for Vnicd {
+    fn drop(&mut self) {
+        // Politely first: it removes its sockets. Either fails only when it has ended already.
+        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + VNICD_TIMEOUT;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                _ = self.child.kill();
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+/// Reads what a server says, for as long as it lives: one whose words nobody takes stops in the end.
+fn drain(mut server: Running) -> Result<()> {
+    let reading = move || while !matches!(server.next(None), Ok(Event::Exited(_)) | Err(_)) {};
+    std::thread::Builder::new().name("drain".into()).spawn(reading)?;
+    Ok(())
+}
+
+/// One subnet per way, so that the guests' kernels cannot choose between them.
+fn address(guest: usize, interface: usize) -> String {
+    format!("10.77.{}.{}", 100 + interface, 1 + guest)
+}
+
+fn mac(guest: usize, interface: usize) -> ether::MacAddr {
+    // Both are 0 or 1.
+    ether::MacAddr([0x52, 0x54, 0x00, 0x62, interface as u8, 1 + guest as u8])
+}

@@ -1,0 +1,243 @@
+//! The result as text and as JSON: medians over the rounds, each way's ratio to tap devices on a bridge, and the bars.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::measure::{DATAGRAM_LEN, Record, Rival, Sample};
+use crate::{
+    demo::median,
+    report::{
+        chart::short,
+        table::{self, Columns},
+    },
+};
+
+/// Cores used by other programs above which figures are doubtful.
+const OTHERS_MAX: f64 = 0.1;
+
+/// Share by which a guest's clock may be wrong before its figures are doubtful.
+const CLOCK_ERROR_MAX: f64 = 0.01;
+
+/// A figure of a sample.
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Sample) -> f64,
+    /// What vnicd / bridge must be.
+    bar: Option<Bar>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    fn met(self, ratio: f64) -> bool {
+        match self {
+            Self::AtLeast(bar) => ratio >= bar,
+            Self::AtMost(bar) => ratio <= bar,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtLeast(bar) => format!("≥ {bar:.2}"),
+            Self::AtMost(bar) => format!("≤ {bar:.2}"),
+        }
+    }
+}
+
+const MEASURES: [Measure; 8] = [
+    Measure {
+        name: "ping",
+        unit: "µs",
+        of: |sample| median(sample.ping.times_ms.clone()).unwrap_or(f64::NAN) * 1e3,
+        bar: Some(Bar::AtMost(1.05)),
+    },
+    Measure {
+        name: "ping, CPU each",
+        unit: "µs",
+        of: |sample| sample.ping.cost.cpu.total_ns() as f64 / 1e3 / sample.ping.times_ms.len() as f64,
+        bar: None,
+    },
+    Measure {
+        name: "TCP",
+        unit: "Mbit/s",
+        of: |sample| sample.tcp.bytes as f64 * 8e-6 / sample.tcp.seconds,
+        bar: Some(Bar::AtLeast(1.0)),
+    },
+    Measure {
+        name: "TCP, sent again",
+        unit: "segments/s",
+        of: |sample| sample.tcp.retransmits.unwrap_or(0) as f64 / sample.tcp.seconds,
+        bar: None,
+    },
+    Measure {
+        name: "TCP, CPU per GiB",
+        unit: "s",
+        of: |sample| sample.tcp.cost.cpu.total_ns() as f64 / 1e9 / (sample.tcp.bytes as f64 / f64::from(1 << 30)),
+        bar: None,
+    },
+    Measure {
+        name: "UDP, arrived",
+        unit: "frames/s",
+        of: |sample| sample.udp.received.unwrap_or(0) as f64 / sample.udp.seconds,
+        bar: None,
+    },
+    Measure {
+        name: "UDP, lost",
+        unit: "%",
+        of: |sample| {
+            let (received, lost) = (sample.udp.received.unwrap_or(0), sample.udp.lost.unwrap_or(0));
+            lost as f64 * 100.0 / (received + lost).max(1) as f64
+        },
+        bar: None,
+    },
+    Measure {
+        name: "UDP, CPU per frame",
+        unit: "µs",
+        of: |sample| sample.udp.cost.cpu.total_ns() as f64 / 1e3 / sample.udp.received.unwrap_or(0).max(1) as f64,
+        bar: None,
+    },
+];
+
+impl Record {
+    fn values(&self, measure: &Measure, rival: usize) -> Vec<f64> {
+        self.samples[rival].iter().map(measure.of).collect()
+    }
+
+    fn median(&self, measure: &Measure, rival: usize) -> f64 {
+        median(self.values(measure, rival)).unwrap_or(f64::NAN)
+    }
+
+    /// The `rival`-th to the bridge; none for the bridge itself, and where nothing is to be divided by.
+    fn ratio(&self, measure: &Measure, rival: usize) -> Option<f64> {
+        let bridge = self.rivals.iter().position(|rival| *rival == Rival::Bridge)?;
+        let ratio = self.median(measure, rival) / self.median(measure, bridge);
+        (rival != bridge && ratio.is_finite()).then_some(ratio)
+    }
+
+    /// Median over all measurements of the cores that other programs used meanwhile.
+    fn cores_of_others(&self) -> f64 {
+        let costs = self
+            .samples
+            .iter()
+            .flatten()
+            .flat_map(|sample| [&sample.ping.cost, &sample.tcp.cost, &sample.udp.cost]);
+        median(
+            costs
+                .map(|cost| cost.cpu.cores_of_others(Duration::from_nanos(cost.elapsed_ns)))
+                .collect(),
+        )
+        .unwrap_or(0.0)
+    }
+}
+
+/// One line of the table.
+struct Row<'a> {
+    measure: &'a Measure,
+    rival: String,
+    values: Vec<f64>,
+    ratio: Option<f64>,
+}
+
+/// The table, followed by what must be known to read it.
+pub(super) fn text(record: &Record) -> String {
+    let rows = MEASURES.iter().flat_map(|measure| {
+        (0..record.rivals.len()).map(move |rival| Row {
+            measure,
+            rival: record.rivals[rival].name(),
+            values: record.values(measure, rival),
+            ratio: record.ratio(measure, rival),
+        })
+    });
+    let columns = Columns::<Row>::default()
+        .words("WHAT", |row| row.measure.name.to_owned())
+        .words("OVER", |row| row.rival.clone())
+        .numbers("MEDIAN", |row| short(median(row.values.clone()).unwrap_or(f64::NAN)))
+        .words("UNIT", |row| row.measure.unit.to_owned())
+        .words("LEAST … MOST", |row| {
+            let least = row.values.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = row.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            format!("{} … {}", short(least), short(most))
+        })
+        .numbers("RATIO", |row| {
+            row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
+        })
+        .words("BAR", |row| match (row.ratio, row.measure.bar) {
+            (Some(_), Some(bar)) => bar.text(),
+            _ => String::new(),
+        })
+        .words("MET", |row| match (row.ratio, row.measure.bar) {
+            (Some(ratio), Some(bar)) => if bar.met(ratio) { "yes" } else { "NO" }.to_owned(),
+            _ => String::new(),
+        });
+    let mut text = table::text(&rows.collect::<Vec<_>>(), &columns);
+    text += &format!(
+        "\nTwo guests under TCG on QEMU {}, medians of {} alternating rounds. RATIO: to tap + bridge. UDP: datagrams of \
+         {DATAGRAM_LEN} bytes,\nas many as the sender can. CPU: all of QEMU, vnicd and ksoftirqd, the guests' own work included.\n",
+        record.qemu,
+        record.samples.iter().map(Vec::len).min().unwrap_or(0),
+    );
+    for (guest, error) in ["n1", "n2"].iter().zip(&record.clock_errors) {
+        if error.abs() > CLOCK_ERROR_MAX {
+            text += &format!(
+                "WRONG CLOCK: that of {guest} runs {:+.0} % against the host's; times are wrong, ratios are not.\n",
+                error * 100.0
+            );
+        }
+    }
+    let others = record.cores_of_others();
+    if others > OTHERS_MAX {
+        text += &format!("NOT ALONE: other programs used {others:.1} cores meanwhile; repeat on a quiet machine.\n");
+    }
+    text
+}
+
+/// The same as one JSON object, with every sample.
+pub(super) fn json(record: &Record) -> Value {
+    let measures = MEASURES.iter().map(|measure| {
+        let rivals = (0..record.rivals.len()).map(|rival| {
+            let ratio = record.ratio(measure, rival);
+            json!({
+                "over": record.rivals[rival].name(),
+                "median": record.median(measure, rival),
+                "ratio": ratio,
+                "met": ratio.zip(measure.bar).map(|(ratio, bar)| bar.met(ratio)),
+                "values": record.values(measure, rival),
+            })
+        });
+        let bar = match measure.bar {
+            Some(Bar::AtLeast(ratio)) => json!({ "ratio_min": ratio }),
+            Some(Bar::AtMost(ratio)) => json!({ "ratio_max": ratio }),
+            None => Value::Null,
+        };
+        json!({ "name": measure.name, "unit": measure.unit, "bar": bar, "rivals": rivals.collect::<Vec<_>>() })
+    });
+    let samples = record.rivals.iter().zip(&record.samples);
+    let samples = samples.map(|(rival, samples)| json!({ "over": rival.name(), "rounds": samples }));
+    json!({
+        "accel": "tcg",
+        "qemu": record.qemu,
+        "rounds": record.samples.iter().map(Vec::len).min(),
+        "cores_of_others": record.cores_of_others(),
+        "clock_errors": record.clock_errors,
+        "measures": measures.collect::<Vec<_>>(),
+        "samples": samples.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_hold_at_their_edge() {
+        assert!(Bar::AtLeast(1.0).met(1.0) && !Bar::AtLeast(1.0).met(0.999));
+        assert!(Bar::AtMost(1.05).met(1.05) && !Bar::AtMost(1.05).met(1.051));
+        assert!(!Bar::AtMost(1.05).met(f64::NAN) && !Bar::AtLeast(1.0).met(f64::NAN));
+    }
+}
