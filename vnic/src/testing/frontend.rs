@@ -228,6 +228,10 @@ impl Frontend {
     /// reconnecting one at the used index in memory, as QEMU does.
     pub fn connect(&mut self) -> Result<(), Error> {
         let stream = self.open()?;
+        self.begin(stream)
+    }
+
+    fn begin(&mut self, stream: UnixStream) -> Result<(), Error> {
         stream.set_read_timeout(Some(REPLY_WAIT))?;
         self.watch = Some(stream.try_clone()?);
         let mut wire = Wire::from_stream(stream, u64::from(self.config.queue_pairs) * 2);
@@ -418,6 +422,14 @@ impl Frontend {
         poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == 0
     }
 
+    /// The session's connection, to send raw messages on it. An error when not connected.
+    pub fn stream(&self) -> Result<UnixStream, Error> {
+        match &self.watch {
+            Some(stream) => Ok(stream.try_clone()?),
+            None => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
+        }
+    }
+
     /// Closes the session; rings and memory stay as they are.
     pub fn disconnect(&mut self) {
         self.wire = None;
@@ -428,6 +440,17 @@ impl Frontend {
     pub fn reconnect(&mut self) -> Result<(), Error> {
         self.disconnect();
         self.connect()
+    }
+
+    /// One attempt to `reconnect` without waiting for a backend; false when there is none now.
+    pub fn try_reconnect(&mut self) -> bool {
+        self.disconnect();
+        let stream = match (&self.config.transport, &self.listener) {
+            (_, Some(listener)) => is_readable(listener).then(|| listener.accept().map(|(stream, _)| stream)),
+            (Transport::Connect(path) | Transport::Listen(path), None) => Some(UnixStream::connect(path)),
+        };
+        let Some(Ok(stream)) = stream else { return false };
+        self.begin(stream).is_ok()
     }
 
     /// A guest reboot: session closed, rings emptied, session opened anew.
@@ -448,4 +471,15 @@ impl Drop for Frontend {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Whether a connection waits to be accepted.
+fn is_readable(listener: &UnixListener) -> bool {
+    let mut poll = libc::pollfd {
+        fd: listener.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid pollfd, which poll(2) only writes within the call.
+    unsafe { libc::poll(&mut poll, 1, 0) > 0 }
 }

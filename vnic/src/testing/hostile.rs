@@ -171,7 +171,11 @@ pub struct RawSession {
 impl RawSession {
     /// Connects; answers are waited for up to `reply_wait`.
     pub fn connect(path: &Path, reply_wait: Duration) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
+        Self::on(UnixStream::connect(path)?, reply_wait)
+    }
+
+    /// Takes a connection over as it stands.
+    pub fn on(stream: UnixStream, reply_wait: Duration) -> io::Result<Self> {
         stream.set_read_timeout(Some(reply_wait))?;
         stream.set_write_timeout(Some(reply_wait))?;
         Ok(RawSession { stream })

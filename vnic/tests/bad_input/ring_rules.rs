@@ -1,13 +1,11 @@
 //! The "Bad input", rings: generated violations of every rule against a live `vnicd`, each
 //! counted under its own name, while a neighbouring pair loses nothing and the process stays the same size.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::attacker::{ATTACKER, Attacker, FEEDER, attacker_config};
-use common::attacks::{RING_RULES, RX, TX};
-use common::{Daemon, Neighbours, assert_same_use, feed};
+use crate::attacker::{ATTACKER, Attacker, FEEDER, attacker_config};
+use crate::attacks::{RING_RULES, RX, TX};
+use crate::daemon::{Daemon, Neighbours, assert_same_use, feed};
 use vhost::VhostBackend;
 use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
 

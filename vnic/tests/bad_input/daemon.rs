@@ -1,9 +1,6 @@
 //! What the whole-daemon tests share: a real `vnicd` in a folder of its own, and a pair of
 //! well-behaved neighbours that exchange numbered frames and must not notice anything.
 
-pub mod attacker;
-pub mod attacks;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

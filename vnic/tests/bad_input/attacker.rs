@@ -8,8 +8,8 @@ use vnic::testing::{
     ControlClient, F_EVENT_IDX, F_INDIRECT_DESC, F_MRG_RXBUF, Frontend, FrontendConfig, Seed, write_descriptor,
 };
 
-use super::attacks::{Attack, Ground, RX, TX};
-use super::{Daemon, feed};
+use crate::attacks::{Attack, Ground, RX, TX};
+use crate::daemon::{Daemon, feed};
 
 /// Station of every attacker; nobody learns it, so frames to it reach all ports.
 pub const ATTACKER: MacAddr = MacAddr([0x02, 0, 0, 0, 0x66, 0x66]);

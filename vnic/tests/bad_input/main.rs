@@ -1,0 +1,10 @@
+//! The "Bad input" against the real `vnicd`: hostile rings, odd session messages, guests that
+//! stall, and the daemon killed under traffic. One program, since all share the daemon and the neighbours.
+
+mod attacker;
+mod attacks;
+mod daemon;
+mod killed;
+mod ring_rules;
+mod session_messages;
+mod stalled;
