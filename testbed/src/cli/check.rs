@@ -1,7 +1,10 @@
 //! `weft check`: is this machine able to run labs, and what would make it more able. Installs nothing; the guest image
 //! and the verdict on KVM stay in the cache, where the first lab would put them.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,10 +14,7 @@ use crate::{
     image::{self, Cache, GuestBinaries, MissingTool, Recipe},
     programs,
     qemu::Qemu,
-    report::{
-        progress::Progress,
-        table::{self, Columns},
-    },
+    report::{progress::Progress, table},
 };
 
 /// One thing looked at.
@@ -51,16 +51,11 @@ pub(super) fn check(json: bool) -> Result<ExitCode> {
     if let Some(qemu) = qemu.filter(|_| findings.iter().all(|finding| finding.state != State::Missing)) {
         findings.extend(image_and_accel(&qemu));
     }
-    let columns = Columns::<Finding>::default()
-        .words("", |row| match row.state {
-            State::Ok => "ok".to_owned(),
-            State::Note => "note".to_owned(),
-            State::Missing => "MISSING".to_owned(),
-        })
-        .words("WHAT", |row| row.what.clone())
-        .words("FOUND", |row| row.found.clone())
-        .words("REMEDY", |row| row.remedy.clone());
-    table::print(json, &findings, &columns)?;
+    if json {
+        table::print_json(&findings)?;
+    } else {
+        io::stdout().lock().write_all(text(&findings).as_bytes())?;
+    }
     let able = findings.iter().all(|finding| finding.state != State::Missing);
     if !json {
         eprintln!(
@@ -73,6 +68,23 @@ pub(super) fn check(json: bool) -> Result<ExitCode> {
         );
     }
     Ok(if able { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One line per finding, and what to do about it below: sentences do not fit into columns.
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let state = match finding.state {
+            State::Ok => "ok",
+            State::Note => "note",
+            State::Missing => "MISSING",
+        };
+        text += &format!("{state:8}{}: {}\n", finding.what, finding.found);
+        if !finding.remedy.is_empty() {
+            text += &format!("{:8}  {}\n", "", finding.remedy);
+        }
+    }
+    text
 }
 
 fn finding(what: &str, state: State, found: impl Into<String>, remedy: impl Into<String>) -> Finding {

@@ -37,11 +37,12 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
     assert_eq!(demo["accel"], "tcg");
     assert_eq!(demo["strategies"].as_array().unwrap().len(), 7);
 
+    // How long things take is the machine's business (the text says what it shows); what the cards decide is not.
     let rtt = |name, delay| find(&demo, name, delay)["small"]["rtt_us_median"].as_f64().unwrap();
-    let (disabled, timeout, open_mx) = (rtt("disabled", 0), rtt("timeout", 1000), rtt("open-mx", 1000));
     assert!(
-        open_mx - disabled <= 0.15 * (timeout - disabled),
-        "{disabled} {timeout} {open_mx}"
+        rtt("timeout", 1000) >= 2000.0,
+        "one delay each way: {}",
+        rtt("timeout", 1000)
     );
     let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
     // The handshake before the messages is one packet more.
@@ -51,9 +52,21 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         medium("disabled", 0)
     );
     for name in ["open-mx", "stream"] {
-        assert!(medium(name, 1000) <= 2.0, "{name}: {}", medium(name, 1000));
-        assert!(medium(name, 75) < 11.5, "{name}: {}", medium(name, 75));
+        for delay in [75, 1000] {
+            assert!(medium(name, delay) < 11.5, "{name} {delay}: {}", medium(name, delay));
+            let small = &find(&demo, name, delay)["small"];
+            let (marks, all) = (
+                small["reasons"]["mark"].as_f64().unwrap(),
+                small["interrupts"].as_f64().unwrap(),
+            );
+            assert!(marks > 0.9 * all, "{name} {delay}: {small}");
+        }
     }
+    let (of_stream, of_open_mx) = (find(&demo, "stream", 1000), find(&demo, "open-mx", 1000));
+    assert!(
+        per_message(of_stream, "stream") <= 0.6 * per_message(of_open_mx, "stream"),
+        "{of_stream} {of_open_mx}"
+    );
     for strategy in demo["strategies"].as_array().unwrap() {
         assert!(strategy["small"]["messages"].as_u64().unwrap() >= 1000, "{strategy}");
         for part in ["small", "medium", "stream"] {
