@@ -39,6 +39,20 @@ impl Daemon {
         Service::spawn(command, &[], &folder.path().join("vnicd.log")).unwrap()
     }
 
+    /// A daemon with ports from a configuration file; socket paths in it are relative to the daemon's folder.
+    pub fn start_with_config(config: &serde_json::Value) -> Daemon {
+        let folder = tempfile::Builder::new().prefix("vnicd-test-").tempdir().unwrap();
+        let mut config = config.clone();
+        for port in config["ports"].as_array_mut().unwrap() {
+            let socket = folder.path().join(port["listen"].as_str().unwrap());
+            port["listen"] = socket.display().to_string().into();
+        }
+        let file = folder.path().join("lab.json");
+        fs::write(&file, config.to_string()).unwrap();
+        let service = Self::spawn(&folder, &[], &["--config", &file.display().to_string()]);
+        Daemon { folder, service }
+    }
+
     pub fn socket(&self, port: &str) -> PathBuf {
         self.folder.path().join(format!("{port}.sock"))
     }
@@ -87,6 +101,7 @@ impl Daemon {
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .collect();
+        let left: Vec<_> = left.into_iter().filter(|name| name != "lab.json").collect();
         assert_eq!(left, ["vnicd.log"], "vnicd left files behind");
     }
 }

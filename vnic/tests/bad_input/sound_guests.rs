@@ -1,0 +1,274 @@
+//! Legal but unusual guests: buffers cut into many descriptors, memory in several files, rings of other sizes,
+//! several queue pairs, rings stopped under traffic. Frames arrive whole, once, and are counted right.
+
+use std::time::{Duration, Instant};
+
+use ether::MacAddr;
+use vnic::testing::{
+    F_EVENT_IDX, F_INDIRECT_DESC, F_MQ, F_MRG_RXBUF, Frontend, FrontendConfig, HEADER_LEN, Interrupts, Layout,
+    Numbered, Tracker,
+};
+
+use crate::daemon::{Daemon, introduce, plain_frame};
+
+const A: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0a]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0b]);
+/// Frames per combination.
+const FRAMES: u64 = 3000;
+/// Longest wait for frames under way; only a failing test waits so long.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Sends `count` numbered frames of lengths up to `longest` from `a` to `b`; all must arrive, in order and intact.
+fn exchange(a: &mut Frontend, b: &mut Frontend, stream: u32, count: u64, longest: usize, what: &str) {
+    let mut tracker = Tracker::new(stream);
+    let mut frame = vec![0; longest];
+    // No more under way than the receiver has buffers for: what waits longer for one is dropped.
+    let buffers = (HEADER_LEN + longest).div_ceil(b.config().rx_buffer_len);
+    let window = (usize::from(b.pairs[0].rx.slots()) / buffers).clamp(1, 32) as u64;
+    let (mut sent, mut last) = (0, Instant::now());
+    while tracker.unique < count {
+        while sent < count && sent < tracker.unique + window {
+            let len = 60 + (sent as usize * 7919) % (longest - 59);
+            Numbered { stream, sequence: sent }.write(&mut frame[..len], B, A);
+            if !a.pairs[0].tx.send(&frame[..len]) {
+                break;
+            }
+            sent += 1;
+        }
+        let arrived = b
+            .pairs
+            .iter_mut()
+            .map(|pair| pair.rx.poll(64, |_, frame| tracker.note(frame)))
+            .sum::<usize>();
+        if arrived > 0 {
+            last = Instant::now();
+        }
+        assert!(
+            last.elapsed() < DRAIN,
+            "{what}: {} of {sent} frames missing",
+            tracker.missing(sent)
+        );
+    }
+    assert!(
+        tracker.is_perfect(count),
+        "{what}: {} repeated, {} damaged",
+        tracker.repeated,
+        tracker.damaged
+    );
+}
+
+#[test]
+fn frames_arrive_whole_however_guests_cut_their_buffers() {
+    let daemon = Daemon::start(&["a", "b"]);
+    let layouts = [
+        Layout::Single,
+        Layout::HeaderApart,
+        Layout::Pieces(5),
+        Layout::Pieces(31),
+        Layout::Indirect(1),
+        Layout::Indirect(40),
+    ];
+    let features = [0, F_MRG_RXBUF, F_MRG_RXBUF | F_EVENT_IDX];
+    for (stream, tx_layout) in layouts.into_iter().enumerate() {
+        for rx_layout in layouts {
+            let number = stream * layouts.len() + rx_layout.descriptors() as usize;
+            let mut config = FrontendConfig::connect(daemon.socket("a"));
+            config.features = features[number % 3] | F_INDIRECT_DESC;
+            config.regions = 1 + number % 4;
+            config.ring_size = [64, 256, 1024][number % 3];
+            config.tx_layout = tx_layout;
+            config.buffer_pool = 1500;
+            config.tx_buffer_len = 9200;
+            config.memory_slots = number.is_multiple_of(2);
+            let mut a = daemon.guest(config.clone());
+            // Merged: many short buffers per frame. Not merged: each buffer takes the longest frame.
+            config.rx_buffer_len = if config.features & F_MRG_RXBUF != 0 { 700 } else { 9200 };
+            config.transport = vnic::testing::Transport::Connect(daemon.socket("b"));
+            config.rx_layout = rx_layout;
+            let mut b = daemon.guest(config);
+            introduce(&mut a, A, &mut b, B);
+            // As many descriptors as a frame takes must fit into the ring.
+            let longest = if b.pairs[0].rx.slots() < 32 && b.features() & F_MRG_RXBUF != 0 {
+                600
+            } else {
+                9014
+            };
+            let what = format!("{tx_layout:?} to {rx_layout:?}, {:#x}", a.features());
+            exchange(&mut a, &mut b, number as u32 + 1, FRAMES / 6, longest, &what);
+        }
+    }
+    daemon.finish();
+}
+
+#[test]
+fn bursts_to_everybody_reach_everybody() {
+    let names = ["a", "b", "c", "d"];
+    let daemon = Daemon::start(&names);
+    let mut guests: Vec<_> = names
+        .iter()
+        .map(|name| daemon.guest(FrontendConfig::connect(daemon.socket(name))))
+        .collect();
+    let (first, rest) = guests.split_first_mut().unwrap();
+    for other in rest.iter_mut() {
+        introduce(first, A, other, B);
+    }
+    for guest in rest.iter_mut() {
+        while guest.pairs[0].rx.poll(64, |_, _| {}) > 0 {}
+    }
+    // Broadcast, multicast, and an address that nobody has: all of a burst, not only its first frame.
+    for destination in [
+        MacAddr::BROADCAST,
+        MacAddr([1, 0, 0x5e, 0, 0, 9]),
+        MacAddr([2, 0, 0, 0, 9, 9]),
+    ] {
+        let frame = plain_frame(destination, A, 100);
+        let tx = &mut first.pairs[0].tx;
+        assert!(tx.free() >= 48);
+        for _ in 0..48 {
+            let buffer = tx.next_buffer();
+            buffer[..12].fill(0);
+            buffer[12..12 + frame.len()].copy_from_slice(&frame);
+            tx.push(12 + frame.len());
+        }
+        tx.flush();
+        for (name, guest) in names[1..].iter().zip(rest.iter_mut()) {
+            let (mut arrived, deadline) = (0, Instant::now() + DRAIN);
+            while arrived < 48 {
+                arrived += guest.pairs[0].rx.poll(64, |_, got| assert_eq!(got, frame));
+                assert!(
+                    Instant::now() < deadline,
+                    "{name} got {arrived} of 48 frames to {destination}"
+                );
+            }
+        }
+    }
+    daemon.finish();
+}
+
+#[test]
+fn calls_counted_by_the_guest_are_those_the_card_says_it_signalled() {
+    let daemon = Daemon::start(&["a", "b"]);
+    for features in [F_EVENT_IDX, 0] {
+        let mut config = FrontendConfig::connect(daemon.socket("a"));
+        config.features = features | F_MRG_RXBUF;
+        let mut a = daemon.guest(config.clone());
+        config.transport = vnic::testing::Transport::Connect(daemon.socket("b"));
+        config.rx_interrupts = Interrupts::Always;
+        let mut b = daemon.guest(config);
+        introduce(&mut a, A, &mut b, B);
+        let mut control = daemon.control();
+        let rx = &mut b.pairs[0].rx;
+        // Calls of the introduction: the card is quiet once its unannounced packets are announced.
+        std::thread::sleep(Duration::from_millis(20));
+        rx.poll(256, |_, _| {});
+        rx.ring.take_calls();
+        let signalled = |control: &mut vnic::testing::ControlClient| {
+            let stats = control.port_stats("b").unwrap();
+            let interrupts = &stats["interrupts"];
+            let reasons = interrupts["by_reason"].as_object().unwrap().values();
+            let sum: u64 = reasons.filter_map(serde_json::Value::as_u64).sum();
+            let of = |name: &str| interrupts[name].as_u64().unwrap();
+            assert_eq!(of("decided"), sum, "reasons add up");
+            assert_eq!(of("decided"), of("suppressed") + of("signalled"));
+            assert_eq!(
+                stats["copied_bytes"], stats["delivered_bytes"],
+                "every frame was copied once"
+            );
+            of("signalled")
+        };
+        let (before, mut counted) = (signalled(&mut control), 0);
+        let mut tracker = Tracker::new(1);
+        let mut frame = [0; 200];
+        for sequence in 0..2000 {
+            Numbered { stream: 1, sequence }.write(&mut frame, B, A);
+            assert!(a.pairs[0].tx.send(&frame));
+            // One at a time, waiting for the call as a driver does that sleeps.
+            let rx = &mut b.pairs[0].rx;
+            while tracker.unique <= sequence {
+                assert!(rx.ring.wait_call(10_000).unwrap(), "no call for frame {sequence}");
+                counted += rx.ring.take_calls();
+                rx.poll(64, |_, frame| tracker.note(frame));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        counted += b.pairs[0].rx.ring.take_calls();
+        let after = signalled(&mut control);
+        assert_eq!(
+            after - before,
+            counted,
+            "signalled by the card against read from the eventfd"
+        );
+        assert!(counted >= 2000 / 64);
+    }
+    daemon.finish();
+}
+
+#[test]
+fn a_ring_stopped_under_traffic_goes_on_where_it_stood() {
+    let daemon = Daemon::start(&["a", "b"]);
+    let mut a = daemon.guest(FrontendConfig::connect(daemon.socket("a")));
+    let mut b = daemon.guest(FrontendConfig::connect(daemon.socket("b")));
+    introduce(&mut a, A, &mut b, B);
+    let mut tracker = Tracker::new(5);
+    let mut frame = [0; 300];
+    let mut sent = 0;
+    for _ in 0..200 {
+        for _ in 0..24 {
+            Numbered {
+                stream: 5,
+                sequence: sent,
+            }
+            .write(&mut frame, B, A);
+            sent += u64::from(a.pairs[0].tx.send(&frame));
+        }
+        // The transmit ring stops with frames in it; the base it gives is that of the first frame not taken.
+        let base = a.stop_ring(1).unwrap();
+        assert_eq!(base, a.ring(1).used_idx(), "every frame taken was completed");
+        a.start_ring(1).unwrap();
+        a.ring(1).kick();
+        b.pairs[0].rx.poll(256, |_, frame| tracker.note(frame));
+    }
+    let deadline = Instant::now() + DRAIN;
+    while tracker.unique < sent {
+        b.pairs[0].rx.poll(256, |_, frame| tracker.note(frame));
+        assert!(
+            Instant::now() < deadline,
+            "{} of {sent} frames missing",
+            tracker.missing(sent)
+        );
+    }
+    assert!(
+        tracker.is_perfect(sent),
+        "{} repeated, {} reordered",
+        tracker.repeated,
+        tracker.reordered
+    );
+    daemon.finish();
+}
+
+#[test]
+fn frames_reach_a_guest_with_several_queue_pairs() {
+    let daemon = Daemon::start_with_config(&serde_json::json!({
+        "switches": [{ "name": "s" }],
+        "ports": [
+            { "name": "a", "switch": "s", "listen": "a.sock" },
+            { "name": "b", "switch": "s", "listen": "b.sock", "queue_pairs": 2 },
+        ],
+    }));
+    let mut a = daemon.guest(FrontendConfig::connect(daemon.socket("a")));
+    let mut config = FrontendConfig::connect(daemon.socket("b"));
+    config.queue_pairs = 2;
+    config.features |= F_MQ;
+    let mut b = daemon.guest(config);
+    let deadline = Instant::now() + DRAIN;
+    // Introduced by frames of either of b's transmit rings.
+    for pair in [0, 1] {
+        while a.pairs[0].rx.poll(64, |_, _| {}) == 0 {
+            b.pairs[pair].tx.send(&plain_frame(A, B, 60));
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(Instant::now() < deadline, "nothing comes from transmit ring {pair}");
+        }
+    }
+    exchange(&mut a, &mut b, 1, FRAMES, 1514, "two queue pairs");
+    daemon.finish();
+}
