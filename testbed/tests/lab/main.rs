@@ -6,5 +6,6 @@ mod commands;
 mod demo;
 mod life;
 mod nic;
+mod readme;
 mod refusals;
 mod support;
