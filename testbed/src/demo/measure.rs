@@ -150,6 +150,19 @@ impl<'a> Bench<'a> {
         Ok(sample)
     }
 
+    /// One setting, small messages only.
+    pub(crate) fn measure_small(&mut self, setting: Setting, count: u64) -> Result<Sample> {
+        self.set(setting)?;
+        Ok(Sample {
+            setting,
+            small: self.messages("small", count)?,
+            medium: Messages::default(),
+            stream: Stream::default(),
+            ping_ms: None,
+            tcp_mbit_per_s: None,
+        })
+    }
+
     fn set(&mut self, setting: Setting) -> Result<()> {
         let change = CoalescingChange {
             strategy: Some(setting.strategy.name().to_owned()),

@@ -36,7 +36,7 @@ pub(super) fn make_folder(path: &Path) -> Result<PathBuf> {
 /// Tables and reading, as printed and as written to `demo.txt`.
 pub(super) fn text(demo: &Demo) -> String {
     let mut text = format!(
-        "weft demo: two guests, one switch; accelerator {}, QEMU {}, {} rounds, {} s\n\n",
+        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}, {} s\n\n",
         demo.accel,
         demo.qemu,
         demo.rounds,

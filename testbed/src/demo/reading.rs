@@ -49,7 +49,7 @@ fn how(demo: &Demo) -> String {
         }
     };
     format!(
-        "{world} Times are medians over {} rounds in which the settings took turns; interrupts are those decided by the \
+        "{world} Times are medians (rounds in which the settings took turns: {}); interrupts are those decided by the \
          receiving card.",
         demo.rounds
     )

@@ -116,7 +116,7 @@ impl Demo {
         for setting in SETTINGS {
             let of_setting: Vec<_> = samples.iter().filter(|sample| sample.setting == setting).collect();
             if !of_setting.is_empty() {
-                rounds = rounds.max(of_setting.len());
+                rounds = rounds.max(of_setting.iter().filter(|sample| sample.medium.messages > 0).count());
                 outcomes.push(Outcome::of(setting, &of_setting));
             }
         }
@@ -195,8 +195,8 @@ impl Outcome {
             stream.messages += sample.stream.messages;
             stream.counted.add(&sample.stream.counted);
         }
-        stream.messages_per_s =
-            median(samples.iter().map(|sample| sample.stream.messages_per_s).collect()).unwrap_or(0.0);
+        let sent = samples.iter().filter(|sample| sample.stream.messages > 0);
+        stream.messages_per_s = median(sent.map(|sample| sample.stream.messages_per_s).collect()).unwrap_or(0.0);
         Self {
             setting,
             small: messages(|sample| &sample.small),
@@ -278,6 +278,24 @@ pub(crate) mod tests {
         assert_eq!(demo.outcomes[0].medium.interrupts_per_message(), 23.0);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn small_messages_on_their_own_are_no_round_and_spoil_no_other_median() {
+        let setting = SETTINGS[0];
+        let whole = sample(setting, 0, false);
+        let topped_up = Sample {
+            medium: Messages::default(),
+            stream: Stream::default(),
+            ping_ms: None,
+            tcp_mbit_per_s: None,
+            ..whole.clone()
+        };
+        let demo = Demo::of(Accel::Tcg, "7.2.22".to_owned(), &[whole.clone(), topped_up], 1.0);
+        let outcome = &demo.outcomes[0];
+        assert_eq!((demo.rounds, outcome.small.messages), (1, 1_050));
+        assert_eq!(outcome.stream.messages_per_s, whole.stream.messages_per_s);
+        assert_eq!(outcome.medium.rtt_us_median, whole.medium.rtt_us_median);
     }
 
     #[test]

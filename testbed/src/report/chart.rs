@@ -59,7 +59,9 @@ impl BarChart {
         if self.bars.is_empty() || !highest.is_finite() {
             return Err(anyhow!("the chart \"{}\" has nothing to show", self.title));
         }
-        let top = if highest > 0.0 { highest * 1.15 } else { 1.0 };
+        // Room above the bars for their values, and for the legend.
+        let room = if self.parts.len() > 1 { 1.5 } else { 1.15 };
+        let top = if highest > 0.0 { highest * room } else { 1.0 };
         self.draw(&mut svg, top)
             .map_err(|error| anyhow!("the chart \"{}\" cannot be drawn: {error}", self.title))?;
         Ok(svg)
