@@ -8,7 +8,9 @@ const README: &str = include_str!("../../../README.md");
 
 /// The commands of the README's `console` block, without their prompts.
 fn commands() -> Vec<&'static str> {
-    let (_, block) = README.split_once("```console\n").expect("the README has a console block");
+    let (_, block) = README
+        .split_once("```console\n")
+        .expect("the README has a console block");
     let (block, _) = block.split_once("```").expect("the block ends");
     block
         .lines()
