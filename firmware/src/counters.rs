@@ -145,6 +145,8 @@ impl RxCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
     by_strategy: [RxCounts; StrategyKind::COUNT],
+    /// Packets announced, by [`Reason::index`] of the interrupt that announced them.
+    announced: [u64; Reason::COUNT],
 }
 
 impl RxCounters {
@@ -157,6 +159,18 @@ impl RxCounters {
     #[inline]
     pub(crate) fn strategy_mut(&mut self, strategy: StrategyKind) -> &mut RxCounts {
         &mut self.by_strategy[strategy.index()]
+    }
+
+    /// Counts an interrupt decided while `strategy` was configured.
+    #[inline]
+    pub(crate) fn record(&mut self, strategy: StrategyKind, interrupt: &Interrupt) {
+        self.strategy_mut(strategy).record(interrupt);
+        self.announced[interrupt.reason.index()] += u64::from(interrupt.packets);
+    }
+
+    /// Packets announced by the interrupts decided for one reason, under any strategy.
+    pub const fn announced_for(&self, reason: Reason) -> u64 {
+        self.announced[reason.index()]
     }
 
     /// Sum over all strategies.
@@ -185,6 +199,9 @@ impl RxCounters {
     pub fn add(&mut self, other: &Self) {
         for (sum, counts) in self.by_strategy.iter_mut().zip(&other.by_strategy) {
             sum.add(counts);
+        }
+        for (sum, count) in self.announced.iter_mut().zip(other.announced) {
+            *sum += count;
         }
     }
 }

@@ -251,7 +251,7 @@ impl RxPipeline {
         self.due = None;
         self.strategy.announced();
         self.restart_timer();
-        self.counters.strategy_mut(self.coalescing.strategy).record(&interrupt);
+        self.counters.record(self.coalescing.strategy, &interrupt);
         interrupt
     }
 

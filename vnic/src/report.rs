@@ -367,6 +367,9 @@ pub struct InterruptStats {
     pub signalled: u64,
     /// Decided, by reason (`every-packet`, `mark`, `timeout`, `count`, `deferred`, …).
     pub by_reason: Counts,
+    /// Packets announced by the interrupts of each reason.
+    #[serde(default)]
+    pub packets_by_reason: Counts,
     /// How many packets each interrupt announced.
     pub packets_per_interrupt: Vec<PacketsPerInterrupt>,
     /// Decisions put off by Stream coalescing (papers.md M-GF5).

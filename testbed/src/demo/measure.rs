@@ -1,7 +1,7 @@
 //! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
 //! `result`'s and `reading`'s business.
 
-use std::{fmt, fs::File, io::BufWriter, os::unix::net::UnixStream, thread::JoinHandle};
+use std::{collections::BTreeMap, fmt, fs::File, io::BufWriter, os::unix::net::UnixStream, thread::JoinHandle};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use crate::{
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
         VnicdClient,
-        report::{CoalescingChange, CoalescingSettings, PortStats},
+        report::{CoalescingChange, CoalescingSettings, Counts, PortStats},
     },
 };
 
@@ -266,13 +266,18 @@ impl<'a> Bench<'a> {
 
 /// What happened between two looks at the counters.
 fn difference(before: &PortStats, after: &PortStats) -> Interrupts {
-    let reasons = after.interrupts.by_reason.iter().map(|(reason, count)| {
-        let earlier = before.interrupts.by_reason.get(reason).copied().unwrap_or(0);
-        (reason.clone(), count - earlier)
-    });
+    let grown = |before: &Counts, after: &Counts| -> BTreeMap<String, u64> {
+        let grown = after.iter().map(|(reason, count)| {
+            let earlier = before.get(reason).copied().unwrap_or(0);
+            (reason.clone(), count - earlier)
+        });
+        grown.filter(|(_, count)| *count > 0).collect()
+    };
+    let (earlier, later) = (&before.interrupts, &after.interrupts);
     Interrupts {
         interrupts: after.interrupts.decided - before.interrupts.decided,
-        reasons: reasons.filter(|(_, count)| *count > 0).collect(),
+        reasons: grown(&earlier.by_reason, &later.by_reason),
+        packets_by_reason: grown(&earlier.packets_by_reason, &later.packets_by_reason),
         signalled: after.interrupts.signalled - before.interrupts.signalled,
         packets: after.rx.frames - before.rx.frames,
     }
@@ -287,6 +292,7 @@ mod tests {
         let mut before = PortStats::default();
         before.interrupts.decided = 10;
         before.interrupts.by_reason = [("mark".to_owned(), 10)].into();
+        before.interrupts.packets_by_reason = [("mark".to_owned(), 12)].into();
         before.rx.frames = 12;
         let mut after = before.clone();
         after.interrupts.decided = 15;
@@ -296,12 +302,17 @@ mod tests {
             ("count".to_owned(), 0),
         ]
         .into();
+        after.interrupts.packets_by_reason = [("mark".to_owned(), 14), ("timeout".to_owned(), 21)].into();
         after.rx.frames = 35;
         let counted = difference(&before, &after);
         assert_eq!((counted.interrupts, counted.packets), (5, 23));
         assert_eq!(
             counted.reasons,
             [("mark".to_owned(), 2), ("timeout".to_owned(), 3)].into()
+        );
+        assert_eq!(
+            counted.packets_by_reason,
+            [("mark".to_owned(), 2), ("timeout".to_owned(), 21)].into()
         );
     }
 

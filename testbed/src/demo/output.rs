@@ -54,7 +54,7 @@ pub(super) fn text(demo: &Demo) -> String {
         .numbers("PING ms", move |row| optional(row.ping_ms))
         .numbers("TCP Mbit/s", move |row| optional(row.tcp_mbit_per_s));
     text += &table::text(&demo.outcomes, &columns);
-    text += "\nWhy the receiving card interrupted, and packets per interrupt:\n\n";
+    text += "\nWhy the receiving card interrupted (and packets per interrupt of that reason):\n\n";
     let columns = Columns::<Outcome>::default()
         .words("STRATEGY", |row| row.setting.to_string())
         .words("SMALL MESSAGES", |row| why(&row.small.counted))
@@ -69,7 +69,7 @@ pub(super) fn text(demo: &Demo) -> String {
     text
 }
 
-/// `mark 98 %, timeout 2 %; 1.2 packets`.
+/// `mark 98 % (1.0), timeout 2 % (3.4)`: share of the interrupts, and packets that each announced.
 fn why(counted: &Interrupts) -> String {
     if counted.interrupts == 0 {
         return "none".to_owned();
@@ -85,9 +85,15 @@ fn why(counted: &Interrupts) -> String {
             format!("{share:.0}")
         };
         // Writing into a string does not fail.
-        _ = write!(text, "{}{reason} {share} %", if text.is_empty() { "" } else { ", " });
+        let packets = counted.packets_by_reason.get(reason).copied().unwrap_or(0);
+        let packets = short(packets as f64 / *count as f64);
+        _ = write!(
+            text,
+            "{}{reason} {share} % ({packets})",
+            if text.is_empty() { "" } else { ", " }
+        );
     }
-    text + "; " + &short(counted.packets_per_interrupt())
+    text
 }
 
 /// Breaks running text into lines.

@@ -25,6 +25,8 @@ pub(crate) struct Sample {
 pub(crate) struct Interrupts {
     pub interrupts: u64,
     pub reasons: BTreeMap<String, u64>,
+    /// Packets announced by the interrupts of each reason.
+    pub packets_by_reason: BTreeMap<String, u64>,
     #[serde(skip)]
     pub signalled: u64,
     #[serde(skip)]
@@ -36,8 +38,13 @@ impl Interrupts {
         self.interrupts += other.interrupts;
         self.signalled += other.signalled;
         self.packets += other.packets;
-        for (reason, count) in &other.reasons {
-            *self.reasons.entry(reason.clone()).or_default() += count;
+        for (sums, counts) in [
+            (&mut self.reasons, &other.reasons),
+            (&mut self.packets_by_reason, &other.packets_by_reason),
+        ] {
+            for (reason, count) in counts {
+                *sums.entry(reason.clone()).or_default() += count;
+            }
         }
     }
 
@@ -241,6 +248,7 @@ pub(crate) mod tests {
         let counted = |interrupts: u64, packets: u64| Interrupts {
             interrupts,
             reasons: BTreeMap::from([(reason.to_owned(), interrupts)]),
+            packets_by_reason: BTreeMap::from([(reason.to_owned(), packets)]),
             signalled: interrupts,
             packets,
         };

@@ -65,11 +65,8 @@ impl Inner {
         let port = &self.ports[index];
         let counters = &port.counters;
         // The sum over all queues exists.
-        let rx = port
-            .nic
-            .counters(None)
-            .map(|counters| counters.total())
-            .unwrap_or_default();
+        let all = port.nic.counters(None).unwrap_or_default();
+        let rx = all.total();
         let switch = self.switches[port.switch].switch.counters(port.switch_port);
         let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
@@ -93,6 +90,10 @@ impl Inner {
                 by_reason: Reason::ALL
                     .iter()
                     .map(|&reason| (reason.name().to_owned(), rx.decided_for(reason)))
+                    .collect(),
+                packets_by_reason: Reason::ALL
+                    .iter()
+                    .map(|&reason| (reason.name().to_owned(), all.announced_for(reason)))
                     .collect(),
                 packets_per_interrupt: rx
                     .packets_per_interrupt

@@ -181,6 +181,8 @@ fn m_gf10_reasons_add_up_and_signalled_interrupts_are_what_the_eventfd_counts() 
     let after = rig.stats(1).interrupts;
     assert_eq!(after.by_reason.values().sum::<u64>(), after.decided);
     assert_eq!(after.decided, after.signalled + after.suppressed);
+    let announced: u64 = after.packets_by_reason.values().sum();
+    assert_eq!(announced + after.unannounced, rig.stats(1).rx.frames);
     assert_eq!(after.signalled - before.signalled, calls);
     assert!(after.suppressed > before.suppressed && calls > 50);
     assert_eq!(
