@@ -61,15 +61,26 @@ impl Rival {
     }
 }
 
-/// Everything of one round.
-#[derive(Clone, Debug, Serialize)]
+/// A part of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Part {
+    /// Round trips of single packets.
+    Ping,
+    /// One TCP connection.
+    Tcp,
+    /// Small UDP frames.
+    Udp,
+}
+
+/// Everything of one round; a part that was not wanted is missing.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Sample {
     /// Round trips.
-    pub ping: Ping,
+    pub ping: Option<Ping>,
     /// One connection.
-    pub tcp: Stream,
+    pub tcp: Option<Stream>,
     /// Datagrams of [`DATAGRAM_LEN`] bytes, as many as the sender can.
-    pub udp: Stream,
+    pub udp: Option<Stream>,
 }
 
 /// Round trips of one round.
@@ -162,21 +173,36 @@ pub(super) fn sample(rig: &mut Rig, rival: &Rival, options: &Options, stop: &Sto
     let peer = Rig::receiver_address(rival.interface());
     let seconds = options.seconds.to_string();
     output(rig.sender(), &["ping", "-c", WARM_UP_PINGS, "-i", PING_PAUSE_S, &peer])?;
-    let pings = options.pings.to_string();
-    let (text, cost) = costed(rig, rival, &["ping", "-c", &pings, "-i", PING_PAUSE_S, &peer])?;
+    let mut sample = Sample::default();
+    for part in [Part::Ping, Part::Tcp, Part::Udp] {
+        if !options.parts.contains(&part) {
+            continue;
+        }
+        stop.check()?;
+        match part {
+            Part::Ping => sample.ping = Some(ping(rig, rival, &peer, options.pings)?),
+            Part::Tcp => {
+                let (text, cost) = costed(rig, rival, &["iperf3", "-c", &peer, "-t", &seconds, "-J"])?;
+                sample.tcp = Some(stream(&text, cost)?);
+            }
+            Part::Udp => {
+                let len = DATAGRAM_LEN.to_string();
+                let flood = ["iperf3", "-c", &peer, "-u", "-b", "0", "-l", &len, "-t", &seconds, "-J"];
+                let (text, cost) = costed(rig, rival, &flood)?;
+                sample.udp = Some(stream(&text, cost)?);
+            }
+        }
+    }
+    Ok(sample)
+}
+
+fn ping(rig: &mut Rig, rival: &Rival, peer: &str, pings: u32) -> Result<Ping> {
+    let pings = pings.to_string();
+    let (text, cost) = costed(rig, rival, &["ping", "-c", &pings, "-i", PING_PAUSE_S, peer])?;
     let mut times_ms: Vec<f64> = text.lines().filter_map(ping_ms).collect();
     ensure!(!times_ms.is_empty(), "no ping was answered");
     times_ms.sort_by(f64::total_cmp);
-    let ping = Ping { times_ms, cost };
-    stop.check()?;
-    let (text, cost) = costed(rig, rival, &["iperf3", "-c", &peer, "-t", &seconds, "-J"])?;
-    let tcp = stream(&text, cost)?;
-    stop.check()?;
-    let len = DATAGRAM_LEN.to_string();
-    let flood = ["iperf3", "-c", &peer, "-u", "-b", "0", "-l", &len, "-t", &seconds, "-J"];
-    let (text, cost) = costed(rig, rival, &flood)?;
-    let udp = stream(&text, cost)?;
-    Ok(Sample { ping, tcp, udp })
+    Ok(Ping { times_ms, cost })
 }
 
 /// Runs a tool in the sending guest; what it printed, and what that cost.

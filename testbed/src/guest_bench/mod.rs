@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use self::{
-    measure::{Record, Rival},
+    measure::{Part, Record, Rival},
     rig::Rig,
     stop::Stop,
 };
@@ -47,6 +47,9 @@ struct Options {
     /// Pings in each round
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pings: u32,
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_value = "ping,tcp,udp")]
+    parts: Vec<Part>,
     /// Measure vnicd with these further arguments too, split at blanks (may be given many times)
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     vnicd_args: Vec<String>,

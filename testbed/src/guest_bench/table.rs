@@ -23,7 +23,8 @@ const CLOCK_ERROR_MAX: f64 = 0.01;
 struct Measure {
     name: &'static str,
     unit: &'static str,
-    of: fn(&Sample) -> f64,
+    /// None where the part was not measured.
+    of: fn(&Sample) -> Option<f64>,
     /// What vnicd / bridge must be.
     bar: Option<Bar>,
 }
@@ -54,79 +55,90 @@ const MEASURES: [Measure; 8] = [
     Measure {
         name: "ping",
         unit: "µs",
-        of: |sample| median(sample.ping.times_ms.clone()).unwrap_or(f64::NAN) * 1e3,
+        of: |sample| Some(median(sample.ping.as_ref()?.times_ms.clone())? * 1e3),
         bar: Some(Bar::AtMost(1.05)),
     },
     Measure {
         name: "ping, CPU each",
         unit: "µs",
-        of: |sample| sample.ping.cost.cpu.total_ns() as f64 / 1e3 / sample.ping.times_ms.len() as f64,
+        of: |sample| {
+            let ping = sample.ping.as_ref()?;
+            Some(ping.cost.cpu.total_ns() as f64 / 1e3 / ping.times_ms.len() as f64)
+        },
         bar: None,
     },
     Measure {
         name: "TCP",
         unit: "Mbit/s",
-        of: |sample| sample.tcp.bytes as f64 * 8e-6 / sample.tcp.seconds,
+        of: |sample| Some(sample.tcp.as_ref()?.bytes as f64 * 8e-6 / sample.tcp.as_ref()?.seconds),
         bar: Some(Bar::AtLeast(1.0)),
     },
     Measure {
         name: "TCP, sent again",
         unit: "segments/s",
-        of: |sample| sample.tcp.retransmits.unwrap_or(0) as f64 / sample.tcp.seconds,
+        of: |sample| Some(sample.tcp.as_ref()?.retransmits? as f64 / sample.tcp.as_ref()?.seconds),
         bar: None,
     },
     Measure {
         name: "TCP, CPU per GiB",
         unit: "s",
-        of: |sample| sample.tcp.cost.cpu.total_ns() as f64 / 1e9 / (sample.tcp.bytes as f64 / f64::from(1 << 30)),
+        of: |sample| {
+            let tcp = sample.tcp.as_ref()?;
+            Some(tcp.cost.cpu.total_ns() as f64 / 1e9 / (tcp.bytes as f64 / f64::from(1 << 30)))
+        },
         bar: None,
     },
     Measure {
         name: "UDP, arrived",
         unit: "frames/s",
-        of: |sample| sample.udp.received.unwrap_or(0) as f64 / sample.udp.seconds,
+        of: |sample| Some(sample.udp.as_ref()?.received? as f64 / sample.udp.as_ref()?.seconds),
         bar: None,
     },
     Measure {
         name: "UDP, lost",
         unit: "%",
         of: |sample| {
-            let (received, lost) = (sample.udp.received.unwrap_or(0), sample.udp.lost.unwrap_or(0));
-            lost as f64 * 100.0 / (received + lost).max(1) as f64
+            let (received, lost) = (sample.udp.as_ref()?.received?, sample.udp.as_ref()?.lost?);
+            Some(lost as f64 * 100.0 / (received + lost) as f64)
         },
         bar: None,
     },
     Measure {
         name: "UDP, CPU per frame",
         unit: "µs",
-        of: |sample| sample.udp.cost.cpu.total_ns() as f64 / 1e3 / sample.udp.received.unwrap_or(0).max(1) as f64,
+        of: |sample| {
+            let udp = sample.udp.as_ref()?;
+            Some(udp.cost.cpu.total_ns() as f64 / 1e3 / udp.received? as f64)
+        },
         bar: None,
     },
 ];
 
 impl Record {
     fn values(&self, measure: &Measure, rival: usize) -> Vec<f64> {
-        self.samples[rival].iter().map(measure.of).collect()
+        self.samples[rival].iter().filter_map(measure.of).collect()
     }
 
-    fn median(&self, measure: &Measure, rival: usize) -> f64 {
-        median(self.values(measure, rival)).unwrap_or(f64::NAN)
+    fn median(&self, measure: &Measure, rival: usize) -> Option<f64> {
+        median(self.values(measure, rival))
     }
 
     /// The `rival`-th to the bridge; none for the bridge itself, and where nothing is to be divided by.
     fn ratio(&self, measure: &Measure, rival: usize) -> Option<f64> {
         let bridge = self.rivals.iter().position(|rival| *rival == Rival::Bridge)?;
-        let ratio = self.median(measure, rival) / self.median(measure, bridge);
+        let ratio = self.median(measure, rival)? / self.median(measure, bridge)?;
         (rival != bridge && ratio.is_finite()).then_some(ratio)
     }
 
     /// Median over all measurements of the cores that other programs used meanwhile.
     fn cores_of_others(&self) -> f64 {
-        let costs = self
-            .samples
-            .iter()
-            .flatten()
-            .flat_map(|sample| [&sample.ping.cost, &sample.tcp.cost, &sample.udp.cost]);
+        let costs = self.samples.iter().flatten().flat_map(|sample| {
+            let streams = [&sample.tcp, &sample.udp]
+                .into_iter()
+                .flatten()
+                .map(|stream| &stream.cost);
+            streams.chain(sample.ping.as_ref().map(|ping| &ping.cost))
+        });
         median(
             costs
                 .map(|cost| cost.cpu.cores_of_others(Duration::from_nanos(cost.elapsed_ns)))
@@ -146,7 +158,8 @@ struct Row<'a> {
 
 /// The table, followed by what must be known to read it.
 pub(super) fn text(record: &Record) -> String {
-    let rows = MEASURES.iter().flat_map(|measure| {
+    let wanted = |measure: &&Measure| record.median(measure, 0).is_some();
+    let rows = MEASURES.iter().filter(wanted).flat_map(|measure| {
         (0..record.rivals.len()).map(move |rival| Row {
             measure,
             rival: record.rivals[rival].name(),
@@ -154,6 +167,7 @@ pub(super) fn text(record: &Record) -> String {
             ratio: record.ratio(measure, rival),
         })
     });
+    let rows: Vec<_> = rows.collect();
     let columns = Columns::<Row>::default()
         .words("WHAT", |row| row.measure.name.to_owned())
         .words("OVER", |row| row.rival.clone())
@@ -175,7 +189,7 @@ pub(super) fn text(record: &Record) -> String {
             (Some(ratio), Some(bar)) => if bar.met(ratio) { "yes" } else { "NO" }.to_owned(),
             _ => String::new(),
         });
-    let mut text = table::text(&rows.collect::<Vec<_>>(), &columns);
+    let mut text = table::text(&rows, &columns);
     text += &format!(
         "\nTwo guests under TCG on QEMU {}, medians of {} alternating rounds. RATIO: to tap + bridge. UDP: datagrams of \
          {DATAGRAM_LEN} bytes,\nas many as the sender can. CPU: all of QEMU, vnicd and ksoftirqd, the guests' own work included.\n",
@@ -199,7 +213,8 @@ pub(super) fn text(record: &Record) -> String {
 
 /// The same as one JSON object, with every sample.
 pub(super) fn json(record: &Record) -> Value {
-    let measures = MEASURES.iter().map(|measure| {
+    let wanted = |measure: &&Measure| record.median(measure, 0).is_some();
+    let measures = MEASURES.iter().filter(wanted).map(|measure| {
         let rivals = (0..record.rivals.len()).map(|rival| {
             let ratio = record.ratio(measure, rival);
             json!({
