@@ -20,8 +20,9 @@ pub const NICS_MAX: usize = 24;
 pub const QUEUE_PAIRS_MAX: u16 = 64;
 
 /// The kernel command line of every guest that boots one of our kernels: console on the serial line, restart at a
-/// panic, no mitigations (they cost time under TCG and guard nothing here).
-pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
+/// panic, no mitigations (they cost time under TCG and guard nothing here), and a root file system that may fill the
+/// memory it needs and not only half of it.
+pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable rootfstype=ramfs";
 
 /// A guest.
 #[derive(Clone, Debug)]
@@ -201,7 +202,7 @@ impl Qemu {
         if machine.on_reboot == OnReboot::Exit {
             list.text("-action", "reboot=shutdown");
         }
-        boot(&mut list, &machine.boot);
+        boot(&mut list, &machine.boot, machine.accel);
         console(&mut list, machine);
         for (index, nic) in machine.nics.iter().enumerate() {
             self.nic(&mut list, index, nic);
@@ -268,14 +269,18 @@ impl Qemu {
     }
 }
 
-fn boot(list: &mut List, boot: &Boot) {
+fn boot(list: &mut List, boot: &Boot, accel: Accel) {
     if let Some(kernel) = &boot.kernel {
         list.file("-kernel", "", kernel, "");
         if let Some(initramfs) = &boot.initramfs {
             // QEMU takes this one as it is, commas included.
             list.0.extend(["-initrd".into(), initramfs.clone().into_os_string()]);
         }
-        let command_line = format!("{KERNEL_COMMAND_LINE} {}", boot.append);
+        let clock = match (accel, super::tsc::host_tsc_khz()) {
+            (Accel::Tcg, Some(khz)) => format!(" tsc_early_khz={khz}"),
+            _ => String::new(),
+        };
+        let command_line = format!("{KERNEL_COMMAND_LINE}{clock} {}", boot.append);
         list.text("-append", command_line.trim_end());
     }
     if let Some(disk) = &boot.disk {

@@ -5,6 +5,7 @@ pub mod arguments;
 pub mod discover;
 pub mod process;
 pub mod qmp;
+mod tsc;
 
 use std::io;
 use std::path::PathBuf;

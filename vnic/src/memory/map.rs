@@ -1,6 +1,5 @@
 //! The sorted table of a guest's memory regions and the translation of guest addresses into host pointers.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -57,17 +56,25 @@ struct Region {
     host: *mut u8,
 }
 
+/// Guest addresses are looked up in steps of 2 MiB, the size of the pages that some frontends share one by one.
+const GRANULE_SHIFT: u32 = 21;
+/// Steps that the index has at most (128 GiB of guest addresses); a table that spans more is searched by halves.
+const GRANULES_MAX: u64 = 1 << 16;
+
 /// A snapshot of one port's memory table.
 #[derive(Debug)]
 pub struct MemoryMap {
     regions: Vec<Region>,
-    last_hit: Cell<usize>,
+    /// For each granule from `base` on: the first region that ends behind the granule's start.
+    index: Vec<u32>,
+    /// The number of the first granule.
+    base: u64,
     _guard: sigbus::Registration,
     _table: Arc<GuestMemoryMmap>,
 }
 
 // SAFETY: the pointers are to shared mappings which the held table keeps alive in every thread; nothing in here is tied
-// to the thread that made it. `last_hit` is only touched through `&self` by the one thread that holds the shard.
+// to the thread that made it.
 unsafe impl Send for MemoryMap {}
 
 impl MemoryMap {
@@ -90,9 +97,19 @@ impl MemoryMap {
             regions.iter().map(|r| (r.host as usize, (r.end - r.start) as usize)),
             fault,
         );
+        let base = regions.first().map_or(0, |region| region.start >> GRANULE_SHIFT);
+        let end = regions.last().map_or(0, |region| (region.end - 1) >> GRANULE_SHIFT) + 1;
+        let granules = end.saturating_sub(base);
+        let first_behind = |granule: u64| regions.partition_point(|region| region.end <= granule << GRANULE_SHIFT);
+        let index = if granules <= GRANULES_MAX {
+            (base..end).map(|granule| first_behind(granule) as u32).collect()
+        } else {
+            Vec::new()
+        };
         Self {
             regions,
-            last_hit: Cell::new(0),
+            index,
+            base,
             _guard: guard,
             _table: table,
         }
@@ -105,18 +122,14 @@ impl MemoryMap {
     ///
     /// # Errors
     /// [`OutsideMemory`] if `addr` is in no region or `addr + len` wraps.
-    #[inline]
+    #[inline(always)]
     pub fn translate(&self, addr: u64, len: u32, _access: Access) -> Result<Piece, OutsideMemory> {
         let outside = OutsideMemory {
             addr,
             len: u64::from(len),
         };
         addr.checked_add(u64::from(len)).ok_or(outside)?;
-        let hint = self.last_hit.get();
-        let region = match self.regions.get(hint) {
-            Some(region) if addr >= region.start && addr < region.end => region,
-            _ => self.find(addr).ok_or(outside)?,
-        };
+        let region = self.region(addr).ok_or(outside)?;
         let room = region.end - addr;
         let len = if u64::from(len) > room { room as u32 } else { len };
         // SAFETY: `addr` lies inside the region, so the offset stays inside its mapping.
@@ -124,32 +137,27 @@ impl MemoryMap {
         Ok(Piece { ptr, len })
     }
 
-    /// The piece of exactly `len` bytes at `addr` if it lies in the region that was asked for last, as almost all do;
-    /// `None` says nothing but that [`translate`](Self::translate) must look.
+    /// The region that holds `addr`.
     #[inline(always)]
-    pub fn translate_again(&self, addr: u64, len: u32) -> Option<Piece> {
-        let region = self.regions.get(self.last_hit.get())?;
-        let offset = addr.wrapping_sub(region.start);
-        let room = (region.end - region.start).checked_sub(u64::from(len))?;
-        if offset > room {
-            return None;
+    fn region(&self, addr: u64) -> Option<&Region> {
+        let granule = (addr >> GRANULE_SHIFT).checked_sub(self.base)?;
+        let Some(&first) = self.index.get(granule as usize) else {
+            return self.search(addr);
+        };
+        let mut at = first as usize;
+        loop {
+            let region = self.regions.get(at)?;
+            if addr < region.end {
+                return (addr >= region.start).then_some(region);
+            }
+            at += 1;
         }
-        // SAFETY: `offset + len` is at most the region's length, so the pointer stays inside its mapping.
-        let ptr = unsafe { region.host.add(offset as usize) };
-        Some(Piece { ptr, len })
     }
 
     #[cold]
-    fn find(&self, addr: u64) -> Option<&Region> {
-        let index = self
-            .regions
-            .partition_point(|region| region.start <= addr)
-            .checked_sub(1)?;
-        let region = &self.regions[index];
-        (addr < region.end).then(|| {
-            self.last_hit.set(index);
-            region
-        })
+    fn search(&self, addr: u64) -> Option<&Region> {
+        let at = self.regions.partition_point(|region| region.end <= addr);
+        self.regions.get(at).filter(|region| addr >= region.start)
     }
 
     /// A pointer to `len` bytes that lie in one region, for rings and tables.
@@ -186,6 +194,25 @@ mod tests {
         let second = map.translate(0x2000, 0x10, Access::Read).unwrap();
         assert_eq!(second.len, 0x10);
         assert!(map.contiguous(0x1ff0, 0x20, Access::Write).is_err());
+    }
+
+    #[test]
+    fn every_address_of_many_small_regions_is_found_and_no_other() {
+        let ranges: Vec<_> = (0..300u64)
+            .map(|n| (n * 0x20_0000 + (n % 3) * 0x1000, 0x1f_0000))
+            .collect();
+        let far = [(0x1000, 0x1000), (1 << 40, 0x1000)];
+        for ranges in [&ranges[..], &far[..]] {
+            let map = map(ranges);
+            for &(start, len) in ranges {
+                let end = start + len as u64;
+                let first = map.translate(start, 8, Access::Read).unwrap().ptr;
+                let last = map.translate(end - 8, 8, Access::Read).unwrap();
+                assert_eq!((last.ptr as u64 - first as u64, last.len), (len as u64 - 8, 8));
+                assert!(map.translate(end, 1, Access::Read).is_err());
+                assert!(start == 0 || map.translate(start - 1, 1, Access::Read).is_err());
+            }
+        }
     }
 
     #[test]

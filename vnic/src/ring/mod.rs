@@ -120,8 +120,8 @@ impl Table {
     }
 }
 
-/// The only piece of the chain at `head`, if it is one descriptor with one piece in the memory region that was used
-/// last; `None` says nothing but that [`walk`] must look.
+/// The only piece of the chain at `head`, if it is one descriptor with one good piece; `None` says nothing but that
+/// [`walk`] must look.
 #[inline(always)]
 fn single(table: Table, head: u16, map: &MemoryMap, direction: Direction) -> Option<Piece> {
     let descriptor = table.read(head)?;
@@ -132,7 +132,10 @@ fn single(table: Table, head: u16, map: &MemoryMap, direction: Direction) -> Opt
     if descriptor.flags & (FLAG_NEXT | FLAG_INDIRECT | FLAG_WRITE) != flags || descriptor.len == 0 {
         return None;
     }
-    map.translate_again(descriptor.addr, descriptor.len)
+    let piece = map
+        .translate(descriptor.addr, descriptor.len, direction.access())
+        .ok()?;
+    (piece.len == descriptor.len).then_some(piece)
 }
 
 /// Walks the chain that starts at descriptor `head` of `table` and appends its buffers to `pieces`.

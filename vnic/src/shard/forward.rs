@@ -185,6 +185,8 @@ impl Inner {
                     };
                 }
                 self.targets = targets;
+                // Each target was reached straight, perhaps; the frames behind this one must reach all of them too.
+                self.last_straight = None;
                 Outcome::Taken { copies }
             }
         }

@@ -187,7 +187,8 @@ impl Port {
         Ok(())
     }
 
-    /// Starts ring `index` as `vring` describes it. A ring that was in use before (its used index is not 0) is signalled
+    /// Starts ring `index` as `vring` describes it. It is enabled if the crate or the session says so: of the two, one may
+    /// not have heard of it yet. A ring that was in use before (its used index is not 0) is signalled
     /// once, since whoever served it may have died before telling the guest (reason `restart`).
     ///
     /// # Errors
@@ -219,7 +220,7 @@ impl Port {
         };
         if index.is_multiple_of(2) {
             pair.rx.start(ring, vring.clone());
-            pair.rx.enabled = enabled;
+            pair.rx.enabled |= enabled;
             if resumed {
                 let pipeline = self.nic.rx(queue as u16);
                 pipeline.restart(now);
@@ -227,7 +228,7 @@ impl Port {
             }
         } else {
             pair.tx.start(ring, vring.clone());
-            pair.tx.enabled = enabled;
+            pair.tx.enabled |= enabled;
             if resumed {
                 self.counters.tx_decided += 1;
                 self.counters.tx_signalled += 1;
@@ -285,6 +286,7 @@ impl Port {
     pub fn disconnect(&mut self) {
         for index in 0..self.past.len() {
             self.stop_ring(index);
+            self.enable_ring(index, false);
         }
         self.map = None;
         self.connected = false;
