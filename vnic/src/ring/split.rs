@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use super::{DESC_LEN, Direction, Rule, Table, single, walk};
-use crate::memory::{Access, MemoryMap, Piece};
+use crate::memory::{Access, MemoryMap, Piece, prefetch};
 
 const AVAIL_NO_INTERRUPT: u16 = 1;
 const USED_NO_NOTIFY: u16 = 1;
@@ -191,6 +191,16 @@ impl SplitRing {
         self.next_avail = self.next_avail.wrapping_add(1);
         // SAFETY: the slot is below the ring size.
         u16::from_le(unsafe { self.avail_word(4 + 2 * slot).load(Ordering::Relaxed) })
+    }
+
+    /// Takes the next available entries into `heads`, as many as it has, and asks for their descriptors, so that they are
+    /// on their way while the first ones are walked. There must be as many.
+    #[inline]
+    pub fn take_heads(&mut self, heads: &mut [u16]) {
+        for head in &mut *heads {
+            *head = self.take_head();
+            prefetch(self.descriptors.wrapping_add(usize::from(*head) * DESC_LEN));
+        }
     }
 
     /// Gives the last `count` taken entries back; they will be read anew.

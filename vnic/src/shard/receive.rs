@@ -7,7 +7,7 @@ use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
 
 use super::frame::{FrameRef, copy};
-use crate::memory::{MemoryMap, Piece};
+use crate::memory::{MemoryMap, Piece, prefetch_for_write};
 use crate::offload::NET_HEADER_LEN;
 use crate::ring::{Direction, RING_SIZE_MAX, Rule, SplitRing};
 
@@ -186,15 +186,23 @@ impl RxSide {
             return Ok(());
         };
         let count = usize::from(ring.refresh()?).min(READ_AHEAD);
-        for _ in 0..count {
-            let head = ring.take_head();
+        let mut heads = [0; READ_AHEAD];
+        let heads = &mut heads[..count];
+        ring.take_heads(heads);
+        for (number, &mut head) in heads.iter_mut().enumerate() {
             let mut piece = ring.single(map, head, Direction::Receive);
             match piece {
-                Some(piece) => prefetch_for_write(piece.ptr),
+                Some(piece) => {
+                    prefetch_for_write(piece.ptr);
+                    prefetch_for_write(piece.ptr.wrapping_add(64));
+                }
                 None => {
                     // Rules are checked now; the pieces are read again when a frame needs them.
                     self.pieces.clear();
-                    ring.walk(map, head, Direction::Receive, &mut self.pieces)?;
+                    if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+                        ring.untake((count - number) as u16);
+                        return Err(rule);
+                    }
                     if let [only] = self.pieces[..] {
                         piece = Some(only);
                     }
@@ -386,20 +394,4 @@ impl Scatter<'_> {
             }
         }
     }
-}
-
-/// Asks for the first cache lines of a buffer that will be written soon.
-#[inline]
-fn prefetch_for_write(ptr: *mut u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint; it faults on no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_ET0>(ptr.cast());
-            _mm_prefetch::<_MM_HINT_ET0>(ptr.wrapping_add(64).cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = ptr;
 }

@@ -8,7 +8,7 @@ use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
 
 use super::frame::FrameRef;
-use crate::memory::{MemoryMap, Piece};
+use crate::memory::{MemoryMap, Piece, prefetch};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
 use crate::ring::{Direction, Rule, SplitRing};
 
@@ -19,6 +19,8 @@ pub const BATCH: usize = 64;
 /// Pieces that the frames of one batch may have together: a whole ring of single buffers for each of the longest chains
 /// would be more, then the batch is shorter.
 const PIECES_MAX: usize = 4096;
+
+const CACHE_LINE: usize = 64;
 
 /// A transmit ring and what the shard keeps for it.
 #[derive(Default)]
@@ -244,13 +246,17 @@ impl Batch {
 
     #[inline]
     fn take_chains(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: usize) -> Result<(), Rule> {
-        for _ in 0..available {
-            let head = ring.take_head();
-            self.entries += 1;
+        let mut heads = [0; BATCH];
+        let heads = &mut heads[..available];
+        ring.take_heads(heads);
+        self.entries = available as u16;
+        for &mut head in heads {
             let first_piece = self.pieces.len() as u32;
             let tail = match ring.single(map, head, Direction::Transmit) {
                 Some(piece) => {
+                    // Header and first bytes lie on two lines.
                     prefetch(piece.ptr);
+                    prefetch(piece.ptr.wrapping_add(CACHE_LINE));
                     piece
                 }
                 None => {
@@ -269,6 +275,9 @@ impl Batch {
             });
             // A chain has at most one piece per descriptor and region border; two per descriptor is beyond any frame.
             if self.pieces.len() + 2 * usize::from(ring.size()) > PIECES_MAX {
+                let left = self.entries - self.frames.len() as u16;
+                ring.untake(left);
+                self.entries -= left;
                 break;
             }
         }
@@ -378,20 +387,4 @@ fn read(pieces: &mut [Piece], skipped: &mut u32, out: &mut [u8]) -> usize {
         }
     }
     done
-}
-
-/// Asks for the first cache lines of a frame that will be read soon.
-#[inline]
-fn prefetch(ptr: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint; it faults on no address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(ptr.cast());
-            _mm_prefetch::<_MM_HINT_T0>(ptr.wrapping_add(64).cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = ptr;
 }
