@@ -202,11 +202,7 @@ impl VhostUserBackend for Backend {
 
     fn update_memory(&self, memory: GuestMemoryAtomic<GuestMemoryMmap>) -> std::io::Result<()> {
         let table = memory.memory().into_inner();
-        self.change(|port, now| {
-            if let Err(rule) = port.set_memory(table) {
-                port.fail_rule(rule, now);
-            }
-        });
+        self.change(|port, now| port.set_memory(table, now));
         Ok(())
     }
 

@@ -9,9 +9,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-/// Regions that can be registered at once: 64 ports with 32 regions each, as many as one switch is meant for. Regions
-/// above it are served without this protection, with one line in the log.
-const REGIONS_MAX: usize = 2048;
+/// Regions that can be registered at once: 16 ports of the kind that shares every page of 2 MiB as a region of its own
+/// (509 at most), twice while their tables are replaced, or a thousand ordinary ones. Regions above it are served without
+/// this protection, with one line in the log.
+const REGIONS_MAX: usize = 16_384;
 
 struct Slot {
     start: AtomicUsize,

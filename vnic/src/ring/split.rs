@@ -45,6 +45,8 @@ pub struct SplitRing {
     published: u16,
     /// The published index at the last decision about a notification.
     decided: u16,
+    /// Entries taken and not yet published as used. A driver cannot make more available than the rest of the ring.
+    outstanding: u16,
     /// Whether the driver is currently asked to kick.
     kicks_wanted: bool,
 }
@@ -90,6 +92,7 @@ impl SplitRing {
             next_used: 0,
             published: 0,
             decided: 0,
+            outstanding: 0,
             kicks_wanted: true,
         };
         // A region may start at an odd guest address, so it is the host's pointers that count for aligned access.
@@ -121,6 +124,7 @@ impl SplitRing {
         ring.next_used = self.next_used;
         ring.published = self.published;
         ring.decided = self.decided;
+        ring.outstanding = self.outstanding;
         ring.kicks_wanted = self.kicks_wanted;
         Ok(ring)
     }
@@ -168,14 +172,14 @@ impl SplitRing {
     /// Reads the available index and returns the entries that can be taken.
     ///
     /// # Errors
-    /// [`Rule::AvailIndexJump`] if that would be more than the ring holds.
+    /// [`Rule::AvailIndexJump`] if that would be more than the ring holds beside what was taken and not given back.
     #[inline]
     pub fn refresh(&mut self) -> Result<u16, Rule> {
         // SAFETY: offset 2 of the available ring is its index. Acquire: the entries and descriptors behind the index
         // are read after it.
         let index = u16::from_le(unsafe { self.avail_word(2).load(Ordering::Acquire) });
         let available = index.wrapping_sub(self.next_avail);
-        if available > self.size {
+        if available > self.size.saturating_sub(self.outstanding) {
             return Err(Rule::AvailIndexJump);
         }
         self.avail_seen = index;
@@ -189,6 +193,7 @@ impl SplitRing {
         debug_assert!(self.known_available() > 0);
         let slot = usize::from(self.next_avail & (self.size - 1));
         self.next_avail = self.next_avail.wrapping_add(1);
+        self.outstanding = self.outstanding.wrapping_add(1);
         // SAFETY: the slot is below the ring size.
         u16::from_le(unsafe { self.avail_word(4 + 2 * slot).load(Ordering::Relaxed) })
     }
@@ -207,6 +212,7 @@ impl SplitRing {
     #[inline]
     pub fn untake(&mut self, count: u16) {
         self.next_avail = self.next_avail.wrapping_sub(count);
+        self.outstanding = self.outstanding.wrapping_sub(count);
     }
 
     fn table(&self) -> Table {
@@ -247,6 +253,7 @@ impl SplitRing {
     #[inline]
     pub fn publish_to(&mut self, index: u16) {
         if index != self.published {
+            self.outstanding = self.outstanding.wrapping_sub(index.wrapping_sub(self.published));
             self.published = index;
             // SAFETY: offset 2 of the used ring is its index. Release: entries and data are written before it.
             unsafe { self.used_word(2).store(index.to_le(), Ordering::Release) };

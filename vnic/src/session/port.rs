@@ -117,6 +117,10 @@ struct Current {
     thread: JoinHandle<End>,
 }
 
+/// How long a new frontend waits for the one before it to go: the system may close a dead program's socket a moment after
+/// its successor connects.
+const SUCCESSION_PATIENCE: Duration = Duration::from_secs(1);
+
 struct Port<D: SessionDevice> {
     device: D,
     private: Arc<PrivateListener>,
@@ -172,10 +176,10 @@ impl<D: SessionDevice> Port<D> {
         }
     }
 
-    /// Serves a new frontend, unless the one before is still there.
+    /// Serves a new frontend, unless the one before is still there and stays.
     fn take(&mut self, stream: UnixStream) {
         if let Some(current) = &self.current {
-            if !current.ender.peer_is_gone() {
+            if !current.ender.peer_is_gone() && !self.wait(None, Some(SUCCESSION_PATIENCE)).done {
                 self.log.warn(
                     self.device.name(),
                     "a second frontend connected and was turned away: a port serves one at a time",

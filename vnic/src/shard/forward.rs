@@ -73,6 +73,10 @@ impl Inner {
                 copies: self.over_link_from_guest(origin, &frame, now),
             };
         }
+        if wire_len(&frame) > port.from_guest.config().mtu + LINK_OVERHEAD {
+            port.drop_tx(TxDrop::TooLong);
+            return DROPPED;
+        }
         let (switch, switch_port) = (port.switch, port.switch_port);
         let outcome = self.switch_frame(switch, switch_port, Some(origin), &frame, now, held);
         if outcome != Outcome::Hold {
@@ -214,11 +218,7 @@ impl Inner {
                 copies: self.over_link_to_guest(index, origin, frame, now),
             };
         }
-        let wire_len = match frame.header.is_segmented() {
-            true => frame.header.checksum_place().0 as u32 + 20 + u32::from(frame.header.segment_len()),
-            false => frame.len,
-        };
-        if wire_len > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
+        if wire_len(frame) > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
             port.drop_rx(RxDrop::TooLong);
             return TAKEN;
         }
@@ -226,7 +226,10 @@ impl Inner {
             port.drop_rx(RxDrop::NotReady);
             return TAKEN;
         };
-        match port.deliver(queue, frame, now) {
+        self.working_on = Some(index);
+        let delivered = port.deliver(queue, frame, now);
+        self.working_on = None;
+        match delivered {
             Ok(()) => {
                 if port.pairs.len() == 1 {
                     self.last_straight = Some(index);
@@ -452,6 +455,17 @@ impl Inner {
             side.touched = true;
             self.touched.push((index, queue));
         }
+    }
+}
+
+/// The length of the longest frame on the wire that `frame` becomes.
+#[inline]
+fn wire_len(frame: &FrameRef<'_>) -> u32 {
+    if frame.header.is_segmented() {
+        // The least that a TCP header has: what is cut in earnest is measured again then.
+        frame.header.checksum_place().0 as u32 + 20 + u32::from(frame.header.segment_len())
+    } else {
+        frame.len
     }
 }
 

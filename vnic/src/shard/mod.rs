@@ -33,7 +33,6 @@ pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
 pub use port::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 
-use crate::ring::Rule;
 use forward::{Outcome, Trunk};
 use pool::Pool;
 pub(crate) use port::Port;
@@ -60,6 +59,8 @@ pub(crate) struct Inner {
     touched: Vec<(usize, usize)>,
     /// The port with one queue pair that the last frame went to straight; asked for by the batch in work.
     last_straight: Option<usize>,
+    /// The port whose rings are being worked on for another one: a panic is its fault.
+    working_on: Option<usize>,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
 }
@@ -76,6 +77,7 @@ impl Inner {
             targets: Vec::new(),
             touched: Vec::new(),
             last_straight: None,
+            working_on: None,
             origin_unix_ns,
         }
     }
@@ -98,17 +100,15 @@ impl Inner {
         if worked && self.pool.next_due().is_some_and(|at| at <= now) {
             self.guarded(None, now, |inner| inner.move_due(now));
         }
-        self.announce_touched(now);
-        for port in 0..self.ports.len() {
-            let port = &mut self.ports[port];
-            if port.take_memory_fault() {
-                port.fail_rule(Rule::MemoryTruncated, now);
-                continue;
-            }
-            if port.nic.next_event().is_some_and(|at| at <= now) {
-                (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
-            }
-            (0..port.pairs.len()).for_each(|pair| port.publish_transmitted(pair));
+        self.guarded(None, now, |inner| {
+            inner.announce_touched(now);
+            false
+        });
+        for index in 0..self.ports.len() {
+            self.guarded(Some(index), now, |inner| {
+                inner.ports[index].tend(now);
+                false
+            });
         }
         worked
     }
@@ -124,7 +124,7 @@ impl Inner {
                 for port in &mut self.ports {
                     port.pairs.iter_mut().for_each(|pair| pair.rx.touched = false);
                 }
-                if let Some(port) = port {
+                if let Some(port) = self.working_on.take().or(port) {
                     self.ports[port].fail("an internal error (a panic) in its data path".to_owned(), now);
                 } else {
                     tracing::error!("an internal error (a panic) outside any port; frames on their way may be lost");
@@ -161,6 +161,11 @@ impl Inner {
                 Outcome::Hold => break,
             }
             taken += 1;
+            if self.ports[index].pairs[pair].tx.ring.is_none() {
+                // A frame of the batch made the port itself fail: what is left of it came with the ring that stopped.
+                self.batch = Some(batch);
+                return true;
+            }
             if let Some(mut run) = self.begin_run(origin, &frame) {
                 taken += self.follow(&mut run, (index, pair), &batch, taken, now);
                 self.end_run(index, &run);
@@ -188,10 +193,12 @@ impl Inner {
     #[inline]
     fn announce_touched(&mut self, now: Time) {
         while let Some((port, queue)) = self.touched.pop() {
+            self.working_on = Some(port);
             self.count_straight(port, queue);
             let port = &mut self.ports[port];
             port.pairs[queue].rx.touched = false;
             port.announce(queue, now);
+            self.working_on = None;
         }
     }
 

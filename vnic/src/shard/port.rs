@@ -170,21 +170,28 @@ impl Port {
         self.mergeable = features & 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF != 0;
     }
 
-    /// A new memory table: started rings move to it.
-    ///
-    /// # Errors
-    /// The rule that a ring breaks in the new table.
-    pub fn set_memory(&mut self, table: Arc<vm_memory::GuestMemoryMmap>) -> Result<(), Rule> {
-        self.memory_fault = Arc::default();
-        let map = MemoryMap::new(table, self.memory_fault.clone());
+    /// A new memory table: started rings move to it. A ring that has no place in it fails the port; the new table is in
+    /// force all the same.
+    pub fn set_memory(&mut self, table: Arc<vm_memory::GuestMemoryMmap>, now: Time) {
+        let fault = Arc::new(AtomicBool::new(false));
+        let map = MemoryMap::new(table, fault.clone());
+        let mut broken = None;
         for pair in &mut self.pairs {
             pair.rx.forget_read_ahead();
             for ring in [&mut pair.rx.ring, &mut pair.tx.ring].into_iter().flatten() {
-                *ring = ring.moved_to(&map)?;
+                match ring.moved_to(&map) {
+                    Ok(moved) => *ring = moved,
+                    Err(rule) => broken = Some(rule),
+                }
             }
         }
-        self.map = Some(map);
-        Ok(())
+        self.memory_fault = fault;
+        let old = self.map.replace(map);
+        if let Some(rule) = broken {
+            self.fail_rule(rule, now);
+        }
+        // Until here a ring that did not move was still in it.
+        drop(old);
     }
 
     /// Starts ring `index` as `vring` describes it. It is enabled if the crate or the session says so: of the two, one may
@@ -296,6 +303,12 @@ impl Port {
 
     /// The port broke `rule`: it stops until its driver or frontend starts anew.
     pub fn fail_rule(&mut self, rule: Rule, now: Time) {
+        // Zero pages in place of truncated ones look like all kinds of broken rules.
+        let rule = if self.take_memory_fault() {
+            Rule::MemoryTruncated
+        } else {
+            rule
+        };
         self.counters.rules.count(rule);
         self.fail(format!("the guest {rule} (rule {})", rule.name()), now);
     }
@@ -450,6 +463,18 @@ impl Port {
                 capture.announced(queue, &interrupt);
             }
         }
+    }
+
+    /// What is due at this port without a frame: timers, completions, a memory fault.
+    pub fn tend(&mut self, now: Time) {
+        if self.take_memory_fault() {
+            self.fail_rule(Rule::MemoryTruncated, now);
+            return;
+        }
+        if self.nic.next_event().is_some_and(|at| at <= now) {
+            (0..self.pairs.len()).for_each(|queue| self.announce(queue, now));
+        }
+        (0..self.pairs.len()).for_each(|pair| self.publish_transmitted(pair));
     }
 
     /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.

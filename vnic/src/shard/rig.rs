@@ -214,7 +214,7 @@ impl Rig {
         let mut port = Port::new(settings, switch, switch_port, nic, link(), link());
         let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
         port.set_features(features);
-        port.set_memory(memory.clone()).expect("no ring is started");
+        port.set_memory(memory.clone(), self.now);
         let buffers = u64::from(RING) * BUFFER as u64;
         let rx = DriverRing::new(&memory, 0, BUFFERS);
         let tx = DriverRing::new(&memory, RING_SPACE, BUFFERS + buffers);

@@ -4,6 +4,7 @@
 //! again and leaves. Under lasting load it hands over to the shard's own thread, which also serves the timers. Changes
 //! (rings, settings, counters) come in between two rounds. What a round does is in the parent module.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
@@ -154,7 +155,10 @@ impl Shard {
     fn serve(&self) {
         let mut counter = [0; 8];
         while !self.stop.load(Ordering::SeqCst) {
-            self.run(Runner::Own);
+            // A panic that no port could be blamed for: the thread, and with it every timer, must go on.
+            if catch_unwind(AssertUnwindSafe(|| self.run(Runner::Own))).is_err() {
+                tracing::error!("an internal error (a panic) in the shard's thread; it goes on");
+            }
             let mut fds = [
                 PollFd::new(&self.wake, PollFlags::IN),
                 PollFd::new(&self.timer, PollFlags::IN),

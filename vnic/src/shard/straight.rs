@@ -42,6 +42,21 @@ impl Inner {
         taken: usize,
         now: Time,
     ) -> usize {
+        self.working_on = Some(run.to);
+        let followed = self.follow_unguarded(run, (from, pair), batch, taken, now);
+        self.working_on = None;
+        followed
+    }
+
+    #[inline]
+    fn follow_unguarded(
+        &mut self,
+        run: &mut Run,
+        (from, pair): (usize, usize),
+        batch: &Batch,
+        taken: usize,
+        now: Time,
+    ) -> usize {
         let Ok([from, to]) = self.ports.get_disjoint_mut([from, run.to]) else {
             return 0;
         };
@@ -89,7 +104,8 @@ impl Inner {
             .settings
             .mtu
             .min(to_port.settings.mtu)
-            .min(to_port.to_guest.config().mtu);
+            .min(to_port.to_guest.config().mtu)
+            .min(from.from_guest.config().mtu);
         Some(Run {
             to,
             header,

@@ -426,3 +426,40 @@ fn nothing_is_due_when_nothing_waits() {
     rig.settle();
     assert_eq!(rig.next_due(), None);
 }
+
+#[test]
+fn entries_that_were_not_given_back_cannot_be_made_available_again() {
+    let mut rig = pair(0);
+    let slow = LinkSettings {
+        delay_ns: 1_000_000_000,
+        ..LinkSettings::default()
+    };
+    rig.set_link(0, &LinkSettings::default(), &slow);
+    for index in 0..RING {
+        rig.send(0, index, &frame(1, 0, 60, 0));
+    }
+    rig.settle();
+    assert!(rig.failed(0).is_none(), "a full ring is fine");
+    rig.send(0, 0, &frame(1, 0, 60, 0));
+    rig.settle();
+    assert_eq!(rig.stats(0).rule_violations["avail_index_jump"], 1);
+}
+
+#[test]
+fn the_mtu_of_a_link_counts_in_the_direction_it_is_set_for() {
+    let mut rig = pair(0);
+    let narrow = LinkSettings {
+        mtu: 576,
+        ..LinkSettings::default()
+    };
+    rig.set_link(0, &LinkSettings::default(), &narrow);
+    for (index, len) in [(1, 590), (2, 1000), (3, 590), (4, 1000)] {
+        rig.send(0, index, &frame(1, 0, len, 0));
+    }
+    rig.settle();
+    assert_eq!(rig.received(1).len(), 2);
+    assert_eq!(rig.stats(0).tx.dropped["too_long"], 2);
+    rig.send(1, 1, &frame(0, 1, 1000, 0));
+    rig.settle();
+    assert_eq!(rig.received(0).len(), 1);
+}

@@ -87,6 +87,8 @@ impl TxOrigin {
 impl TxSide {
     /// Installs a started ring.
     pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
+        // Whatever an earlier ring left behind means nothing to this one.
+        self.forget();
         self.in_flight.reserve(usize::from(ring.size()));
         self.ring = Some(ring);
         self.vring = Some(vring);
@@ -99,12 +101,18 @@ impl TxSide {
         for (head, _) in self.in_flight.drain(..) {
             ring.push_used(head, 0);
         }
+        self.forget();
+        ring.publish();
+        Some(ring.next_avail())
+    }
+
+    /// Frames on their way complete nothing any more.
+    fn forget(&mut self) {
+        self.in_flight.clear();
         self.life = self.life.wrapping_add(1);
         self.first = 0;
         self.held = None;
         self.completed = false;
-        ring.publish();
-        Some(ring.next_avail())
     }
 
     /// True if frames can be taken from here.
@@ -127,10 +135,11 @@ impl TxSide {
     /// The chain at `head` was handed over; `copies` of its frame are still in the pool.
     #[inline(always)]
     pub fn finish(&mut self, head: u16, copies: u32) {
-        if copies == 0
-            && self.in_flight.is_empty()
-            && let Some(ring) = &mut self.ring
-        {
+        let Some(ring) = &mut self.ring else {
+            // The port failed while its batch was in work: there is no ring to give the chain back to.
+            return;
+        };
+        if copies == 0 && self.in_flight.is_empty() {
             ring.push_used(head, 0);
             self.completed = true;
             return;
