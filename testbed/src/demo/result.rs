@@ -26,6 +26,7 @@ pub(crate) struct Interrupts {
     pub interrupts: u64,
     pub reasons: BTreeMap<String, u64>,
     /// Packets announced by the interrupts of each reason.
+    #[serde(skip)]
     pub packets_by_reason: BTreeMap<String, u64>,
     #[serde(skip)]
     pub signalled: u64,
