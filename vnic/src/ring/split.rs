@@ -215,6 +215,12 @@ impl SplitRing {
         self.outstanding = self.outstanding.wrapping_sub(count);
     }
 
+    /// Entries that were taken, and neither given back nor written to the used ring.
+    pub fn taken_unused(&self) -> u16 {
+        let unpublished = self.next_used.wrapping_sub(self.published);
+        self.outstanding.wrapping_sub(unpublished)
+    }
+
     fn table(&self) -> Table {
         Table {
             base: self.descriptors,

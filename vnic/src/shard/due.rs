@@ -19,7 +19,11 @@ impl Inner {
             match frame.stage {
                 Stage::Switch { switch, port } => {
                     // What follows happens at the time the frame was due, not when somebody looked.
-                    let copies = self.switch_whole(switch, port, frame.origin, frame.bytes(), at);
+                    let copies = self
+                        .contained(None, now, |inner| {
+                            inner.switch_whole(switch, port, frame.origin, frame.bytes(), at)
+                        })
+                        .unwrap_or(0);
                     if let Some(origin) = frame.origin {
                         self.ports[origin.port()].pairs[origin.pair()]
                             .tx
@@ -52,14 +56,19 @@ impl Inner {
             let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
             match port.rx_queue(whole.inline) {
                 None => port.drop_rx(RxDrop::NotReady),
-                Some(queue) => match self.deliver_apart(index, queue, &whole, now) {
-                    Ok(()) => {}
-                    Err(Refused::NoBuffer) if self.ports[index].may_hold(queue, now) => {
-                        self.ports[index].waiting.push_front(frame);
-                        return moved;
+                Some(queue) => {
+                    // A panic must not take the frame along, which its sender waits for.
+                    let delivered =
+                        self.contained(Some(index), now, |inner| inner.deliver_apart(index, queue, &whole, now));
+                    match delivered {
+                        None | Some(Ok(())) => {}
+                        Some(Err(Refused::NoBuffer)) if self.ports[index].may_hold(queue, now) => {
+                            self.ports[index].waiting.push_front(frame);
+                            return moved;
+                        }
+                        Some(Err(refused)) => self.refused(index, refused, now),
                     }
-                    Err(refused) => self.refused(index, refused, now),
-                },
+                }
             }
             moved = true;
             self.leave_pool(frame);

@@ -20,6 +20,8 @@ mod stats;
 mod straight;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_faults;
 mod transmit;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,22 +118,40 @@ impl Inner {
     /// Runs `work` for `port`; if it panics, that port fails and the shard goes on.
     #[inline]
     fn guarded(&mut self, port: Option<usize>, now: Time, work: impl FnOnce(&mut Self) -> bool) -> bool {
+        self.contained(port, now, work).unwrap_or(true)
+    }
+
+    /// Runs `work` for `port`. If it panics (`None`), the port whose rings were being worked on fails, or else `port`, and
+    /// no other one loses anything by it.
+    #[inline]
+    fn contained<T>(&mut self, port: Option<usize>, now: Time, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(|| work(self))) {
-            Ok(worked) => worked,
+            Ok(result) => Some(result),
             Err(_) => {
-                // Scratch memory that was in use went with the stack; it is made anew when needed.
-                self.touched.clear();
-                for port in &mut self.ports {
-                    port.pairs.iter_mut().for_each(|pair| pair.rx.touched = false);
-                }
-                if let Some(port) = self.working_on.take().or(port) {
-                    self.ports[port].fail("an internal error (a panic) in its data path".to_owned(), now);
-                } else {
-                    tracing::error!("an internal error (a panic) outside any port; frames on their way may be lost");
-                }
-                true
+                self.after_panic(port, now);
+                None
             }
         }
+    }
+
+    #[cold]
+    fn after_panic(&mut self, port: Option<usize>, now: Time) {
+        if let Some(sender) = port {
+            // Scratch memory that was in use went with the stack, and is made anew when needed; the frames of a batch that
+            // were not handed over are still in their ring.
+            self.ports[sender]
+                .pairs
+                .iter_mut()
+                .for_each(|pair| pair.tx.untake_unfinished());
+        }
+        let Some(blamed) = self.working_on.take().or(port) else {
+            tracing::error!("an internal error (a panic) outside any port; frames on their way may be lost");
+            return;
+        };
+        self.touched.retain(|(touched, _)| *touched != blamed);
+        let port = &mut self.ports[blamed];
+        port.pairs.iter_mut().for_each(|pair| pair.rx.touched = false);
+        port.fail("an internal error (a panic) in its data path".to_owned(), now);
     }
 
     /// Takes one batch from a transmit ring and sends it on.

@@ -88,6 +88,12 @@ impl Pool {
         })
     }
 
+    /// Bytes that frames in the pool occupy.
+    #[cfg(test)]
+    pub fn bytes_out(&self) -> usize {
+        self.bytes_out
+    }
+
     /// Gives the buffer back.
     pub fn release(&mut self, frame: Pooled) {
         self.bytes_out -= frame.bytes.len();

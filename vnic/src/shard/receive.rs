@@ -114,6 +114,12 @@ pub struct RxSide {
     // Scratch for frames that need several buffers or chains.
     chains: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
+    /// Frames that are delivered before one panics, in tests of what follows from that.
+    #[cfg(test)]
+    pub deliveries_until_panic: Option<u32>,
+    /// Publishing packets panics, in tests of what follows from that.
+    #[cfg(test)]
+    pub panics_at_publication: bool,
 }
 
 impl Default for RxSide {
@@ -131,6 +137,10 @@ impl Default for RxSide {
             packet_ends: Fifo::filled_with(0),
             chains: Vec::new(),
             pieces: Vec::new(),
+            #[cfg(test)]
+            deliveries_until_panic: None,
+            #[cfg(test)]
+            panics_at_publication: false,
         }
     }
 }
@@ -219,6 +229,10 @@ impl RxSide {
     /// See [`Refused`]; nothing was taken from the ring then.
     #[inline(always)]
     pub fn deliver(&mut self, map: &MemoryMap, frame: &FrameRef<'_>, mergeable: bool) -> Result<(), Refused> {
+        #[cfg(test)]
+        if let Some(left) = &mut self.deliveries_until_panic {
+            *left = left.checked_sub(1).expect("a panic was asked for");
+        }
         if !self.has_buffer(map).map_err(Refused::Rule)? {
             return Err(Refused::NoBuffer);
         }
@@ -333,6 +347,8 @@ impl RxSide {
     /// Publishes the oldest `count` packets.
     #[inline]
     pub fn publish_packets(&mut self, count: u32) {
+        #[cfg(test)]
+        assert!(!self.panics_at_publication, "a panic was asked for");
         let count = (count as usize).min(self.packet_ends.len());
         let Some(last) = count.checked_sub(1) else { return };
         let end = self.packet_ends.get(last);

@@ -392,6 +392,31 @@ impl Rig {
         reader
     }
 
+    /// Bytes that frames in the pool occupy.
+    #[cfg(test)]
+    pub fn pooled_bytes(&self) -> usize {
+        self.inner.pool.bytes_out()
+    }
+
+    /// Makes the receive side of `guest`'s port panic after so many deliveries.
+    #[cfg(test)]
+    pub fn break_receiver(&mut self, guest: usize, deliveries: u32) {
+        self.inner.ports[guest].pairs[0].rx.deliveries_until_panic = Some(deliveries);
+    }
+
+    /// Makes the receive side of `guest`'s port panic when packets are to be announced.
+    #[cfg(test)]
+    pub fn break_announcing(&mut self, guest: usize) {
+        self.inner.ports[guest].pairs[0].rx.panics_at_publication = true;
+    }
+
+    /// Makes every receive buffer of `guest` one that the device may not write.
+    #[cfg(test)]
+    pub fn make_receive_buffers_read_only(&mut self, guest: usize) {
+        let Guest { memory, rx, .. } = &self.guests[guest];
+        (0..RING).for_each(|index| rx.descriptor(memory, index, BUFFER, 0));
+    }
+
     /// Makes the data path of `guest`'s port panic in its next round.
     pub fn break_port(&mut self, guest: usize) {
         self.inner.ports[guest].pairs[0].tx.held = Some(super::transmit::Held {

@@ -19,7 +19,7 @@ fn pair(features: u64) -> Rig {
     rig
 }
 
-fn introduce(rig: &mut Rig, a: usize, b: usize) {
+pub(super) fn introduce(rig: &mut Rig, a: usize, b: usize) {
     rig.send(a, 0, &frame(b as u8, a as u8, 60, 0));
     rig.settle();
     rig.send(b, 0, &frame(a as u8, b as u8, 60, 0));

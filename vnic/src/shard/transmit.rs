@@ -106,6 +106,13 @@ impl TxSide {
         Some(ring.next_avail())
     }
 
+    /// Gives back what was taken and neither handed over nor finished, because the batch it was in is gone.
+    pub fn untake_unfinished(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.untake(ring.taken_unused().saturating_sub(self.in_flight.len() as u16));
+        }
+    }
+
     /// Frames on their way complete nothing any more.
     fn forget(&mut self) {
         self.in_flight.clear();

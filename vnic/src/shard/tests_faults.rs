@@ -1,0 +1,132 @@
+//! What a port that fails in the middle of a round costs the others: nothing. In virtual time; each test names its promise.
+
+use super::rig::{RING, Rig, frame};
+use super::tests::introduce;
+use crate::report::LinkSettings;
+
+/// Sends `count` frames from guest 0, alternately to guests 1 and 2, or all to guest 1.
+fn send_batch(rig: &mut Rig, count: u16, alternately: bool) {
+    for index in 0..count {
+        let to = if alternately { 1 + (index % 2) as u8 } else { 1 };
+        rig.send(0, index, &frame(to, 0, 60, index as u8));
+    }
+}
+
+/// Three guests; the first has heard of both others.
+fn three() -> Rig {
+    let mut rig = Rig::new(&[0, 0, 0]);
+    introduce(&mut rig, 0, 1);
+    introduce(&mut rig, 0, 2);
+    rig
+}
+
+fn only_guest_1_failed(rig: &Rig) {
+    assert!(rig.failed(1).is_some_and(|why| why.contains("internal error")));
+    assert_eq!((rig.failed(0), rig.failed(2)), (None, None));
+}
+
+#[test]
+fn a_panic_in_the_code_of_a_receiver_fails_the_receiver_and_the_senders_batch_goes_on() {
+    for (deliveries, alternately) in [(0, true), (5, true), (0, false), (1, false), (5, false)] {
+        let mut rig = three();
+        rig.break_receiver(1, deliveries);
+        send_batch(&mut rig, 40, alternately);
+        rig.settle();
+        only_guest_1_failed(&rig);
+        // Nothing of the sender's ring is lost: every chain comes back, and it takes a whole ring again.
+        assert_eq!(rig.completed(0), 40, "{deliveries} {alternately}");
+        let expected: Vec<u8> = (0..40).filter(|index| alternately && index % 2 == 1).collect();
+        let seeds = |rig: &mut Rig, guest| -> Vec<u8> {
+            let received = rig.received(guest);
+            received.iter().map(|(_, frame)| frame[14]).collect()
+        };
+        assert_eq!(
+            seeds(&mut rig, 2),
+            expected,
+            "each frame to the third guest once and in order"
+        );
+        assert_eq!(
+            seeds(&mut rig, 1).len(),
+            deliveries as usize,
+            "what was delivered before is published"
+        );
+        for index in 0..RING {
+            rig.send(0, index, &frame(2, 0, 60, index as u8));
+        }
+        rig.settle();
+        assert_eq!((rig.completed(0), rig.received(2).len()), (256, 256));
+        only_guest_1_failed(&rig);
+    }
+}
+
+#[test]
+fn a_panic_while_announcing_fails_the_port_announced_to_and_the_others_hear_of_their_packets() {
+    let mut rig = three();
+    rig.set_coalescing(1, firmware::StrategyKind::Disabled, 0);
+    rig.set_coalescing(2, firmware::StrategyKind::Disabled, 0);
+    rig.break_announcing(1);
+    let before = rig.stats(2).rx.frames;
+    send_batch(&mut rig, 40, true);
+    rig.settle();
+    only_guest_1_failed(&rig);
+    assert_eq!(rig.completed(0), 40);
+    assert_eq!(rig.received(2).len(), 20);
+    assert_eq!(rig.stats(2).rx.frames - before, 20, "what was delivered is counted");
+    assert!(rig.calls(2) > 0);
+    send_batch(&mut rig, 40, true);
+    rig.settle();
+    assert_eq!((rig.completed(0), rig.received(2).len()), (40, 20));
+}
+
+#[test]
+fn a_panic_while_a_waiting_frame_is_delivered_fails_the_receiver_and_gives_the_senders_chain_back() {
+    let slow = LinkSettings {
+        delay_ns: 1000,
+        ..LinkSettings::default()
+    };
+    // The frame waits at the receiver's card, or on its way to the switch.
+    for (to_guest, from_guest) in [
+        (slow.clone(), LinkSettings::default()),
+        (LinkSettings::default(), slow.clone()),
+    ] {
+        let mut rig = three();
+        rig.set_link(1, &to_guest, &LinkSettings::default());
+        rig.set_link(0, &LinkSettings::default(), &from_guest);
+        rig.break_receiver(1, 2);
+        send_batch(&mut rig, 40, true);
+        rig.settle();
+        rig.now = rig.now.plus_nanos(1000);
+        rig.settle();
+        only_guest_1_failed(&rig);
+        assert_eq!(rig.completed(0), 40);
+        assert_eq!(rig.received(2).len(), 20);
+        assert_eq!(rig.pooled_bytes(), 0, "no buffer of the pool is lost");
+    }
+}
+
+#[test]
+fn a_control_reply_that_fails_its_own_port_ends_the_batch_it_was_asked_in() {
+    let mut rig = Rig::new(&[0, 0, 0]);
+    // Guest 0 has received nothing yet, so none of its spoilt buffers was read ahead.
+    rig.make_receive_buffers_read_only(0);
+    let mut request = [0; firmware::CONTROL_FRAME_MAX];
+    let source = ether::MacAddr([2, 0, 0, 0, 0, 0]);
+    let len = firmware::control::Request::Hello {
+        version_min: 1,
+        version_max: 1,
+    }
+    .encode(source, 7, &mut request);
+    rig.send(0, 0, &frame(1, 0, 60, 1));
+    rig.send(0, 1, &request[..len]);
+    for index in 2..40 {
+        rig.send(0, index, &frame(1, 0, 60, 2));
+    }
+    rig.settle();
+    assert_eq!(rig.stats(0).rule_violations["read_only_in_receive"], 1);
+    assert!(rig.failed(0).is_some());
+    let received = rig.received(1);
+    assert_eq!(received.len(), 1, "only what was sent before the port failed");
+    assert_eq!((received[0].1[14], rig.received(2).len()), (1, 1));
+    assert_eq!(rig.completed(0), 1, "no head of the stopped ring is used any more");
+    assert_eq!((rig.failed(1), rig.failed(2)), (None, None));
+}
