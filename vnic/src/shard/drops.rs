@@ -29,8 +29,8 @@ drops! {
         NotReady = "not_ready",
         /// The frame is longer than the port's or link's MTU.
         TooLong = "too_long",
-        /// The pool of waiting frames is full.
-        PoolFull = "pool_full",
+        /// The sending port has used up its share of the pool of waiting frames.
+        PoolShare = "pool_share",
         /// The link's model dropped it (see the link's counters).
         Link = "link",
         /// It must be cut for this port, and its headers are not what the sender's card was promised.
@@ -47,8 +47,8 @@ drops! {
         TooLong = "too_long",
         /// The virtio-net header asks for what was not negotiated or does not fit.
         BadOffload = "bad_offload",
-        /// The pool of waiting frames is full.
-        PoolFull = "pool_full",
+        /// The sending port has used up its share of the pool of waiting frames.
+        PoolShare = "pool_share",
         /// The link's model dropped it (see the link's counters).
         Link = "link",
     }

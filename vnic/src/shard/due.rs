@@ -24,11 +24,10 @@ impl Inner {
                             inner.switch_whole(switch, port, frame.origin, frame.bytes(), at)
                         })
                         .unwrap_or(0);
-                    if let Some(origin) = frame.origin {
-                        self.ports[origin.port()].pairs[origin.pair()]
-                            .tx
-                            .add_copies(origin, copies);
-                    }
+                    let origin = frame.origin;
+                    self.ports[origin.port()].pairs[origin.pair()]
+                        .tx
+                        .add_copies(origin, copies);
                     self.leave_pool(frame);
                 }
                 Stage::Card(index) => self.ports[index].waiting.push_back(frame),
@@ -41,9 +40,8 @@ impl Inner {
     }
 
     fn leave_pool(&mut self, frame: Pooled) {
-        if let Some(origin) = frame.origin {
-            self.ports[origin.port()].pairs[origin.pair()].tx.copy_left(origin);
-        }
+        let origin = frame.origin;
+        self.ports[origin.port()].pairs[origin.pair()].tx.copy_left(origin);
         self.pool.release(frame);
     }
 

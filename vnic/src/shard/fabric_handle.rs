@@ -164,7 +164,7 @@ impl Fabric {
             inner.trunks.push(Trunk {
                 ends,
                 links,
-                pool_full: 0,
+                pool_share: 0,
                 bad_offload: 0,
             });
             Ok(())

@@ -78,7 +78,7 @@ impl Inner {
             return DROPPED;
         }
         let (switch, switch_port) = (port.switch, port.switch_port);
-        let outcome = self.switch_frame(switch, switch_port, Some(origin), &frame, now, held);
+        let outcome = self.switch_frame(switch, switch_port, origin, &frame, now, held);
         if outcome != Outcome::Hold {
             let port = &mut self.ports[origin.port()];
             port.counters.tx_frames += 1;
@@ -111,12 +111,12 @@ impl Inner {
                 && at <= now
             {
                 let (switch, switch_port) = (port.switch, port.switch_port);
-                copies += inner.switch_whole(switch, switch_port, Some(origin), bytes, now);
+                copies += inner.switch_whole(switch, switch_port, origin, bytes, now);
                 return;
             }
-            match inner.pool_admitted(bytes, stage, Some(origin), admission) {
+            match inner.pool_admitted(bytes, stage, origin, admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolFull) => inner.ports[origin.port()].drop_tx(TxDrop::PoolFull),
+                Err(Dropped::PoolShare) => inner.ports[origin.port()].drop_tx(TxDrop::PoolShare),
                 Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link),
             }
         });
@@ -131,7 +131,7 @@ impl Inner {
         &mut self,
         switch: usize,
         ingress: PortId,
-        origin: Option<TxOrigin>,
+        origin: TxOrigin,
         bytes: &[u8],
         now: Time,
     ) -> u32 {
@@ -150,7 +150,7 @@ impl Inner {
         &mut self,
         switch: usize,
         ingress: PortId,
-        origin: Option<TxOrigin>,
+        origin: TxOrigin,
         frame: &FrameRef<'_>,
         now: Time,
         held: Option<Held>,
@@ -201,7 +201,7 @@ impl Inner {
     fn carry_to_port(
         &mut self,
         index: usize,
-        origin: Option<TxOrigin>,
+        origin: TxOrigin,
         frame: &FrameRef<'_>,
         now: Time,
         may_hold: bool,
@@ -237,14 +237,14 @@ impl Inner {
                 self.touch(index, queue);
                 TAKEN
             }
-            Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match (origin, frame.whole) {
-                (Some(origin), None) => {
+            Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match frame.whole {
+                None => {
                     self.ports[origin.port()].pairs[origin.pair()].tx.held = Some(Held { port: index, queue });
                     Outcome::Hold
                 }
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
-                (origin, _) => Outcome::Taken {
-                    copies: self.wait_at_port(index, origin, frame),
+                Some(bytes) => Outcome::Taken {
+                    copies: self.wait_at_port(index, origin, bytes),
                 },
             },
             Err(refused) => {
@@ -256,19 +256,17 @@ impl Inner {
 
     /// Keeps a whole frame that found no buffer at its port; returns the copies in the pool.
     #[cold]
-    fn wait_at_port(&mut self, index: usize, origin: Option<TxOrigin>, frame: &FrameRef<'_>) -> u32 {
-        let pooled = frame
-            .whole
-            .and_then(|bytes| self.pool.copy_of(bytes, Stage::Card(index), origin));
+    fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8]) -> u32 {
+        let pooled = self.pool.copy_of(bytes, Stage::Card(index), origin);
         let port = &mut self.ports[index];
         match pooled {
             Some(pooled) => {
-                port.counters.copied_bytes += u64::from(frame.len);
+                port.counters.copied_bytes += bytes.len() as u64;
                 port.waiting.push_back(pooled);
-                u32::from(origin.is_some())
+                u32::from(origin.is_awaited())
             }
             None => {
-                port.drop_rx(RxDrop::PoolFull);
+                port.drop_rx(RxDrop::PoolShare);
                 0
             }
         }
@@ -285,7 +283,7 @@ impl Inner {
 
     /// The slow way from a switch to a guest: whole frames, modelled, waiting for buffers at the port. Returns the
     /// copies in the pool.
-    fn over_link_to_guest(&mut self, index: usize, origin: Option<TxOrigin>, frame: &FrameRef<'_>, now: Time) -> u32 {
+    fn over_link_to_guest(&mut self, index: usize, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> u32 {
         let mut copies = 0;
         let resolved = self.resolve(frame, |inner, bytes| {
             let port = &mut inner.ports[index];
@@ -297,7 +295,7 @@ impl Inner {
             let admission = port.to_guest.admit(now, bytes.len());
             match inner.pool_admitted(bytes, Stage::Card(index), origin, admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolFull) => inner.ports[index].drop_rx(RxDrop::PoolFull),
+                Err(Dropped::PoolShare) => inner.ports[index].drop_rx(RxDrop::PoolShare),
                 Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link),
             }
         });
@@ -311,7 +309,7 @@ impl Inner {
         &mut self,
         switch: usize,
         trunk: fabric::TrunkId,
-        origin: Option<TxOrigin>,
+        origin: TxOrigin,
         frame: &FrameRef<'_>,
         now: Time,
     ) -> u32 {
@@ -324,7 +322,7 @@ impl Inner {
             let admission = link.admit(now, bytes.len());
             match inner.pool_admitted(bytes, stage, origin, admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolFull) => inner.trunks[trunk].pool_full += 1,
+                Err(Dropped::PoolShare) => inner.trunks[trunk].pool_share += 1,
                 Err(Dropped::Link) => {}
             }
         });
@@ -371,7 +369,7 @@ impl Inner {
         &mut self,
         bytes: &[u8],
         stage: Stage,
-        origin: Option<TxOrigin>,
+        origin: TxOrigin,
         admission: Admission,
     ) -> Result<u32, Dropped> {
         let Admission::Deliver {
@@ -390,12 +388,12 @@ impl Inner {
             self.pool.wait(pooled, at);
             Some(())
         };
-        put(at, origin).ok_or(Dropped::PoolFull)?;
+        put(at, origin).ok_or(Dropped::PoolShare)?;
         if let Some(at) = duplicate_at {
             // A duplicate is the link's own: no chain waits for it, and no room for it is no loss.
-            let _ = put(at, None);
+            let _ = put(at, origin.duplicate());
         }
-        Ok(u32::from(origin.is_some()))
+        Ok(u32::from(origin.is_awaited()))
     }
 
     /// Answers a control frame of the guest at `index`, on its own receive queue 0.
@@ -472,7 +470,7 @@ fn wire_len(frame: &FrameRef<'_>) -> u32 {
 /// Why a frame did not get into the pool.
 enum Dropped {
     Link,
-    PoolFull,
+    PoolShare,
 }
 
 /// A trunk between two switches of this shard.
@@ -481,8 +479,8 @@ pub(super) struct Trunk {
     pub ends: [(usize, PortId); 2],
     /// The link away from each end.
     pub links: [Link; 2],
-    /// Frames dropped because the pool was full.
-    pub pool_full: u64,
+    /// Frames dropped because their senders used up their shares of the pool.
+    pub pool_share: u64,
     /// Frames dropped because they could not be cut.
     pub bad_offload: u64,
 }

@@ -13,8 +13,11 @@ use super::transmit::TxOrigin;
 /// Longest frame a pooled buffer takes: the largest MTU, the Ethernet header and two VLAN tags.
 pub const POOLED_FRAME_MAX: usize = 9000 + 14 + 8;
 const SMALL: usize = 2048;
-/// Bytes that frames in the pool may occupy: 10 Gbit/s for 100 ms and some; more is a queue nobody models.
+/// Bytes that frames in the pool may occupy beyond the ports' reserves: 10 Gbit/s for 100 ms and some; more is a queue
+/// nobody models.
 pub const POOL_BYTES_MAX: usize = 128 << 20;
+/// Bytes that frames of each sending port may always occupy, whatever the others do: 512 short frames, or 1 Gbit/s for 8 ms.
+pub const RESERVE_BYTES: usize = 1 << 20;
 
 /// What a pooled frame waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,8 @@ pub enum Stage {
 pub struct Pooled {
     /// What it waits for.
     pub stage: Stage,
-    /// The transmit chain that is completed when the frame leaves.
-    pub origin: Option<TxOrigin>,
+    /// The transmit chain that the frame came from, and that is completed when it leaves if it waits for that.
+    pub origin: TxOrigin,
     bytes: Box<[u8]>,
     len: usize,
 }
@@ -56,11 +59,17 @@ impl Pooled {
 }
 
 /// The pool of a shard.
+///
+/// Each sending port has [`RESERVE_BYTES`] of its own, and of the common [`POOL_BYTES_MAX`] at most as much as it leaves
+/// free: one greedy port gets half of it, two get a third each, and there is always something for the next one.
 #[derive(Debug, Default)]
 pub struct Pool {
     small: Vec<Box<[u8]>>,
     large: Vec<Box<[u8]>>,
-    bytes_out: usize,
+    /// Bytes that the frames of each sending port (index) occupy.
+    used: Vec<usize>,
+    /// What all ports together occupy beyond their reserves.
+    common: usize,
     due: BinaryHeap<Reverse<(Time, u64, usize)>>,
     slots: Vec<Option<Pooled>>,
     free_slots: Vec<usize>,
@@ -69,14 +78,13 @@ pub struct Pool {
 
 impl Pool {
     /// Copies `frame` into a buffer; `None` (the frame is dropped by the caller and counted) if it is longer than
-    /// [`POOLED_FRAME_MAX`] or the pool holds [`POOL_BYTES_MAX`].
-    pub fn copy_of(&mut self, frame: &[u8], stage: Stage, origin: Option<TxOrigin>) -> Option<Pooled> {
+    /// [`POOLED_FRAME_MAX`] or the port it came from has used up its share.
+    pub fn copy_of(&mut self, frame: &[u8], stage: Stage, origin: TxOrigin) -> Option<Pooled> {
         let large = frame.len() > SMALL;
         let size = if large { POOLED_FRAME_MAX } else { SMALL };
-        if frame.len() > POOLED_FRAME_MAX || self.bytes_out + size > POOL_BYTES_MAX {
+        if frame.len() > POOLED_FRAME_MAX || !self.take_share(origin.port(), size) {
             return None;
         }
-        self.bytes_out += size;
         let free = if large { &mut self.large } else { &mut self.small };
         let mut bytes = free.pop().unwrap_or_else(|| vec![0; size].into_boxed_slice());
         bytes[..frame.len()].copy_from_slice(frame);
@@ -88,20 +96,40 @@ impl Pool {
         })
     }
 
-    /// Bytes that frames in the pool occupy.
-    #[cfg(test)]
-    pub fn bytes_out(&self) -> usize {
-        self.bytes_out
+    /// Books `size` bytes to `port`. False, and nothing is booked, if its share is used up.
+    fn take_share(&mut self, port: usize, size: usize) -> bool {
+        if self.used.len() <= port {
+            self.used.resize(port + 1, 0);
+        }
+        let used = &mut self.used[port];
+        let before = used.saturating_sub(RESERVE_BYTES);
+        let beyond = (*used + size).saturating_sub(RESERVE_BYTES);
+        let common = self.common + beyond - before;
+        if beyond > 0 && beyond > POOL_BYTES_MAX.saturating_sub(common) {
+            return false;
+        }
+        *used += size;
+        self.common = common;
+        true
     }
 
     /// Gives the buffer back.
     pub fn release(&mut self, frame: Pooled) {
-        self.bytes_out -= frame.bytes.len();
+        let used = &mut self.used[frame.origin.port()];
+        let before = used.saturating_sub(RESERVE_BYTES);
+        *used -= frame.bytes.len();
+        self.common -= before - used.saturating_sub(RESERVE_BYTES);
         if frame.bytes.len() == SMALL {
             self.small.push(frame.bytes);
         } else {
             self.large.push(frame.bytes);
         }
+    }
+
+    /// Bytes that frames in the pool occupy.
+    #[cfg(test)]
+    pub fn bytes_out(&self) -> usize {
+        self.used.iter().sum()
     }
 
     /// Keeps `frame` until `at`. Frames with the same time leave in the order they came.
@@ -137,11 +165,15 @@ impl Pool {
 mod tests {
     use super::*;
 
+    fn from(port: usize) -> TxOrigin {
+        TxOrigin::new(port, 0, 0, 0)
+    }
+
     #[test]
     fn frames_leave_by_time_then_by_order() {
         let mut pool = Pool::default();
         for (byte, at) in [(1, 20), (2, 10), (3, 10)] {
-            let frame = pool.copy_of(&[byte; 60], Stage::Card(0), None).unwrap();
+            let frame = pool.copy_of(&[byte; 60], Stage::Card(0), from(0)).unwrap();
             pool.wait(frame, Time::from_nanos(at));
         }
         assert_eq!(pool.next_due(), Some(Time::from_nanos(10)));
@@ -152,17 +184,33 @@ mod tests {
             pool.release(frame);
         }
         assert_eq!(order, [2, 3, 1]);
-        assert_eq!(pool.bytes_out, 0);
+        assert_eq!(pool.bytes_out(), 0);
     }
 
     #[test]
-    fn the_pool_is_bounded() {
+    fn no_port_takes_what_others_need_and_the_pool_is_bounded() {
         let mut pool = Pool::default();
         let mut frames = Vec::new();
-        while let Some(frame) = pool.copy_of(&[0; 9000], Stage::Card(0), None) {
-            frames.push(frame);
+        let mut fill = |pool: &mut Pool, port: usize| {
+            let mut count = 0;
+            while let Some(frame) = pool.copy_of(&[0; 9000], Stage::Card(0), from(port)) {
+                frames.push(frame);
+                count += 1;
+            }
+            count * POOLED_FRAME_MAX
+        };
+        let near = |bytes: usize, share: usize| bytes.abs_diff(share + RESERVE_BYTES) <= 2 * POOLED_FRAME_MAX;
+        assert!(near(fill(&mut pool, 0), POOL_BYTES_MAX / 2), "alone, a port gets half");
+        assert!(near(fill(&mut pool, 1), POOL_BYTES_MAX / 4));
+        for port in 2..100 {
+            assert!(fill(&mut pool, port) > RESERVE_BYTES - POOLED_FRAME_MAX, "port {port}");
         }
-        assert_eq!(frames.len(), POOL_BYTES_MAX / POOLED_FRAME_MAX);
-        assert!(pool.copy_of(&[0; POOLED_FRAME_MAX + 1], Stage::Card(0), None).is_none());
+        assert!(pool.bytes_out() <= POOL_BYTES_MAX + 100 * RESERVE_BYTES);
+        frames.into_iter().for_each(|frame| pool.release(frame));
+        assert_eq!((pool.bytes_out(), pool.common), (0, 0));
+        assert!(
+            pool.copy_of(&[0; POOLED_FRAME_MAX + 1], Stage::Card(0), from(0))
+                .is_none()
+        );
     }
 }

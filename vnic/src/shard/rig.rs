@@ -185,7 +185,7 @@ impl Rig {
         self.inner.trunks.push(Trunk {
             ends,
             links,
-            pool_full: 0,
+            pool_share: 0,
             bad_offload: 0,
         });
         number
@@ -390,6 +390,19 @@ impl Rig {
         let (reader, mut writers) = super::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
         self.inner.ports[guest].capture = writers.pop();
         reader
+    }
+
+    /// Fills what the port of `guest` may have of the pool with frames that are never due; returns how many.
+    #[cfg(test)]
+    pub fn fill_pool(&mut self, guest: usize) -> usize {
+        let origin = super::transmit::TxOrigin::new(guest, 0, 0, 0).duplicate();
+        let stage = super::pool::Stage::Card(guest);
+        let mut frames = 0;
+        while let Some(frame) = self.inner.pool.copy_of(&[0; 60], stage, origin) {
+            self.inner.pool.wait(frame, Time::from_nanos(u64::MAX));
+            frames += 1;
+        }
+        frames
     }
 
     /// Bytes that frames in the pool occupy.

@@ -130,3 +130,31 @@ fn a_control_reply_that_fails_its_own_port_ends_the_batch_it_was_asked_in() {
     assert_eq!(rig.completed(0), 1, "no head of the stopped ring is used any more");
     assert_eq!((rig.failed(1), rig.failed(2)), (None, None));
 }
+
+#[test]
+fn a_port_that_fills_its_share_of_the_pool_keeps_nobody_else_from_modelled_links() {
+    let mut rig = three();
+    let slow = LinkSettings {
+        delay_ns: 1_000_000_000,
+        ..LinkSettings::default()
+    };
+    let duplicating = LinkSettings {
+        duplicate_ppm: 1_000_000,
+        ..slow.clone()
+    };
+    rig.set_link(1, &duplicating, &LinkSettings::default());
+    let lasting = rig.fill_pool(0);
+    assert!(lasting > 0);
+    for index in 0..10 {
+        rig.send(0, index, &frame(1, 0, 60, 0));
+        rig.send(2, index, &frame(1, 2, 60, 0));
+    }
+    rig.settle();
+    let stats = rig.stats(1);
+    assert_eq!(stats.rx.dropped["pool_share"], 10, "those of the greedy port");
+    rig.completed(0);
+    rig.now = rig.now.plus_nanos(1_000_000_000);
+    rig.settle();
+    let from_guest_2 = rig.received(1).into_iter().filter(|(_, frame)| frame[11] == 2);
+    assert_eq!(from_guest_2.count(), 20, "each and its duplicate");
+}

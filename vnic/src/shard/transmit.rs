@@ -54,13 +54,17 @@ pub struct Held {
 
 /// Names a chain of a transmit ring that waits for its frame to leave the pool.
 ///
-/// One word, since every frame of every batch carries it: number, life, pair and port from the lowest bits.
+/// One word, since every frame of every batch carries it: number, life, pair, [`DUPLICATE`] and port from the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxOrigin(u64);
 
+/// The frame is a duplicate that a link made: it came from that chain, but the chain does not wait for it.
+const DUPLICATE: u64 = 1 << 47;
+
 impl TxOrigin {
-    fn new(port: usize, pair: usize, life: u8, number: u32) -> Self {
-        Self((port as u64) << 48 | (pair as u64 & 0xff) << 40 | u64::from(life) << 32 | u64::from(number))
+    /// The chain of this name.
+    pub fn new(port: usize, pair: usize, life: u8, number: u32) -> Self {
+        Self((port as u64) << 48 | (pair as u64 & 0x7f) << 40 | u64::from(life) << 32 | u64::from(number))
     }
 
     /// The port.
@@ -72,7 +76,17 @@ impl TxOrigin {
     /// The queue pair.
     #[inline]
     pub fn pair(self) -> usize {
-        usize::from((self.0 >> 40) as u8)
+        usize::from((self.0 >> 40) as u8 & 0x7f)
+    }
+
+    /// The origin of a duplicate of this frame.
+    pub fn duplicate(self) -> Self {
+        Self(self.0 | DUPLICATE)
+    }
+
+    /// Whether the chain waits for the frame.
+    pub fn is_awaited(self) -> bool {
+        self.0 & DUPLICATE == 0
     }
 
     fn life(self) -> u8 {
@@ -157,7 +171,7 @@ impl TxSide {
 
     /// A copy of `origin`'s frame left the pool.
     pub fn copy_left(&mut self, origin: TxOrigin) {
-        if origin.life() != self.life {
+        if !origin.is_awaited() || origin.life() != self.life {
             return;
         }
         let index = origin.number().wrapping_sub(self.first) as usize;
