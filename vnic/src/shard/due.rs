@@ -55,6 +55,10 @@ impl Inner {
             match port.rx_queue(whole.inline) {
                 None => port.drop_rx(RxDrop::NotReady),
                 Some(queue) => {
+                    if self.ports[index].still_stalled(queue, now) {
+                        self.ports[index].waiting.push_front(frame);
+                        return moved;
+                    }
                     // A panic must not take the frame along, which its sender waits for.
                     let delivered =
                         self.contained(Some(index), now, |inner| inner.deliver_apart(index, queue, &whole, now));

@@ -10,6 +10,7 @@ use firmware::{CONTROL_FRAME_MAX, Nic};
 use super::Inner;
 use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
+use super::hold::HOLD_NS_MAX;
 use super::pool::Stage;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
@@ -157,7 +158,10 @@ impl Inner {
     ) -> Outcome {
         if let Some(Held { port, .. }) = held {
             // It was switched already, and counted then.
-            return self.carry_to_port(port, origin, frame, now, true);
+            let until = self.ports[origin.port()].pairs[origin.pair()].tx.held_until;
+            let outcome = self.carry_to_port(port, origin, frame, now, now < until);
+            self.ports[origin.port()].pairs[origin.pair()].tx.held_until = until;
+            return outcome;
         }
         let forward = self.switches[switch]
             .switch
@@ -239,7 +243,9 @@ impl Inner {
             }
             Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match frame.whole {
                 None => {
-                    self.ports[origin.port()].pairs[origin.pair()].tx.held = Some(Held { port: index, queue });
+                    let side = &mut self.ports[origin.port()].pairs[origin.pair()].tx;
+                    side.held = Some(Held { port: index, queue });
+                    side.held_until = now.plus_nanos(HOLD_NS_MAX);
                     Outcome::Hold
                 }
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.

@@ -10,6 +10,7 @@ mod due;
 mod fabric_handle;
 mod forward;
 mod frame;
+mod hold;
 mod pool;
 mod port;
 mod receive;
@@ -32,7 +33,7 @@ use fabric::{Egress, Switch};
 pub use capture::{CaptureReader, Chunk};
 pub use drops::{RxDrop, TxDrop};
 pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
-pub use port::HOLD_NS_MAX;
+pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 
 use forward::{Outcome, Trunk};
@@ -157,9 +158,7 @@ impl Inner {
     /// Takes one batch from a transmit ring and sends it on.
     #[inline]
     fn transmit(&mut self, index: usize, pair: usize, now: Time) -> bool {
-        if let Some(held) = self.ports[index].pairs[pair].tx.held
-            && self.ports[held.port].still_stalled(held.queue, now)
-        {
+        if self.must_wait(index, pair, now) {
             return false;
         }
         let mut batch = self.batch.take().unwrap_or_else(|| Box::new(Batch::new()));
@@ -222,22 +221,52 @@ impl Inner {
         }
     }
 
+    /// True if the head frame of a transmit ring waits for a receiver, and trying again now would be in vain.
+    #[inline]
+    fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
+        let side = &self.ports[index].pairs[pair].tx;
+        match side.held {
+            None => false,
+            Some(held) => now < side.held_until && self.ports[held.port].still_stalled(held.queue, now),
+        }
+    }
+
     /// When something is due without anybody's kick.
     fn next_due(&self, now: Time) -> Option<Time> {
-        let holds = self.ports.iter().filter_map(|port| port.hold_ends(now));
+        let pairs = self.ports.iter().flat_map(|port| &port.pairs);
+        let held = pairs.filter_map(|pair| pair.tx.held.map(|_| pair.tx.held_until));
+        let holds = self
+            .ports
+            .iter()
+            .filter_map(|port| port.hold_ends(now))
+            .chain(held.filter(|at| *at > now));
         let timers = self.ports.iter().filter_map(|port| port.nic.next_event());
         holds.chain(timers).chain(self.pool.next_due()).min()
+    }
+
+    /// Notes for which ports' receive buffers frames wait.
+    fn mark_awaited(&mut self) {
+        self.ports
+            .iter_mut()
+            .for_each(|port| port.awaited = !port.waiting.is_empty());
+        for index in 0..self.ports.len() {
+            for pair in 0..self.ports[index].pairs.len() {
+                if let Some(held) = self.ports[index].pairs[pair].tx.held {
+                    self.ports[held.port].awaited = true;
+                }
+            }
+        }
     }
 
     /// Asks every driver to kick from now on. True if there is work already, or a port failed.
     fn kicks_on(&mut self, now: Time) -> bool {
         let mut work = false;
+        self.mark_awaited();
         for index in 0..self.ports.len() {
             for pair in 0..self.ports[index].pairs.len() {
-                let held = self.ports[index].pairs[pair].tx.held;
-                let held = held.is_some_and(|held| self.ports[held.port].still_stalled(held.queue, now));
+                let held = self.must_wait(index, pair, now);
                 let port = &mut self.ports[index];
-                let hold = port.hold_ends(now).is_some();
+                let hold = port.awaited && port.hold_ends(now).is_some();
                 let pair = &mut port.pairs[pair];
                 let mut outcome = Ok(0);
                 if pair.tx.is_ready()

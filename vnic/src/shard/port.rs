@@ -16,6 +16,7 @@ use virtio_queue::QueueT;
 use super::capture::PortCapture;
 use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
+use super::hold::Patience;
 use super::pool::Pooled;
 use super::receive::{Refused, RxSide};
 use super::transmit::TxSide;
@@ -27,11 +28,6 @@ use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, RuleCounters, SplitRing};
 
 /// At most one line about a broken rule in this time and port; the others are counted.
 const LOG_INTERVAL_NS: u64 = 1_000_000_000;
-
-/// How long a frame may wait in its sender's ring for a receiver that still takes frames. Long enough for a guest whose
-/// processor was just taken away to come back; after it frames are dropped until the receiver posts buffers again, so
-/// nobody waits for a dead one twice.
-pub const HOLD_NS_MAX: u64 = 5_000_000;
 
 // A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
 const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);
@@ -107,6 +103,10 @@ pub struct Port {
     pub receiver: Offloads,
     /// MRG_RXBUF was negotiated.
     pub mergeable: bool,
+    /// How long others still wait for this guest's receive buffers.
+    pub patience: Patience,
+    /// Frames of anybody wait for this guest's receive buffers; right while the shard prepares to sleep.
+    pub awaited: bool,
     /// Frames that are due but find no buffer.
     pub waiting: VecDeque<Pooled>,
     /// The capture that looks at this port.
@@ -149,6 +149,8 @@ impl Port {
             sender: Offloads::default(),
             receiver: Offloads::default(),
             mergeable: false,
+            patience: Patience::default(),
+            awaited: false,
             waiting: VecDeque::new(),
             capture: None,
             counters: PortCounters::default(),
@@ -381,7 +383,9 @@ impl Port {
         };
         let side = &mut self.pairs[queue].rx;
         side.deliver(map, frame, self.mergeable)?;
-        side.stalled_since = None;
+        if let Some(since) = side.stalled_since.take() {
+            self.patience.waited(now.nanos_since(since));
+        }
         side.batch_frames += 1;
         side.batch_bytes += u64::from(frame.len);
         let pipeline = self.nic.rx(queue as u16);
@@ -405,35 +409,6 @@ impl Port {
         self.counters.rx_bytes += bytes;
         self.counters.copied_bytes += bytes;
         (frames, bytes)
-    }
-
-    /// No buffer for a frame at `queue`: true if it may wait a little longer.
-    pub fn may_hold(&mut self, queue: usize, now: Time) -> bool {
-        let since = *self.pairs[queue].rx.stalled_since.get_or_insert(now);
-        now.nanos_since(since) < HOLD_NS_MAX
-    }
-
-    /// When the patience with a stalled receive queue of this port ends, if frames may wait for one now.
-    pub fn hold_ends(&self, now: Time) -> Option<Time> {
-        (0..self.pairs.len())
-            .filter_map(|queue| self.queue_hold_ends(queue, now))
-            .min()
-    }
-
-    fn queue_hold_ends(&self, queue: usize, now: Time) -> Option<Time> {
-        self.pairs[queue]
-            .rx
-            .stalled_since
-            .map(|since| since.plus_nanos(HOLD_NS_MAX))
-            .filter(|at| *at > now)
-    }
-
-    /// True if a frame that waits for receive queue `queue` must go on waiting.
-    pub fn still_stalled(&mut self, queue: usize, now: Time) -> bool {
-        let waits = self.queue_hold_ends(queue, now).is_some();
-        let side = &mut self.pairs[queue].rx;
-        // A broken rule ends the wait: the delivery finds it again and reports it.
-        waits && side.is_ready() && self.map.as_ref().is_some_and(|map| side.has_buffer(map) == Ok(false))
     }
 
     /// Publishes what the firmware completed on `queue` and carries out its decisions.

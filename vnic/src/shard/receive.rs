@@ -107,6 +107,8 @@ pub struct RxSide {
     pub touched: bool,
     /// Since when frames find no buffer; cleared by the next delivery.
     pub stalled_since: Option<Time>,
+    /// Bytes of buffers that the last frame that found too few still lacks.
+    lacking: u64,
     /// Buffers read ahead. A frame that needs more than [`READ_AHEAD`] looks further, but never beyond the ring.
     ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
     /// For each packet that is not published: the used index behind its last entry.
@@ -133,6 +135,7 @@ impl Default for RxSide {
             batch_bytes: 0,
             touched: false,
             stalled_since: None,
+            lacking: 0,
             ahead: Fifo::filled_with(no_buffer),
             packet_ends: Fifo::filled_with(0),
             chains: Vec::new(),
@@ -153,7 +156,7 @@ impl RxSide {
         self.packet_ends.clear();
         self.chains.reserve(size);
         self.pieces.reserve(size);
-        self.stalled_since = None;
+        // A stall goes on until a frame is taken: starting a ring anew earns nobody's patience.
         self.ring = Some(ring);
         self.vring = Some(vring);
     }
@@ -189,6 +192,29 @@ impl RxSide {
             self.read_ahead(map)?;
         }
         Ok(!self.ahead.is_empty())
+    }
+
+    /// True if a frame that was refused for want of buffers would be again. New buffers are read ahead and counted.
+    pub fn is_short(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(false);
+        };
+        while self.lacking > 0 && ring.refresh()? > 0 {
+            let head = ring.take_head();
+            self.pieces.clear();
+            if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+                ring.untake(1);
+                return Err(rule);
+            }
+            let capacity: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
+            self.lacking = self.lacking.saturating_sub(capacity);
+            let piece = match self.pieces[..] {
+                [only] => Some(only),
+                _ => None,
+            };
+            self.ahead.push(Buffer { head, piece });
+        }
+        Ok(self.lacking > 0)
     }
 
     fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Rule> {
@@ -233,10 +259,11 @@ impl RxSide {
         if let Some(left) = &mut self.deliveries_until_panic {
             *left = left.checked_sub(1).expect("a panic was asked for");
         }
+        let need = NET_HEADER_LEN as u32 + frame.len;
         if !self.has_buffer(map).map_err(Refused::Rule)? {
+            self.lacking = if mergeable { u64::from(need) } else { 1 };
             return Err(Refused::NoBuffer);
         }
-        let need = NET_HEADER_LEN as u32 + frame.len;
         if let Buffer {
             head,
             piece: Some(piece),
@@ -308,6 +335,8 @@ impl RxSide {
                     break Err(Refused::Rule(rule));
                 }
                 if self.ahead.len() == before {
+                    // Without mergeable buffers the first one is enough or never will be.
+                    self.lacking = u64::from(need).saturating_sub(capacity_all);
                     break Err(Refused::NoBuffer);
                 }
             }

@@ -299,6 +299,11 @@ impl Rig {
         while self.pass() {}
     }
 
+    /// Asks for kicks as the shard does before it sleeps. True if it finds work instead, and does not sleep.
+    pub fn finds_work_before_sleep(&mut self) -> bool {
+        self.inner.kicks_on(self.now)
+    }
+
     /// When the shard wants to run next without a kick.
     pub fn next_due(&self) -> Option<Time> {
         self.inner.next_due(self.now)

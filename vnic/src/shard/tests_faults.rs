@@ -1,6 +1,7 @@
 //! What a port that fails in the middle of a round costs the others: nothing. In virtual time; each test names its promise.
 
-use super::rig::{RING, Rig, frame};
+use super::HOLD_NS_MAX;
+use super::rig::{ALL_FEATURES, RING, Rig, frame};
 use super::tests::introduce;
 use crate::report::LinkSettings;
 
@@ -157,4 +158,115 @@ fn a_port_that_fills_its_share_of_the_pool_keeps_nobody_else_from_modelled_links
     rig.settle();
     let from_guest_2 = rig.received(1).into_iter().filter(|(_, frame)| frame[11] == 2);
     assert_eq!(from_guest_2.count(), 20, "each and its duplicate");
+}
+
+/// Three guests with mergeable buffers, the second of which has none left.
+fn with_empty_receiver() -> Rig {
+    let mut rig = Rig::new(&[ALL_FEATURES; 3]);
+    introduce(&mut rig, 0, 1);
+    introduce(&mut rig, 0, 2);
+    for index in 0..RING {
+        rig.send(2, index, &frame(1, 2, 60, 0));
+    }
+    rig.settle();
+    rig.completed(2);
+    // All of them are announced.
+    rig.now = rig.now.plus_nanos(1_000_000_000);
+    rig.settle();
+    rig
+}
+
+#[test]
+fn a_receiver_with_too_few_buffers_for_a_frame_keeps_nobody_awake() {
+    let mut rig = with_empty_receiver();
+    let long = frame(1, 0, 5000, 7);
+    for posted in 0..3 {
+        if posted == 0 {
+            rig.send_long(0, 0, &long);
+        } else {
+            rig.post(1, posted - 1);
+            // The new buffer is looked at, and that is all.
+            rig.settle();
+        }
+        rig.settle();
+        assert!(!rig.finds_work_before_sleep(), "with {posted} buffers");
+        assert_eq!(rig.next_due(), Some(rig.now.plus_nanos(HOLD_NS_MAX)));
+        assert_eq!(rig.completed(0), 0);
+    }
+    rig.post(1, 2);
+    assert!(rig.finds_work_before_sleep(), "the third buffer is enough");
+    rig.settle();
+    assert_eq!((rig.completed(0), rig.stats(1).rx.dropped["no_buffer"]), (1, 0));
+    // The same for a frame that waits in the pool.
+    let mut rig = with_empty_receiver();
+    let slow = LinkSettings {
+        delay_ns: 1000,
+        ..LinkSettings::default()
+    };
+    rig.set_link(1, &slow, &LinkSettings::default());
+    rig.send_long(0, 0, &long);
+    rig.settle();
+    rig.now = rig.now.plus_nanos(1000);
+    rig.settle();
+    rig.post(1, 0);
+    rig.settle();
+    assert!(!rig.finds_work_before_sleep());
+    (1..3).for_each(|index| rig.post(1, index));
+    rig.settle();
+    assert_eq!((rig.completed(0), rig.stats(1).rx.dropped["no_buffer"]), (1, 0));
+}
+
+#[test]
+fn a_receiver_that_posts_one_small_buffer_at_a_time_slows_its_senders_no_more_than_it_earned() {
+    let mut rig = with_empty_receiver();
+    let start = rig.now;
+    let rounds = 200;
+    for round in 0..rounds {
+        rig.send_long(0, 0, &frame(1, 0, 5000, 0));
+        rig.send(0, 10, &frame(2, 0, 60, round as u8));
+        rig.settle();
+        // One buffer, which a short frame of another port takes, again and again.
+        rig.post(1, round % RING);
+        rig.send(2, round % RING, &frame(1, 2, 60, 0));
+        rig.settle();
+        let mut completed = rig.completed(0);
+        while completed < 2 {
+            let due = rig.next_due().expect("a frame waits");
+            assert!(due > rig.now);
+            rig.now = due;
+            rig.settle();
+            completed += rig.completed(0);
+        }
+        assert_eq!(rig.received(2).len(), 1);
+        rig.completed(2);
+    }
+    let waited_ns = rig.now.nanos_since(start);
+    assert!(
+        waited_ns < 2 * HOLD_NS_MAX + u64::from(rounds) * 100_000,
+        "{waited_ns} ns"
+    );
+}
+
+#[test]
+fn a_frame_waits_no_longer_than_the_bound_however_many_frames_overtake_it() {
+    let mut rig = with_empty_receiver();
+    rig.send_long(0, 0, &frame(1, 0, 5000, 0));
+    let start = rig.now;
+    for step in 0..1000u16 {
+        rig.settle();
+        if rig.completed(0) == 1 {
+            break;
+        }
+        rig.post(1, step % RING);
+        rig.send(2, step % RING, &frame(1, 2, 60, 0));
+        rig.settle();
+        rig.completed(2);
+        rig.now = rig.now.plus_nanos(20_000);
+    }
+    assert!(rig.now.nanos_since(start) <= HOLD_NS_MAX + 20_000);
+    assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 1);
+    // Nobody waits any more, so buffers posted now keep nobody awake.
+    rig.post(1, 0);
+    rig.settle();
+    assert!(!rig.finds_work_before_sleep());
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use ether::Time;
 use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
 
@@ -35,6 +36,8 @@ pub struct TxSide {
     pub completed: bool,
     /// The head frame of this ring waits for buffers of this port (index) since a decision that must not be taken twice.
     pub held: Option<Held>,
+    /// Until when that frame may wait, whatever becomes of its receiver. Means something while `held` does.
+    pub held_until: Time,
     /// Chains whose frames are still in the pool, oldest first: head, copies that are out.
     in_flight: VecDeque<(u16, u32)>,
     /// Number of the oldest entry of `in_flight`.
