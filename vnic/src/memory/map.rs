@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-use super::sigbus;
+use super::sigbus::{self, TooManyRegions};
 
 /// What the device wants to do with a piece of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,10 @@ unsafe impl Send for MemoryMap {}
 impl MemoryMap {
     /// Takes a snapshot of `table`. `fault` is set when one of its pages turns out not to be backed by the frontend's
     /// file any more.
-    pub fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Self {
+    ///
+    /// # Errors
+    /// [`TooManyRegions`] if they cannot be guarded against that.
+    pub fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Result<Self, TooManyRegions> {
         let mut regions: Vec<Region> = table
             .iter()
             .map(|region| {
@@ -122,7 +125,7 @@ impl MemoryMap {
         let guard = sigbus::register(
             regions.iter().map(|r| (r.host as usize, (r.end - r.start) as usize)),
             fault,
-        );
+        )?;
         let base = regions.first().map_or(0, |region| region.start >> GRANULE_SHIFT);
         let end = regions.last().map_or(0, |region| (region.end - 1) >> GRANULE_SHIFT) + 1;
         let granules = end.saturating_sub(base);
@@ -132,13 +135,13 @@ impl MemoryMap {
         } else {
             Vec::new()
         };
-        Self {
+        Ok(Self {
             regions,
             index,
             base,
             _guard: guard,
             _table: table,
-        }
+        })
     }
 
     /// The contiguous piece that starts at guest address `addr`: the only place where guest addresses become pointers.
@@ -209,7 +212,7 @@ mod tests {
 
     fn map(ranges: &[(u64, usize)]) -> MemoryMap {
         let ranges: Vec<_> = ranges.iter().map(|&(start, len)| (GuestAddress(start), len)).collect();
-        MemoryMap::new(Arc::new(GuestMemoryMmap::from_ranges(&ranges).unwrap()), Arc::default())
+        MemoryMap::new(Arc::new(GuestMemoryMmap::from_ranges(&ranges).unwrap()), Arc::default()).unwrap()
     }
 
     #[test]

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 /// Regions that can be registered at once: 16 ports of the kind that shares every page of 2 MiB as a region of its own
-/// (509 at most), twice while their tables are replaced, or a thousand ordinary ones. Regions above it are served without
-/// this protection, with one line in the log.
+/// (509 at most), twice while their tables are replaced, or a thousand ordinary ones. Memory that does not fit is not served.
 const REGIONS_MAX: usize = 16_384;
 
 struct Slot {
@@ -37,28 +36,37 @@ pub struct Registration {
     _fault: Arc<AtomicBool>,
 }
 
+/// There is no room for so many regions; none of them was registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "all ports together share more than {REGIONS_MAX} memory regions, so these cannot be guarded against a truncated file"
+)]
+pub struct TooManyRegions;
+
 /// Registers `regions` (host address, length in bytes); `fault` becomes true when one of them is hit.
-pub fn register(regions: impl Iterator<Item = (usize, usize)>, fault: Arc<AtomicBool>) -> Registration {
+///
+/// # Errors
+/// [`TooManyRegions`].
+pub fn register(
+    regions: impl ExactSizeIterator<Item = (usize, usize)>,
+    fault: Arc<AtomicBool>,
+) -> Result<Registration, TooManyRegions> {
     INSTALL.call_once(install);
     let _writer = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
-    let mut slots = Vec::new();
-    let mut free = 0;
-    for (start, len) in regions {
-        while free < REGIONS_MAX && SLOTS[free].len.load(Ordering::Relaxed) != 0 {
-            free += 1;
-        }
-        if free == REGIONS_MAX {
-            tracing::warn!("more than {REGIONS_MAX} memory regions: the rest is not guarded against truncated files");
-            break;
-        }
-        let slot = &SLOTS[free];
+    let count = regions.len();
+    let free = (0..REGIONS_MAX).filter(|&index| SLOTS[index].len.load(Ordering::Relaxed) == 0);
+    let slots: Vec<usize> = free.take(count).collect();
+    if slots.len() < count {
+        return Err(TooManyRegions);
+    }
+    for ((start, len), &index) in regions.zip(&slots) {
+        let slot = &SLOTS[index];
         slot.fault.store(Arc::as_ptr(&fault).cast_mut(), Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
         // The length is written last: a slot with length 0 is not looked at.
         slot.len.store(len, Ordering::Release);
-        slots.push(free);
     }
-    Registration { slots, _fault: fault }
+    Ok(Registration { slots, _fault: fault })
 }
 
 impl Drop for Registration {
@@ -120,6 +128,22 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
+    fn regions_that_do_not_fit_are_refused_and_leave_no_trace() {
+        // Addresses that nothing touches.
+        let many = |count: usize| (0..count).map(|index| (index << 12, 1));
+        assert_eq!(
+            register(many(REGIONS_MAX + 1), Arc::default()).err(),
+            Some(TooManyRegions)
+        );
+        let some = register(many(100), Arc::default()).unwrap();
+        assert_eq!(
+            register(many(REGIONS_MAX - 99), Arc::default()).err(),
+            Some(TooManyRegions)
+        );
+        assert_eq!(some.slots.len(), 100);
+    }
+
+    #[test]
     fn a_truncated_file_sets_the_flag_and_reads_as_zero() {
         let file = rustix::fs::memfd_create("sigbus", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
@@ -136,7 +160,7 @@ mod tests {
         };
         assert_ne!(base, libc::MAP_FAILED);
         let fault = Arc::new(AtomicBool::new(false));
-        let _registration = register([(base as usize, 8192)].into_iter(), fault.clone());
+        let _registration = register([(base as usize, 8192)].into_iter(), fault.clone()).unwrap();
         rustix::fs::ftruncate(&file, 0).unwrap();
         // SAFETY: inside the mapping; the handler replaces the missing page.
         let byte = unsafe { base.cast::<u8>().add(5000).read_volatile() };

@@ -6,6 +6,8 @@
 
 mod rules;
 mod split;
+#[cfg(test)]
+mod tests;
 
 pub use rules::{Rule, RuleCounters};
 pub use split::{RingAddresses, SplitRing};
@@ -14,6 +16,14 @@ use crate::memory::{Access, MemoryMap, Piece};
 
 /// The largest ring: what QEMU offers for a vhost-user NIC; more only fills caches.
 pub const RING_SIZE_MAX: u16 = 1024;
+
+/// Pieces (and descriptors) of one chain: what the most scattered driver uses, Windows' with 256 fragments and their
+/// headers; Linux needs 19 for a frame of 64 KiB, or 47 where it was built so, DPDK 33. The shard works on a chain while all
+/// its ports wait, so a chain of a whole large ring of single bytes would be their time.
+pub const CHAIN_PIECES_MAX: usize = 258;
+
+/// Pieces of all receive buffers that one frame takes: a whole ring of buffers in one piece each.
+pub const FRAME_PIECES_MAX: usize = RING_SIZE_MAX as usize;
 
 const DESC_LEN: usize = 16;
 const FLAG_NEXT: u16 = 1;
@@ -78,13 +88,14 @@ impl Descriptor {
     }
 }
 
-/// Appends the pieces of one buffer to `pieces`.
+/// Appends the pieces of one buffer to `pieces`, of which those from `first` on belong to its chain.
 #[inline]
 fn push_buffer(
     map: &MemoryMap,
     descriptor: Descriptor,
     direction: Direction,
     pieces: &mut Vec<Piece>,
+    first: usize,
 ) -> Result<(), Rule> {
     let writable = descriptor.flags & FLAG_WRITE != 0;
     match direction {
@@ -98,6 +109,9 @@ fn push_buffer(
         let piece = map
             .translate(addr, len, direction.access())
             .map_err(|_| Rule::BufferOutsideMemory)?;
+        if pieces.len() - first == CHAIN_PIECES_MAX {
+            return Err(Rule::ChainTooScattered);
+        }
         pieces.push(piece);
         addr += u64::from(piece.len);
         len -= piece.len;
@@ -152,7 +166,8 @@ fn walk(
 ) -> Result<(), Rule> {
     let first = table.read(head).ok_or(Rule::HeadOutOfRange)?;
     if first.flags & (FLAG_NEXT | FLAG_INDIRECT) == 0 {
-        return push_buffer(map, first, direction, pieces);
+        let start = pieces.len();
+        return push_buffer(map, first, direction, pieces, start);
     }
     walk_long(table, first, indirect_allowed, map, direction, pieces)
 }
@@ -168,8 +183,12 @@ fn walk_long(
     let mut table = ring_table;
     let mut descriptor = first;
     let mut indirect = false;
+    let start = pieces.len();
     // A chain holds at most as many descriptors as the ring, the ones of an indirect table included (virtio 2.7.5.3.1).
-    for _ in 0..=ring_table.len {
+    for number in 0..=usize::from(ring_table.len) {
+        if number > CHAIN_PIECES_MAX {
+            return Err(Rule::ChainTooScattered);
+        }
         if descriptor.flags & FLAG_INDIRECT != 0 {
             if !indirect_allowed {
                 return Err(Rule::IndirectNotNegotiated);
@@ -192,7 +211,7 @@ fn walk_long(
             descriptor = table.read(0).ok_or(Rule::IndirectLength)?;
             continue;
         }
-        push_buffer(map, descriptor, direction, pieces)?;
+        push_buffer(map, descriptor, direction, pieces, start)?;
         if descriptor.flags & FLAG_NEXT == 0 {
             return Ok(());
         }

@@ -17,6 +17,9 @@ pub enum Rule {
     NextOutOfRange,
     /// A chain has more descriptors than the ring, which a loop always has.
     ChainTooLong,
+    /// A chain of more pieces than [`CHAIN_PIECES_MAX`](super::CHAIN_PIECES_MAX), or receive buffers so scattered that one
+    /// frame would take more than [`FRAME_PIECES_MAX`](super::FRAME_PIECES_MAX).
+    ChainTooScattered,
     /// An indirect descriptor although INDIRECT_DESC was not negotiated.
     IndirectNotNegotiated,
     /// An indirect descriptor inside an indirect table, or one that also has NEXT.
@@ -47,11 +50,12 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AvailIndexJump,
         Self::HeadOutOfRange,
         Self::NextOutOfRange,
         Self::ChainTooLong,
+        Self::ChainTooScattered,
         Self::IndirectNotNegotiated,
         Self::IndirectNested,
         Self::IndirectLength,
@@ -74,6 +78,7 @@ impl Rule {
             Self::HeadOutOfRange => "head_out_of_range",
             Self::NextOutOfRange => "next_out_of_range",
             Self::ChainTooLong => "chain_too_long",
+            Self::ChainTooScattered => "chain_too_scattered",
             Self::IndirectNotNegotiated => "indirect_not_negotiated",
             Self::IndirectNested => "indirect_nested",
             Self::IndirectLength => "indirect_length",
@@ -97,6 +102,9 @@ impl Rule {
             Self::HeadOutOfRange => "made a descriptor available that is not in the table",
             Self::NextOutOfRange => "chained a descriptor that is not in the table",
             Self::ChainTooLong => "made a chain longer than the ring (or a loop)",
+            Self::ChainTooScattered => {
+                "cut a chain into more than 258 pieces, or the buffers for one frame into more than 1024"
+            }
             Self::IndirectNotNegotiated => "used an indirect descriptor without having negotiated it",
             Self::IndirectNested => "nested an indirect descriptor or chained one",
             Self::IndirectLength => "gave an indirect table a length of zero, no multiple of 16, or more than the ring",
@@ -139,6 +147,14 @@ impl RuleCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_name_the_limits_in_force() {
+        let sentence = Rule::ChainTooScattered.sentence();
+        for limit in [super::super::CHAIN_PIECES_MAX, super::super::FRAME_PIECES_MAX] {
+            assert!(sentence.contains(&format!("more than {limit}")), "{sentence}");
+        }
+    }
 
     #[test]
     fn every_rule_stands_at_its_own_number() {

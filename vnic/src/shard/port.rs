@@ -173,10 +173,17 @@ impl Port {
     }
 
     /// A new memory table: started rings move to it. A ring that has no place in it fails the port; the new table is in
-    /// force all the same.
+    /// force all the same. A table that cannot be guarded is not served at all: the port fails and has no memory.
     pub fn set_memory(&mut self, table: Arc<vm_memory::GuestMemoryMmap>, now: Time) {
         let fault = Arc::new(AtomicBool::new(false));
-        let map = MemoryMap::new(table, fault.clone());
+        let map = match MemoryMap::new(table, fault.clone()) {
+            Ok(map) => map,
+            Err(error) => {
+                self.fail(format!("its memory is refused: {error}"), now);
+                self.map = None;
+                return;
+            }
+        };
         let mut broken = None;
         for pair in &mut self.pairs {
             pair.rx.forget_read_ahead();
@@ -257,7 +264,8 @@ impl Port {
         let stopped_at = stopped.or(past.stopped_at);
         *past = RingPast::default();
         self.activity.set_settled(index, false);
-        if self.past.iter().all(|past| !past.poisoned) {
+        // Without memory no ring can start, and the port goes on having failed.
+        if self.map.is_some() && self.past.iter().all(|past| !past.poisoned) {
             self.failed = None;
         }
         stopped_at

@@ -9,10 +9,13 @@ use vhost_user_backend::VringRwLock;
 use super::frame::{FrameRef, copy};
 use crate::memory::{MemoryMap, Piece, prefetch_for_write};
 use crate::offload::NET_HEADER_LEN;
-use crate::ring::{Direction, RING_SIZE_MAX, Rule, SplitRing};
+use crate::ring::{Direction, FRAME_PIECES_MAX, RING_SIZE_MAX, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
 const READ_AHEAD: usize = 64;
+
+/// Pieces of chains that are looked at while reading ahead; the rest is looked at the next time.
+const READ_AHEAD_PIECES: usize = 512;
 
 /// Why a frame was not put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +228,7 @@ impl RxSide {
         let mut heads = [0; READ_AHEAD];
         let heads = &mut heads[..count];
         ring.take_heads(heads);
+        let mut walked = 0;
         for (number, &mut head) in heads.iter_mut().enumerate() {
             let mut piece = ring.single(map, head, Direction::Receive);
             match piece {
@@ -239,12 +243,17 @@ impl RxSide {
                         ring.untake((count - number) as u16);
                         return Err(rule);
                     }
+                    walked += self.pieces.len();
                     if let [only] = self.pieces[..] {
                         piece = Some(only);
                     }
                 }
             }
             self.ahead.push(Buffer { head, piece });
+            if walked > READ_AHEAD_PIECES {
+                ring.untake((count - number - 1) as u16);
+                break;
+            }
         }
         Ok(())
     }
@@ -356,6 +365,9 @@ impl RxSide {
             let capacity: u64 = pieces[first..].iter().map(|piece| u64::from(piece.len)).sum();
             if capacity < NET_HEADER_LEN as u64 {
                 break Err(Refused::Rule(Rule::ReceiveBufferTooShort));
+            }
+            if pieces.len() > FRAME_PIECES_MAX {
+                break Err(Refused::Rule(Rule::ChainTooScattered));
             }
             capacity_all += capacity;
             self.chains.push((head, capacity.min(u64::from(u32::MAX)) as u32));

@@ -410,6 +410,37 @@ impl Rig {
         frames
     }
 
+    /// Gives the port of `guest` a memory table of so many regions more.
+    #[cfg(test)]
+    pub fn add_regions(&mut self, guest: usize, count: u64) {
+        let pages = (0..count).map(|page| (GuestAddress(1 << 40 | page << 12), 4096));
+        let ranges: Vec<_> = [(GuestAddress(0), MEMORY)].into_iter().chain(pages).collect();
+        let table = GuestMemoryMmap::from_ranges(&ranges).expect("memory");
+        self.inner.ports[guest].set_memory(Arc::new(table), self.now);
+    }
+
+    /// Posts receive buffers of `guest` whose chains have `pieces` pieces of one byte, or 12 in the first.
+    #[cfg(test)]
+    pub fn post_scattered(&mut self, guest: usize, heads: std::ops::Range<u16>, pieces: u16) {
+        const TABLES: u64 = 2 << 20;
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        for head in heads {
+            let table = TABLES + 0x1000 * u64::from(head);
+            for index in 0..pieces {
+                let len = if index == 0 { NET_HEADER_LEN } else { 1 };
+                let flags = if index + 1 < pieces { 3 } else { 2 };
+                let words = [rx.buffers, len as u64 | flags << 32 | u64::from(index + 1) << 48];
+                memory
+                    .write_obj(words, address(table + 16 * u64::from(index)))
+                    .expect("in memory");
+            }
+            let words = [table, u64::from(16 * pieces) | 4 << 32];
+            let at = rx.base + DESCRIPTORS + 16 * u64::from(head);
+            memory.write_obj(words, address(at)).expect("in memory");
+            rx.make_available(memory, head);
+        }
+    }
+
     /// Bytes that frames in the pool occupy.
     #[cfg(test)]
     pub fn pooled_bytes(&self) -> usize {

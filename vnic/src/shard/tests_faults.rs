@@ -270,3 +270,33 @@ fn a_frame_waits_no_longer_than_the_bound_however_many_frames_overtake_it() {
     rig.settle();
     assert!(!rig.finds_work_before_sleep());
 }
+
+#[test]
+fn receive_buffers_in_too_many_pieces_for_one_frame_break_a_rule() {
+    let mut rig = with_empty_receiver();
+    rig.post_scattered(1, 0..8, 200);
+    rig.send(0, 0, &frame(1, 0, 900, 0));
+    rig.settle();
+    assert_eq!(rig.completed(0), 1);
+    assert_eq!(rig.failed(1), None, "a thousand pieces will do");
+    let mut rig = with_empty_receiver();
+    rig.post_scattered(1, 0..8, 200);
+    rig.send(0, 0, &frame(1, 0, 1500, 0));
+    rig.settle();
+    assert_eq!(rig.stats(1).rule_violations["chain_too_scattered"], 1);
+    assert_eq!(rig.completed(0), 1);
+    assert_eq!(rig.failed(0), None);
+}
+
+#[test]
+fn memory_that_cannot_be_guarded_against_truncation_is_not_served() {
+    let mut rig = three();
+    rig.add_regions(1, 16_384);
+    let sentence = "its memory is refused: all ports together share more than 16384 memory regions, so these cannot be \
+                    guarded against a truncated file";
+    assert_eq!(rig.failed(1), Some(sentence));
+    send_batch(&mut rig, 40, true);
+    rig.settle();
+    assert_eq!((rig.completed(0), rig.received(2).len()), (40, 20));
+    assert_eq!(rig.stats(1).rx.dropped["not_ready"], 20);
+}

@@ -11,15 +11,14 @@ use vhost_user_backend::VringRwLock;
 use super::frame::FrameRef;
 use crate::memory::{MemoryMap, Piece, prefetch};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
-use crate::ring::{Direction, Rule, SplitRing};
+use crate::ring::{CHAIN_PIECES_MAX, Direction, Rule, SplitRing};
 
 /// Frames taken from one ring before the next ring has its turn: long enough to share the cost of publishing, short
 /// enough to stay in the first-level cache.
 pub const BATCH: usize = 64;
 
-/// Pieces that the frames of one batch may have together: a whole ring of single buffers for each of the longest chains
-/// would be more, then the batch is shorter.
-const PIECES_MAX: usize = 4096;
+/// Pieces that the frames of one batch may have together: 32 for each; with more the batch is shorter.
+const PIECES_MAX: usize = 2048;
 
 const CACHE_LINE: usize = 64;
 
@@ -306,8 +305,7 @@ impl Batch {
                 head,
                 inline_len: 0,
             });
-            // A chain has at most one piece per descriptor and region border; two per descriptor is beyond any frame.
-            if self.pieces.len() + 2 * usize::from(ring.size()) > PIECES_MAX {
+            if self.pieces.len() + CHAIN_PIECES_MAX > PIECES_MAX {
                 let left = self.entries - self.frames.len() as u16;
                 ring.untake(left);
                 self.entries -= left;
