@@ -3,9 +3,12 @@
 //! Run them with one test thread: two cores are shared by two guests and their switch already.
 
 mod commands;
+mod counts;
 mod demo;
+mod killed;
 mod life;
 mod nic;
 mod readme;
 mod refusals;
+mod resume;
 mod support;

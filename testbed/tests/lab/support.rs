@@ -2,12 +2,15 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -128,6 +131,23 @@ impl World {
         self.dir.path().join("weft")
     }
 
+    /// What `nic stats` says of one card.
+    pub fn stats(&self, nic: &str) -> Value {
+        self.json(&["nic", "stats", nic])[0].clone()
+    }
+
+    /// The address of a node's card.
+    pub fn mac(&self, nic: &str) -> String {
+        let mac = self.json(&["nic", "info", nic])[0]["mac"].clone();
+        mac.as_str().expect("the card has an address").to_owned()
+    }
+
+    /// Lets a node send to another one without ever asking for its address: the lab is silent when nobody sends.
+    pub fn introduce(&self, node: &str, other: &str) {
+        let mac = self.mac(other);
+        self.guest(node, &format!("arp -s {other} {mac}"));
+    }
+
     /// Runs a command in a guest and gives what it prints; it must succeed.
     pub fn guest(&self, node: &str, script: &str) -> String {
         self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
@@ -152,6 +172,58 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Lines that a child prints, with the time at which each came.
+pub struct Lines {
+    lines: Arc<Mutex<Vec<(Instant, String)>>>,
+    reader: Option<JoinHandle<()>>,
+    child: Child,
+}
+
+impl Lines {
+    /// Reads what `child` prints from now on.
+    pub fn of(mut child: Child) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (said, seen) = (child.stdout.take().unwrap(), Arc::clone(&lines));
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(said).lines().map_while(Result::ok) {
+                seen.lock().unwrap().push((Instant::now(), line));
+            }
+        });
+        Self {
+            lines,
+            reader: Some(reader),
+            child,
+        }
+    }
+
+    /// All lines so far.
+    pub fn so_far(&self) -> Vec<(Instant, String)> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Ends the child as Ctrl-C does, and reads what it still says.
+    pub fn interrupt(&mut self) {
+        signal(self.child.id() as i32, Signal::INT);
+        self.wait();
+    }
+
+    /// Waits for the child's own end.
+    pub fn wait(&mut self) {
+        self.child.wait().unwrap();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // Ended already, or left by a test that failed.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
 /// Processes that run in `world`, by what their command lines name.
 pub fn processes_of(world: &Path) -> Vec<String> {
     let needle = world.to_str().unwrap();
@@ -166,6 +238,6 @@ pub fn processes_of(world: &Path) -> Vec<String> {
         .collect()
 }
 
-pub fn signal(pid: i32, signal: rustix::process::Signal) {
+pub fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
