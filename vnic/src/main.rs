@@ -130,9 +130,12 @@ fn start_log(args: &Args) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("VNICD_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    // A log that cannot be written (a full disk) costs its lines, not the guests' network: an internal error would be
+    // printed where the line could not be, which ends the process.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match args.log_format {
         LogFormat::Text => log.with_target(false).with_ansi(false).init(),
         LogFormat::Json => log.json().init(),

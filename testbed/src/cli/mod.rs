@@ -10,7 +10,7 @@ mod prepare;
 mod terminal;
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -53,6 +53,9 @@ fn start_logging(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        // A log on a full disk costs its lines, not the lab: printing why would end the process.
+        .log_internal_errors(false)
         .with_target(false)
         .init();
 }

@@ -237,7 +237,8 @@ impl Supervisor {
         match supervisor.start_all(signals) {
             Ok(()) => Ok(supervisor),
             Err(error) => {
-                supervisor.shared.fail(anyhow::anyhow!("not started"));
+                // The sentence is the caller's: nothing is logged beside it.
+                supervisor.shared.update(|inner| inner.phase = LabPhase::Stopping);
                 supervisor.end_everything()?;
                 Err(error)
             }

@@ -25,6 +25,9 @@ use crate::{
 /// How long a new QEMU may take until its sockets listen.
 const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How often a QEMU that has not opened its sockets yet is looked at: it may have ended.
+const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The agent of a guest is waited for in pieces of this length, for as long as its QEMU lives.
 const AGENT_PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -113,7 +116,7 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
         guest.status.note = None;
     });
     let machine = machine(shared, node)?;
-    let process = shared
+    let mut process = shared
         .means
         .qemu
         .spawn(&machine, &shared.state.file(&format!("{}.qemu.log", node.name)))?;
@@ -135,8 +138,7 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
     if stopping {
         anyhow::bail!("the lab was ended meanwhile");
     }
-    let channel = GuestChannel::connect(agent, QEMU_START_TIMEOUT)
-        .with_context(|| format!("QEMU did not open its sockets: {}", process.last_words()))?;
+    let channel = connect(agent, &mut process)?;
     for card in 0..node.nics.len() {
         let up = shared.settings().link_is_up(&port_name(&node.name, card));
         if !up {
@@ -145,6 +147,23 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
     }
     shared.update_guest(&node.name, |guest| guest.channel = Some(channel.clone()));
     Ok((process, channel))
+}
+
+/// The channel of a QEMU that was just started; given up as soon as it has ended.
+fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel> {
+    let deadline = Instant::now() + QEMU_START_TIMEOUT;
+    loop {
+        let error = match GuestChannel::connect(agent, QEMU_LOOK_INTERVAL) {
+            Ok(channel) => return Ok(channel),
+            Err(error) => error,
+        };
+        if let Some(status) = process.try_wait()? {
+            anyhow::bail!("QEMU ended at once ({}): {}", describe(status), process.last_words());
+        }
+        if Instant::now() > deadline {
+            return Err(error).with_context(|| format!("QEMU did not open its sockets: {}", process.last_words()));
+        }
+    }
 }
 
 /// Lets the guest see its cable plugged in or pulled out: `vnicd` has no way to tell it, QEMU has.
