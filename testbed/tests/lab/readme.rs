@@ -1,21 +1,66 @@
-//! The lab commands of the README, run as they stand there.
+//! The README held to its word: its lab commands are run as they stand there, `vnicd` and QEMU are started with its lines,
+//! its XML is read, and what it names exists.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
-use crate::support::World;
+use clap::{Parser, error::ErrorKind};
+use testbed::{cli::args::Cli, guest_channel::GuestChannel, image, programs, vnicd_client::VnicdClient};
+
+use crate::support::{PATIENCE, World, eventually, qemus};
 
 const README: &str = include_str!("../../../README.md");
 
-/// The commands of the README's `console` block, without their prompts.
-fn commands() -> Vec<&'static str> {
-    let (_, block) = README
-        .split_once("```console\n")
-        .expect("the README has a console block");
-    let (block, _) = block.split_once("```").expect("the block ends");
-    block
-        .lines()
-        .map(|line| line.strip_prefix("$ ").expect("every line of the block is a command"))
+/// A guest on a busy machine has booted within this.
+const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
+
+/// The README's code blocks of this language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let block = |rest: &'static str| rest.split_once("```").expect("the block ends").0;
+    README.split(&fence).skip(1).map(block).collect()
+}
+
+/// Commands of the `sh` blocks, lines that go on joined, remarks taken off.
+fn shell_commands() -> Vec<String> {
+    let joined: Vec<_> = blocks("sh").iter().map(|block| block.replace("\\\n", " ")).collect();
+    let lines = joined.iter().flat_map(|block| block.lines());
+    let command = |line: &str| line.split(" #").next().unwrap_or_default().trim().to_owned();
+    lines.map(command).filter(|command| !command.is_empty()).collect()
+}
+
+/// Words between single backticks in the text.
+fn spans() -> Vec<String> {
+    let text: String = README.split("```").step_by(2).collect();
+    let spans = text.split('`').skip(1).step_by(2);
+    spans
+        .map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The commands of the `console` block, without their prompts.
+fn commands() -> Vec<&'static str> {
+    let block = blocks("console").pop().expect("the README has a console block");
+    let command = |line: &'static str| line.strip_prefix("$ ").expect("every line of the block is a command");
+    block.lines().map(command).collect()
+}
+
+/// The search path with weft's own programs first.
+fn path() -> std::ffi::OsString {
+    let weft = Path::new(env!("CARGO_BIN_EXE_weft")).parent().unwrap();
+    let mut path = std::ffi::OsString::from(weft);
+    path.push(":");
+    path.push(programs::find("vnicd").unwrap().parent().unwrap());
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    path
 }
 
 #[test]
@@ -24,16 +69,12 @@ fn the_commands_of_the_readme_work_as_typed() {
     assert_eq!(commands.first(), Some(&"weft init"));
     assert_eq!(commands.last(), Some(&"weft down"));
     let world = World::new(None);
-    let weft = std::path::Path::new(env!("CARGO_BIN_EXE_weft"));
-    let mut path = std::ffi::OsString::from(weft.parent().unwrap());
-    path.push(":");
-    path.push(std::env::var_os("PATH").unwrap_or_default());
     for line in commands {
         let output = Command::new("sh")
             .args(["-c", line])
             .current_dir(world.dir.path())
             .env("XDG_RUNTIME_DIR", world.dir.path())
-            .env("PATH", &path)
+            .env("PATH", path())
             .env_remove("WEFT_LAB")
             .stdin(Stdio::null())
             .output()
@@ -42,4 +83,200 @@ fn the_commands_of_the_readme_work_as_typed() {
         assert!(output.status.success(), "{line}: {}: {said}", output.status);
         println!("$ {line}\n{}", String::from_utf8_lossy(&output.stdout));
     }
+}
+
+/// Whether `weft` understands these words; a verb that is only named may lack its arguments.
+fn check_weft(command: &str) {
+    let words = command.split('|').next().unwrap_or_default().split_whitespace();
+    if let Err(error) = Cli::try_parse_from(words) {
+        let harmless = [
+            ErrorKind::DisplayHelp,
+            ErrorKind::MissingRequiredArgument,
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+        ];
+        assert!(harmless.contains(&error.kind()), "`{command}` in the README: {error}");
+    }
+}
+
+#[test]
+fn what_the_readme_names_exists() {
+    let (mut scripts, mut verbs, mut files) = (0, 0, 0);
+    for command in shell_commands().iter().chain(&spans()) {
+        let mut words = command.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        if let Some(script) = first.strip_prefix("scripts/") {
+            let file = root().join(first);
+            let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{first}: {error}"));
+            let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+            assert_eq!(mode & 0o111, 0o111, "{first} can be run");
+            let words: Vec<_> = words.skip_while(|word| *word == "--no-install").collect();
+            match (script, words.first()) {
+                ("weft", Some(_)) => check_weft(&format!("weft {}", words.join(" "))),
+                ("bench", Some(what)) => assert!(text.contains(&format!("\n{what})\n")), "{command}"),
+                (_, None) => {}
+                _ => panic!("nobody knows what `{command}` in the README is"),
+            }
+            scripts += 1;
+        } else if first == "weft" && command != "weft" {
+            check_weft(command);
+            verbs += 1;
+        } else if first.contains('/') && [".md", ".lua"].iter().any(|end| first.ends_with(end)) {
+            assert!(root().join(first).is_file(), "{first}");
+            files += 1;
+        }
+    }
+    assert!(scripts >= 6 && verbs >= 10 && files >= 5, "{scripts} {verbs} {files}");
+    let needed = format!("**Rust {} or newer**", env!("CARGO_PKG_RUST_VERSION"));
+    assert!(README.contains(&needed), "{needed}");
+}
+
+#[test]
+fn the_libvirt_guest_of_the_readme_has_what_a_vhost_user_card_needs() {
+    let block = blocks("xml").pop().expect("the README has an XML block");
+    let text = format!("<domain>{block}</domain>");
+    let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}: {block}"));
+    let value = |names: &[&str], attribute: &str| {
+        let start = document.root_element();
+        let found = names.iter().try_fold(start, |node, name| {
+            node.children().find(|child| child.has_tag_name(*name))
+        });
+        let value = found.and_then(|node| node.attribute(attribute));
+        value
+            .unwrap_or_else(|| panic!("no {attribute} of {names:?}"))
+            .to_owned()
+    };
+    // The backend maps the guest's memory, connects to nobody, and may be started again.
+    assert_eq!(value(&["memoryBacking", "source"], "type"), "memfd");
+    assert_eq!(value(&["memoryBacking", "access"], "mode"), "shared");
+    assert_eq!(value(&["interface"], "type"), "vhostuser");
+    assert!(
+        value(&["interface", "mac"], "address")
+            .parse::<ether::MacAddr>()
+            .is_ok()
+    );
+    assert_eq!(value(&["interface", "source"], "type"), "unix");
+    assert_eq!(value(&["interface", "source"], "mode"), "client");
+    assert!(Path::new(&value(&["interface", "source"], "path")).is_absolute());
+    assert_eq!(value(&["interface", "source", "reconnect"], "enabled"), "yes");
+    assert!(
+        value(&["interface", "source", "reconnect"], "timeout")
+            .parse::<u32>()
+            .is_ok()
+    );
+    assert_eq!(value(&["interface", "model"], "type"), "virtio");
+}
+
+/// A process that ends with its handle.
+struct Running(Child);
+
+impl Running {
+    fn start(world: &World, command: &str) -> Self {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("exec {command}")])
+            .current_dir(world.dir.path());
+        shell.env("PATH", path()).stdin(Stdio::null());
+        Self(shell.spawn().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
+    let world = World::new(None);
+    let at = |name: &str| world.dir.path().join(name);
+    let commands = shell_commands();
+    let line = |program: &str| {
+        let found = commands.iter().find(|command| command.starts_with(program));
+        found.unwrap_or_else(|| panic!("no line for {program}")).clone()
+    };
+    let mut vnicd = Running::start(&world, &line("vnicd "));
+    let mut control = None;
+    eventually("vnicd answers", || {
+        assert!(vnicd.0.try_wait().unwrap().is_none(), "vnicd runs");
+        control = VnicdClient::connect(&at("ctl.sock")).ok();
+        control.is_some()
+    });
+    let mut control = control.unwrap();
+
+    // What the line leaves to the user is a machine that boots: ours, with its agent to talk to.
+    let image = image::build(
+        &image::Recipe::minimal(),
+        &image::Cache::open_default().unwrap(),
+        &image::GuestBinaries::locate().unwrap(),
+        &mut |_| {},
+    )
+    .unwrap();
+    // One guest per QEMU: the line as it stands, and changed as the README says for newer ones.
+    let mut qemus = qemus();
+    qemus.resize(2, None);
+    let mut guests = Vec::new();
+    for (name, binary) in ["a", "b"].iter().zip(qemus) {
+        let binary = binary.unwrap_or_else(|| "qemu-system-x86_64".into());
+        let newer = newer_than_7(&binary);
+        let machine = format!(
+            "'{}' -M q35 -accel tcg,thread=multi -cpu max -nodefaults -no-user-config -display none -no-reboot -kernel '{}' -initrd '{}' \
+             -append 'panic=-1 mitigations=off' -device virtio-serial-pci -chardev \
+             socket,id=agent,path={name}.agent,server=on,wait=off -device virtserialport,chardev=agent,name=weft.agent",
+            binary.display(),
+            image.kernel.display(),
+            image.initramfs.display()
+        );
+        let mut line = line("qemu-system-x86_64 ").replace("qemu-system-x86_64 …", &machine);
+        for (here, there) in [
+            ("path=a.sock", format!("path={name}.sock")),
+            (":00:01", format!(":00:0{name}")),
+        ] {
+            assert!(line.contains(here), "{line}");
+            line = line.replace(here, &there);
+        }
+        if newer {
+            for (said, instead) in [(",vectors=0", ""), ("reconnect=1", "reconnect-ms=500")] {
+                assert!(line.contains(said) && README.contains(instead), "{line}");
+                line = line.replace(said, instead);
+            }
+        }
+        println!("{line}");
+        guests.push((*name, Running::start(&world, &line)));
+    }
+    let mut channels = Vec::new();
+    for (index, (name, guest)) in guests.iter_mut().enumerate() {
+        let mut channel = None;
+        eventually("QEMU takes the options", || {
+            assert!(guest.0.try_wait().unwrap().is_none(), "QEMU of {name} runs");
+            channel = GuestChannel::connect(&at(&format!("{name}.agent")), Duration::ZERO).ok();
+            channel.is_some()
+        });
+        let channel = channel.unwrap();
+        channel.wait_ready(BOOT_TIME_MAX).unwrap();
+        let up = format!("ip link set eth0 up && ip addr add 10.1.1.{}/24 dev eth0", index + 1);
+        let output = channel.output(&["sh", "-c", &up], PATIENCE).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        channels.push(channel);
+    }
+    let output = channels[0].output(&["ping", "-c", "3", "-i", "0.1", "-W", "10", "10.1.1.2"], PATIENCE);
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("3 packets received"), "{said}");
+    let ports = control.info().unwrap().ports;
+    assert!(
+        ports.iter().all(|port| port.connected && port.rings_started > 0),
+        "{ports:?}"
+    );
+    assert_eq!(ports.len(), 2);
+}
+
+/// Whether what the README says of QEMU 9.2 and newer applies.
+fn newer_than_7(binary: &Path) -> bool {
+    let output = Command::new(binary).arg("-version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let version = text.split_once("version ").expect("QEMU says its version").1;
+    let mut parts = version.split(['.', ' ']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap(), parts.next().unwrap()) >= (9, 2)
 }
