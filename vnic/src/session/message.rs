@@ -22,6 +22,10 @@ pub const FLAG_NEED_REPLY: u32 = 0x8;
 
 /// Virtio feature bit 30 as vhost-user uses it: the protocol has feature bits of its own.
 pub const VIRTIO_PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Virtio feature bit VERSION_1.
+pub const VIRTIO_VERSION_1: u64 = 1 << 32;
+/// Virtio-net feature bit MRG_RXBUF.
+pub const VIRTIO_NET_MRG_RXBUF: u64 = 1 << 15;
 /// Virtio feature bit 34: packed rings.
 pub const VIRTIO_RING_PACKED: u64 = 1 << 34;
 

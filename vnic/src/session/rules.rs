@@ -3,8 +3,9 @@
 //!
 //! Gaps closed here (each was seen with stock frontends, or would stop or spin a thread of the published backend):
 //! SET_VRING_ENABLE before SET_FEATURES is held back and replayed; memory regions that are announced again are dropped; memory
-//! tables are sorted; the kick of a running ring is exchanged with the ring switched off in between; ring sizes, features and
-//! files that the backend would take without effect are refused.
+//! tables are sorted; the kick of a running ring is exchanged with the ring switched off in between; ring sizes, places, features
+//! and files that the backend would take without effect are refused, and so are rings whose frames would have the 10-byte
+//! header of legacy virtio-net.
 
 use super::message::*;
 use super::regions::{Change, FileKind, Region, Regions};
@@ -50,8 +51,12 @@ pub enum Verdict {
 struct Ring {
     /// The backend counts it as started: it got a kick and no GET_VRING_BASE since.
     started: bool,
+    /// The device serves it: it got a kick, and neither GET_VRING_BASE nor RESET_DEVICE since.
+    served: bool,
     /// The backend was told to enable it.
     enabled: bool,
+    /// Descriptor table, used ring and available ring of the last SET_VRING_ADDR.
+    addresses: Option<[u64; 3]>,
     /// Value of the last SET_VRING_ENABLE that is held back.
     held: Option<bool>,
 }
@@ -133,6 +138,7 @@ impl Rules {
             GET_VRING_BASE => {
                 let index = self.ring(message.word(0), GET_VRING_BASE)?;
                 self.rings[index].started = false;
+                self.rings[index].served = false;
             }
             SET_VRING_KICK => self.set_kick(&message, kinds, &mut before, &mut after, &mut passage)?,
             SET_VRING_CALL => {
@@ -172,6 +178,7 @@ impl Rules {
             RESET_DEVICE => {
                 self.features = None;
                 for (index, ring) in self.rings.iter_mut().enumerate() {
+                    ring.served = false;
                     if std::mem::replace(&mut ring.enabled, false) {
                         passage.rings_off.push(index as u16);
                     }
@@ -257,10 +264,11 @@ impl Rules {
         ))
     }
 
-    /// The ring of a message that may only come while it is stopped.
+    /// The ring of a message that may only come while it is stopped. A ring that is only disabled goes on with what it has
+    /// when it is enabled again.
     fn stopped_ring(&self, message: &Message) -> Result<usize, String> {
         let index = self.ring(message.word(0), message.request)?;
-        if self.rings[index].started && self.rings[index].enabled {
+        if self.rings[index].served {
             return Err(format!(
                 "{} for ring {index}, which is running",
                 name_of(message.request).unwrap_or("a request")
@@ -287,6 +295,9 @@ impl Rules {
             return Err(format!("SET_FEATURES asks for {surplus:#x}, which was not offered"));
         }
         self.features = Some(features);
+        if self.rings.iter().any(|ring| ring.served) {
+            self.check_header_len()?;
+        }
         for (index, ring) in self.rings.iter_mut().enumerate() {
             let held = ring.held.take();
             if features & VIRTIO_PROTOCOL_FEATURES == 0 {
@@ -305,6 +316,19 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// Refuses frames with the 10-byte header, which come from drivers of the time before virtio 1.0. Asked when a ring starts:
+    /// a frontend that has no driver yet may agree on nothing.
+    fn check_header_len(&self) -> Result<(), String> {
+        let features = self.features.unwrap_or(0);
+        if features & (VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF) != 0 {
+            return Ok(());
+        }
+        Err(format!(
+            "a ring starts with the features {features:#x}, without VERSION_1 and MRG_RXBUF: this card does not serve the 10-byte \
+             header of legacy virtio-net; use a driver of virtio 1.0 or later (in QEMU, leave disable-modern=off)"
+        ))
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<(), String> {
@@ -366,8 +390,13 @@ impl Rules {
         Ok(())
     }
 
-    fn check_ring_addresses(&self, message: &Message) -> Result<(), String> {
+    fn check_ring_addresses(&mut self, message: &Message) -> Result<(), String> {
         let index = self.ring(message.word(0), SET_VRING_ADDR)?;
+        let addresses = [message.long(8), message.long(16), message.long(24)];
+        // QEMU repeats the addresses of running rings when it begins or ends to log writes for a migration.
+        if self.rings[index].addresses != Some(addresses) {
+            self.stopped_ring(message)?;
+        }
         if message.word(4) & !1 != 0 {
             return Err(format!(
                 "SET_VRING_ADDR: ring {index} has the unknown flags {:#x}",
@@ -396,6 +425,7 @@ impl Rules {
                 ));
             }
         }
+        self.rings[index].addresses = Some(addresses);
         Ok(())
     }
 
@@ -425,7 +455,10 @@ impl Rules {
             passage.rings_off.push(index as u16);
             passage.rings_on.push(index as u16);
         }
-        ring.started |= !kinds.is_empty();
+        if !kinds.is_empty() {
+            (ring.started, ring.served) = (true, true);
+            self.check_header_len()?;
+        }
         Ok(())
     }
 }

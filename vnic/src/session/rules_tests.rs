@@ -400,3 +400,80 @@ proptest! {
         }
     }
 }
+
+/// A session whose ring 0 has its addresses and, if asked for, runs.
+fn placed(started: bool) -> Rules {
+    let mut rules = session(false);
+    pass(&mut rules, message(SET_FEATURES, &[FEATURES]), &[]);
+    let table = [1, 0, 0x10_0000, 0x7000_0000, 0];
+    let table = Message {
+        files: vec![file()],
+        ..message(SET_MEM_TABLE, &table)
+    };
+    pass(&mut rules, table, &[MEMORY]);
+    pass(&mut rules, ring_addr(0x7000_0000), &[]);
+    if started {
+        pass(&mut rules, with_file(SET_VRING_KICK, &[0]), &[FileKind::Event]);
+        pass(&mut rules, message(SET_VRING_ENABLE, &[ring(0, 1)]), &[]);
+    }
+    rules
+}
+
+fn ring_addr(at: u64) -> Message {
+    message(SET_VRING_ADDR, &[0, at, at + 0x2000, at + 0x1000, 0])
+}
+
+#[test]
+fn a_running_ring_keeps_its_place_until_it_is_stopped() {
+    // Not started yet: any place, as often as the frontend likes.
+    pass(&mut placed(false), ring_addr(0x7000_4000), &[]);
+    // Running: the same place again is what QEMU says when a migration begins or ends.
+    let mut rules = placed(true);
+    pass(&mut rules, ring_addr(0x7000_0000), &[]);
+    let sentence = "SET_VRING_ADDR for ring 0, which is running";
+    assert_eq!(refusal(&mut rules, ring_addr(0x7000_4000), &[]), sentence);
+    // Disabled is not stopped: enabled again, it would go on at its former place.
+    for next in [
+        ring_addr(0x7000_4000),
+        message(SET_VRING_NUM, &[ring(0, 64)]),
+        message(SET_VRING_BASE, &[0]),
+    ] {
+        let mut rules = placed(true);
+        pass(&mut rules, message(SET_VRING_ENABLE, &[0]), &[]);
+        assert!(refusal(&mut rules, next, &[]).ends_with("for ring 0, which is running"));
+    }
+    for stop in [message(GET_VRING_BASE, &[0]), message(RESET_DEVICE, &[])] {
+        let mut rules = placed(true);
+        pass(&mut rules, stop, &[]);
+        pass(&mut rules, ring_addr(0x7000_4000), &[]);
+    }
+}
+
+#[test]
+fn rings_with_the_header_of_legacy_virtio_net_are_refused_in_one_sentence() {
+    let kick = || with_file(SET_VRING_KICK, &[0]);
+    let bare = VIRTIO_PROTOCOL_FEATURES | 1 << 29;
+    for modern in [
+        VIRTIO_VERSION_1,
+        VIRTIO_NET_MRG_RXBUF,
+        VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF,
+    ] {
+        let mut rules = Rules::new(Limits {
+            features: bare | VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF,
+            ..limits()
+        });
+        // Nobody is hurt by features that no ring is started with.
+        pass(&mut rules, message(SET_FEATURES, &[bare]), &[]);
+        pass(&mut rules, message(SET_FEATURES, &[bare | modern]), &[]);
+        pass(&mut rules, kick(), &[FileKind::Event]);
+        let sentence = refusal(&mut rules, message(SET_FEATURES, &[bare]), &[]);
+        assert!(sentence.contains("without VERSION_1 and MRG_RXBUF"), "{sentence}");
+    }
+    let mut rules = session(false);
+    pass(&mut rules, message(SET_FEATURES, &[bare]), &[]);
+    assert_eq!(
+        refusal(&mut rules, kick(), &[FileKind::Event]),
+        "a ring starts with the features 0x60000000, without VERSION_1 and MRG_RXBUF: this card does not serve the 10-byte \
+         header of legacy virtio-net; use a driver of virtio 1.0 or later (in QEMU, leave disable-modern=off)"
+    );
+}
