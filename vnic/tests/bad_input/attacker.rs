@@ -31,6 +31,11 @@ impl Violations {
         self.0.get(rule).and_then(serde_json::Value::as_u64).unwrap_or(0)
     }
 
+    /// The names of all rules.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     pub fn total(&self) -> u64 {
         self.0.values().filter_map(serde_json::Value::as_u64).sum()
     }

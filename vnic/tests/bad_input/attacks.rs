@@ -39,6 +39,13 @@ pub const RING_RULES: &[&str] = &[
     "receive_buffer_too_short",
 ];
 
+/// A rule that needs a guest that did not negotiate indirect descriptors.
+pub const PLAIN_RULE: &str = "indirect_not_negotiated";
+/// A rule that needs rings of more than 258 entries.
+pub const WIDE_RULE: &str = "chain_too_scattered";
+/// Rules about where rings and memory are, each with a test of its own.
+pub const PLACE_RULES: &[&str] = &["ring_outside_memory", "ring_misaligned", "memory_truncated"];
+
 /// Where generated attacks may put things: sizes and addresses of the attacking guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground {
@@ -90,27 +97,31 @@ impl Ground {
 
     /// A chain of sound buffers in an indirect table, then `bad`; the ring holds only the table's descriptor.
     fn table_to(&self, seed: &mut Seed, vring: usize, bad: Descriptor) -> Attack {
-        let Attack { mut chain, .. } = self.chain_to(seed, vring, bad);
-        if chain.len() > usize::from(self.ring_size) {
-            chain.truncate(1);
+        let mut attack = self.chain_to(seed, vring, bad);
+        if attack.chain.len() > usize::from(self.ring_size) {
+            attack.chain.truncate(1);
         }
-        let elsewhere = chain
+        self.in_table(attack)
+    }
+
+    /// The same chain in an indirect table.
+    fn in_table(&self, attack: Attack) -> Attack {
+        let elsewhere = attack
+            .chain
             .iter()
             .enumerate()
             .map(|(index, d)| (self.tables + u64::from(table_len(index)), *d))
             .collect();
         let table = Descriptor {
             addr: self.tables,
-            len: table_len(chain.len()),
+            len: table_len(attack.chain.len()),
             flags: DESC_INDIRECT,
             next: 0,
         };
         Attack {
-            vring,
             chain: vec![table],
             elsewhere,
-            heads: vec![0],
-            ..Attack::default()
+            ..attack
         }
     }
 
@@ -197,6 +208,22 @@ impl Ground {
             "indirect_not_negotiated" => {
                 let len = table_len(seed.range(1, u64::from(size)) as usize);
                 self.indirect(seed, either, self.tables, len, 0)
+            }
+            "chain_too_scattered" => {
+                let count = seed.pick(&[259, 260, 300, 512, 1000, u64::from(size) - 1]) - 1;
+                let mut chain: Vec<_> = (0..=count).map(|_| self.sound(seed, either)).collect();
+                link(&mut chain[..count as usize]);
+                let attack = Attack {
+                    vring: either,
+                    chain,
+                    heads: vec![0],
+                    ..Attack::default()
+                };
+                if seed.chance(1, 2) {
+                    self.in_table(attack)
+                } else {
+                    attack
+                }
             }
             "indirect_nested" => {
                 let len = table_len(seed.range(1, u64::from(size)) as usize);

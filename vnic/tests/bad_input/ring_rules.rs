@@ -1,10 +1,11 @@
 //! The "Bad input", rings: generated violations of every rule against a live `vnicd`, each
 //! counted under its own name, while a neighbouring pair loses nothing and the process stays the same size.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::attacker::{ATTACKER, Attacker, FEEDER, attacker_config};
-use crate::attacks::{RING_RULES, RX, TX};
+use crate::attacker::{ATTACKER, Attacker, FEEDER, Violations, attacker_config};
+use crate::attacks::{PLACE_RULES, PLAIN_RULE, RING_RULES, RX, TX, WIDE_RULE};
 use crate::daemon::{Daemon, Neighbours, assert_same_use, feed};
 use vhost::VhostBackend;
 use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
@@ -12,13 +13,19 @@ use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendC
 /// Cases per rule.
 const CASES: u32 = 1000;
 /// Rings of generated garbage, each with up to 64 chains.
-const GARBAGE_RINGS: u32 = 10_000;
+const GARBAGE_RINGS: u32 = 12_000;
 /// Longest wait for a device that may have nothing to say about a ring of garbage.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Allocator noise granted between two readings of the process's private memory.
 const MEMORY_SLACK: u64 = 2 << 20;
 
-const PORTS: &[&str] = &["left", "right", "feeder", "attacker", "plain"];
+/// Chains of garbage that the device must have walked.
+const GARBAGE_CHAINS_MIN: u32 = 90_000;
+/// All generated cases that reach rings which run.
+const CASES_MIN: u32 = CASES * (RING_RULES.len() + 2 + PLACE_RULES.len()) as u32 + GARBAGE_CHAINS_MIN;
+const _: () = assert!(CASES_MIN >= 100_000);
+
+const PORTS: &[&str] = &["left", "right", "feeder", "attacker", "plain", "wide"];
 
 struct Scene {
     daemon: Daemon,
@@ -56,7 +63,21 @@ fn every_ring_rule_fails_only_the_guest_that_breaks_it() {
     let before = scene.daemon.settled_use();
     cases += attack_every_rule(&mut scene, 2, CASES);
     assert_same_use(&before, &scene.daemon.settled_use(), MEMORY_SLACK);
+    let mut control = scene.daemon.control();
+    let counted = ["attacker", "plain", "wide"].map(|port| Violations::read(&mut control, port));
+    for rule in ring_rules() {
+        let times: u64 = counted.iter().map(|violations| violations.of(rule)).sum();
+        assert!(times >= u64::from(CASES), "{rule} was counted {times} times");
+    }
+    let known: BTreeSet<&str> = ring_rules().chain(PLACE_RULES.iter().copied()).collect();
+    assert_eq!(known, counted[0].names().collect(), "every rule has its cases");
+    assert!(cases >= CASES * known.len() as u32 - CASES * PLACE_RULES.len() as u32);
     scene.finish(cases);
+}
+
+/// The rules that ring contents can break.
+fn ring_rules() -> impl Iterator<Item = &'static str> {
+    RING_RULES.iter().copied().chain([PLAIN_RULE, WIDE_RULE])
 }
 
 /// `count` attacks against each rule by guests that come for it and leave again.
@@ -66,13 +87,16 @@ fn attack_every_rule(scene: &mut Scene, seed: u64, count: u32) -> u32 {
     let mut config = attacker_config(&scene.daemon, "plain");
     config.features &= !F_INDIRECT_DESC;
     let mut plain = Attacker::connect(&scene.daemon, "plain", config);
-    for rule in RING_RULES.iter().chain(&["indirect_not_negotiated"]) {
+    let mut config = attacker_config(&scene.daemon, "wide");
+    config.ring_size = 1024;
+    let mut wide = Attacker::connect(&scene.daemon, "wide", config);
+    for rule in ring_rules() {
         let mut seed = Seed::new(seed);
         let start = Instant::now();
-        let guest = if *rule == "indirect_not_negotiated" {
-            &mut plain
-        } else {
-            &mut attacker
+        let guest = match rule {
+            PLAIN_RULE => &mut plain,
+            WIDE_RULE => &mut wide,
+            _ => &mut attacker,
         };
         for _ in 0..count {
             guest.break_rule(rule, &mut seed, &mut scene.feeder);
@@ -80,11 +104,11 @@ fn attack_every_rule(scene: &mut Scene, seed: u64, count: u32) -> u32 {
         println!("{rule}: {count} cases, each counted, {:.1?}", start.elapsed());
     }
     // A failed port works again once its driver starts its rings anew.
-    for guest in [&mut attacker, &mut plain] {
+    for guest in [&mut attacker, &mut plain, &mut wide] {
         guest.behave();
         receives_again(&mut guest.guest, &mut scene.feeder);
     }
-    count * (RING_RULES.len() as u32 + 1)
+    count * ring_rules().count() as u32
 }
 
 /// Frames from the feeder reach `guest`.
@@ -126,6 +150,7 @@ fn rings_outside_memory_are_refused_and_counted() {
         attacker.guest.ring(vring).kick();
         attacker.await_violation("ring_outside_memory", None, &(case, vring, part, inside));
     }
+    assert!(attacker.seen.of("ring_outside_memory") >= u64::from(CASES));
     drop(attacker);
     scene.finish(CASES);
 }
@@ -150,6 +175,7 @@ fn misaligned_rings_are_refused_and_counted() {
         attacker.guest.ring(vring).kick();
         attacker.await_violation("ring_misaligned", None, &(case, vring, odd));
     }
+    assert!(attacker.seen.of("ring_misaligned") >= u64::from(CASES));
     drop(attacker);
     scene.finish(CASES);
 }
@@ -199,6 +225,8 @@ fn a_truncated_memory_file_fails_only_its_guest() {
             before = Some(scene.daemon.settled_use());
         }
     }
+    let counted = Violations::read(&mut scene.daemon.control(), "attacker");
+    assert!(counted.of("memory_truncated") >= u64::from(CASES));
     let after = scene.daemon.settled_use();
     assert_same_use(&before.unwrap(), &after, MEMORY_SLACK);
     scene.finish(CASES);
@@ -230,6 +258,7 @@ fn garbage(scene: &mut Scene, seed: u64, rings: u32) -> u32 {
     }
     println!("{rings} rings of garbage: {chains} chains walked, {violated} rings found to break a rule");
     assert!(violated > rings / 2);
+    assert!(chains >= u64::from(GARBAGE_CHAINS_MIN) * u64::from(rings) / u64::from(GARBAGE_RINGS));
     attacker.behave();
     receives_again(&mut attacker.guest, &mut scene.feeder);
     chains as u32
