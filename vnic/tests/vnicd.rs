@@ -271,3 +271,49 @@ fn metrics_are_served_on_both_kinds_of_socket() {
     assert!(fetch(connect(), "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(fetch(connect(), &"x".repeat(8193)).starts_with("HTTP/1.1 400"));
 }
+
+#[test]
+fn a_change_that_a_guest_was_told_of_is_never_lost_to_those_who_watch() {
+    use firmware::control::Request;
+    use vnic::shard::SettingsEvent;
+    use vnic::testing::{Frontend, FrontendConfig};
+
+    let paths = Paths::new();
+    let (socket, control) = (paths.at("a.sock"), paths.at("control"));
+    for round in 0..20 {
+        let mut daemon = Running::start(&["--listen", socket.to_str().unwrap()], &control);
+        let mut guest = Frontend::start(FrontendConfig::connect(&socket)).unwrap();
+        let mut watcher = BufReader::new(UnixStream::connect(&control).unwrap());
+        watcher.get_mut().set_read_timeout(Some(PATIENCE)).unwrap();
+        watcher.get_mut().write_all(b"{\"op\":\"watch\"}\n").unwrap();
+        let mut line = String::new();
+        while !line.contains("\"watching\"") {
+            line.clear();
+            assert!(watcher.read_line(&mut line).unwrap() > 0);
+        }
+        let mut frame = [0; firmware::CONTROL_FRAME_MAX];
+        let change = firmware::CoalescingChange {
+            delay_ns: Some(100_000 + round),
+            ..Default::default()
+        };
+        let source = ether::MacAddr([2, 0, 0, 0, 0, 1]);
+        let len = Request::SetCoalescing { queue: None, change }.encode(source, 1, &mut frame);
+        assert!(guest.pairs[0].tx.send(&frame[..len]));
+        let (mut answered, deadline) = (false, Instant::now() + PATIENCE);
+        while !answered {
+            guest.pairs[0]
+                .rx
+                .poll(64, |_, frame| answered |= frame[12..14] == [0x88, 0xb5]);
+            assert!(Instant::now() < deadline, "the card does not answer");
+        }
+        daemon.signal(rustix::process::Signal::KILL);
+        daemon.0.wait().unwrap();
+        let mut text = String::new();
+        watcher.read_to_string(&mut text).unwrap();
+        let event: SettingsEvent = serde_json::from_str(text.lines().last().expect("an event")).unwrap();
+        let SettingsEvent::Port { port, coalesce, .. } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!((port.as_str(), coalesce.delay_ns), ("a", 100_000 + round));
+    }
+}

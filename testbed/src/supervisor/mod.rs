@@ -42,9 +42,11 @@ use crate::{
     vnicd_client::VnicdClient,
 };
 
-/// How often settings are read back from `vnicd`, and so the longest time for which a change made from inside a guest
-/// can be lost when `vnicd` is killed.
-const READ_BACK_INTERVAL: Duration = Duration::from_millis(250);
+/// Pause between two attempts to watch a `vnicd` that is not there yet.
+const WATCH_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long reading what a killed `vnicd` wrote may take: it is in a socket's buffer already.
+const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long QEMU may take to end itself before it is killed.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -91,6 +93,8 @@ struct Inner {
     /// To signal `vnicd` without the risk that its number names another process by now.
     vnicd: Option<OwnedFd>,
     vnicd_restarts: u32,
+    /// We are told of every change of a setting, and have not read all of it to its end.
+    watching: bool,
     nodes: BTreeMap<String, Guest>,
     /// Grows with every change, for those who watch.
     version: u64,
@@ -221,6 +225,7 @@ impl Supervisor {
             vnicd_pid: None,
             vnicd: None,
             vnicd_restarts: 0,
+            watching: false,
             nodes,
             version: 0,
         };
@@ -258,8 +263,8 @@ impl Supervisor {
         let vnicd = vnicd::Vnicd::start(shared)?;
         let keeper = Arc::clone(shared);
         thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
-        let reader = Arc::clone(shared);
-        thread("read-back", move || read_back(&reader))?;
+        let watcher = Arc::clone(shared);
+        thread("watch", move || watch(&watcher))?;
         for index in 0..shared.lab.nodes.len() {
             let shared = Arc::clone(shared);
             thread("node", move || node::keep(&shared, index))?;
@@ -426,24 +431,19 @@ fn handle_of(pid: u32) -> Result<OwnedFd> {
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("cannot get hold of a child process")
 }
 
-/// Keeps the remembered settings those in force, whoever changed them.
-fn read_back(shared: &Shared) {
+/// Keeps the remembered settings those in force, whoever changed them. `vnicd` tells us of a change before it answers whoever
+/// asked for it, and what it wrote can be read after its end: so no change that a guest knows of is lost when it is killed.
+fn watch(shared: &Shared) {
     let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
-    let mut client = None;
-    while shared
-        .wait_for(Some(Instant::now() + READ_BACK_INTERVAL), stopping)
-        .is_none()
-    {
-        if client.is_none() {
-            client = shared.vnicd().ok();
+    while shared.wait_for(Some(Instant::now() + WATCH_PAUSE), stopping).is_none() {
+        let Ok(watch) = shared.vnicd().and_then(|client| Ok(client.watch()?)) else {
+            continue;
+        };
+        shared.update(|inner| inner.watching = true);
+        for event in watch {
+            shared.settings().set(event);
         }
-        // A `vnicd` that was killed answers again when it is back; what it then says is what we told it.
-        if client
-            .as_mut()
-            .is_some_and(|client| shared.settings().read_back(client).is_err())
-        {
-            client = None;
-        }
+        shared.update(|inner| inner.watching = false);
     }
 }
 

@@ -1,5 +1,5 @@
 //! What the supervisor remembers of a lab's cards and cables, so that a `vnicd` started again has the settings that were
-//! in force: those of the lab file, changed by `weft nic` and `weft link`, and those set from inside a guest (read back).
+//! in force: those of the lab file, changed by `weft nic` and `weft link`, and those set from inside a guest (watched).
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::{
     lab::Lab,
     state::StateDir,
     vnicd_client::{
-        VnicdClient, VnicdError,
+        SettingsEvent,
         config::{PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
-        report::{CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortLinks},
+        report::{CoalescingSettings, DmaSettings, PortLinks},
     },
 };
 
@@ -23,9 +23,12 @@ struct PortMemory {
     link: PortLinks,
 }
 
-/// Settings of all cards of a lab, by port name.
+/// Settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings(BTreeMap<String, PortMemory>);
+pub struct Settings {
+    ports: BTreeMap<String, PortMemory>,
+    trunks: Vec<crate::lab::Trunk>,
+}
 
 impl Settings {
     /// What the lab file says.
@@ -36,7 +39,10 @@ impl Settings {
             dma: nic.dma.clone(),
             link: nic.link.clone(),
         };
-        Self(lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect())
+        Self {
+            ports: lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect(),
+            trunks: lab.trunks.clone(),
+        }
     }
 
     /// The configuration for a `vnicd` that is to go on with these settings.
@@ -46,7 +52,7 @@ impl Settings {
     pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<VnicdConfig> {
         let mut ports = Vec::new();
         for (name, _, nic) in lab.ports() {
-            let memory = self.0.get(&name).context("a port that is not in the lab")?;
+            let memory = self.ports.get(&name).context("a port that is not in the lab")?;
             let listen = state.socket(&format!("{name}.sock"))?;
             ports.push(PortConfig {
                 switch: nic.switch.clone(),
@@ -77,20 +83,20 @@ impl Settings {
         Ok(VnicdConfig {
             switches,
             ports,
-            trunks: lab.trunks.iter().map(trunk).collect(),
+            trunks: self.trunks.iter().map(trunk).collect(),
         })
     }
 
     /// Remembers what is in force on a card now.
     pub fn set_coalescing(&mut self, port: &str, settings: CoalescingSettings) {
-        if let Some(memory) = self.0.get_mut(port) {
+        if let Some(memory) = self.ports.get_mut(port) {
             memory.coalescing = settings;
         }
     }
 
     /// Remembers what is in force on a cable now.
     pub fn set_link(&mut self, port: &str, settings: PortLinks) {
-        if let Some(memory) = self.0.get_mut(port) {
+        if let Some(memory) = self.ports.get_mut(port) {
             memory.link = settings;
         }
     }
@@ -98,22 +104,35 @@ impl Settings {
     /// Whether the guest's end of that cable shall have a carrier.
     #[must_use]
     pub fn link_is_up(&self, port: &str) -> bool {
-        self.0
+        self.ports
             .get(port)
             .is_none_or(|memory| memory.link.to_guest.up && memory.link.from_guest.up)
     }
 
-    /// Reads from `vnicd` what is in force on every card: guests and others change settings without asking us.
-    ///
-    /// # Errors
-    /// When `vnicd` does not answer.
-    pub fn read_back(&mut self, vnicd: &mut VnicdClient) -> Result<(), VnicdError> {
-        for (port, memory) in &mut self.0 {
-            memory.coalescing = vnicd.coalesce(port, &CoalescingChange::default())?;
-            memory.dma = vnicd.dma(port, &DmaChange::default())?;
-            memory.link = vnicd.link(port, Direction::Both, &LinkChange::default())?;
+    /// Remembers what `vnicd` says is in force now: guests and others change settings without asking us.
+    pub fn set(&mut self, event: SettingsEvent) {
+        match event {
+            SettingsEvent::Port {
+                port,
+                coalesce,
+                dma,
+                link,
+            } => {
+                if let Some(memory) = self.ports.get_mut(&port) {
+                    *memory = PortMemory {
+                        coalescing: coalesce,
+                        dma,
+                        link,
+                    };
+                }
+            }
+            SettingsEvent::Trunk { a, b, link } => {
+                if let Some(trunk) = self.trunks.iter_mut().find(|trunk| trunk.a == a && trunk.b == b) {
+                    trunk.link = link;
+                }
+            }
+            SettingsEvent::Watching => {}
         }
-        Ok(())
     }
 }
 
@@ -126,7 +145,8 @@ mod tests {
     #[test]
     fn a_vnicd_started_again_gets_the_settings_that_were_in_force() {
         let lab = Lab::parse(
-            "[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n",
+            "[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n[[trunk]]\nbetween = [\"s1\", \"s2\"]\n\
+             [[node]]\nname = \"n1\"\nnic = [{ switch = \"s1\" }]\n[[node]]\nname = \"n2\"\nnic = [{ switch = \"s2\" }]\n",
             "lab.toml",
             "pair",
             Path::new("/"),
@@ -143,7 +163,25 @@ mod tests {
         let mut cable = PortLinks::default();
         cable.from_guest.up = false;
         settings.set_link("n1.eth0", cable.clone());
+        // What a guest set, as vnicd tells it.
+        settings.set(SettingsEvent::Port {
+            port: "n1.eth0".to_owned(),
+            coalesce: CoalescingSettings::default(),
+            dma: DmaSettings {
+                setup_ns: 77,
+                ..Default::default()
+            },
+            link: cable.clone(),
+        });
+        let mut trunk = lab.trunks[0].link.clone();
+        trunk.a_to_b.delay_ns = 5;
+        settings.set(SettingsEvent::Trunk {
+            a: "s1".to_owned(),
+            b: "s2".to_owned(),
+            link: trunk.clone(),
+        });
         let config = settings.vnicd_config(&lab, &state).expect("short paths");
+        assert_eq!((config.ports[0].dma.setup_ns, &config.trunks[0].link), (77, &trunk));
         assert_eq!(config.ports[1].coalescing, stream);
         assert_eq!(config.ports[0].coalescing, CoalescingSettings::default());
         assert_eq!(config.ports[0].link, cable);

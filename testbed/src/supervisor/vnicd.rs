@@ -136,6 +136,9 @@ pub(super) fn keep(shared: &Shared, mut vnicd: Vnicd) {
             0
         };
         tracing::warn!(%how, "vnicd has ended: starting it again");
+        // The next one begins with every change that this one told of.
+        let drained = |inner: &mut super::Inner| (!inner.watching).then_some(());
+        shared.wait_for(Some(Instant::now() + super::WATCH_DRAIN_TIMEOUT), drained);
         let again = if short_lives < SHORT_LIVES_MAX {
             started = Instant::now();
             Vnicd::start(shared)

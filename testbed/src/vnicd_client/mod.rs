@@ -3,7 +3,7 @@
 
 pub mod config;
 
-pub use vnic::report;
+pub use vnic::{report, shard::SettingsEvent};
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -178,6 +178,19 @@ impl VnicdClient {
         self.call::<Value>("ping", json!({})).map(drop)
     }
 
+    /// Turns this connection into a stream of settings: those of every card and trunk first, then every change.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn watch(mut self) -> Result<Watch, VnicdError> {
+        self.call::<Value>("watch", json!({}))?;
+        self.reader
+            .get_mut()
+            .set_read_timeout(None)
+            .map_err(VnicdError::Unreachable)?;
+        Ok(Watch { reader: self.reader })
+    }
+
     /// Turns this connection into a stream of pcapng bytes of these ports (none named: all), each frame cut to `snaplen`.
     ///
     /// # Errors
@@ -196,6 +209,26 @@ impl VnicdClient {
             .set_read_timeout(None)
             .map_err(VnicdError::Unreachable)?;
         Ok(Capture { reader: self.reader })
+    }
+}
+
+/// Settings as they change. What `vnicd` wrote before it was killed can still be read.
+#[derive(Debug)]
+pub struct Watch {
+    reader: BufReader<UnixStream>,
+}
+
+impl Iterator for Watch {
+    type Item = SettingsEvent;
+
+    /// Waits for the next one; `None` when `vnicd` has ended or says something unexpected, after which one watches anew.
+    fn next(&mut self) -> Option<SettingsEvent> {
+        let mut line = Vec::new();
+        (&mut self.reader)
+            .take(ANSWER_LEN_MAX)
+            .read_until(b'\n', &mut line)
+            .ok()?;
+        serde_json::from_slice(&line).ok()
     }
 }
 

@@ -95,3 +95,33 @@ impl Write for Sender {
         Ok(())
     }
 }
+
+#[test]
+fn settings_written_before_vnicd_was_killed_are_read_to_the_last_whole_line() {
+    let event = |delay_ns: u64| {
+        let event = SettingsEvent::Port {
+            port: "n1.eth0".to_owned(),
+            coalesce: CoalescingSettings {
+                delay_ns,
+                ..CoalescingSettings::default()
+            },
+            dma: DmaSettings::default(),
+            link: PortLinks::default(),
+        };
+        serde_json::to_string(&event).expect("plain data")
+    };
+    let (first, second) = (event(1), event(2));
+    let (_folder, client) = fake(move |_| format!("{{\"id\":1,\"ok\":{{}}}}\n{first}\n{second}\n{}", &first[..20]));
+    let watch = client.watch().expect("accepted");
+    let handle = watch.reader.get_ref().try_clone().expect("a second handle");
+    let mut seen = Vec::new();
+    for event in watch {
+        if let SettingsEvent::Port { coalesce, .. } = event {
+            seen.push(coalesce.delay_ns);
+        }
+        if seen.len() == 2 {
+            handle.shutdown(std::net::Shutdown::Both).expect("open");
+        }
+    }
+    assert_eq!(seen, [1, 2]);
+}

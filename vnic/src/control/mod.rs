@@ -97,6 +97,7 @@ fn serve_client(
         write_all(socket, text.as_bytes())?;
         match next {
             Next::Go => {}
+            Next::Watch => return serve_watch(socket, fabric),
             Next::Capture(capture) => return serve_capture(socket, &capture),
             Next::Shutdown => {
                 on_shutdown();
@@ -104,6 +105,17 @@ fn serve_client(
             }
         }
     }
+}
+
+/// Carries changes of settings until the client closes the connection.
+fn serve_watch(socket: &Socket, fabric: &Fabric) -> std::io::Result<()> {
+    let watch = fabric.watch(socket.try_clone()?.into());
+    while let Some(lines) = watch.missed() {
+        write_all(socket, lines.as_bytes())?;
+    }
+    // What changes from now on is written where it changes. Only a hang-up is reported while nothing is asked for.
+    while !is_gone(socket, None)? {}
+    Ok(())
 }
 
 /// Carries a capture until the client closes the connection. A slow reader is waited for as long as it takes: the capture's own
@@ -117,17 +129,24 @@ fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()
                 write_all(socket, &bytes)?;
                 bytes.clear();
             }
-            Chunk::Idle if is_gone(socket) => return Ok(()),
+            Chunk::Idle if is_gone(socket, Some(Duration::ZERO))? => return Ok(()),
             Chunk::Idle => {}
             Chunk::Ended => return Ok(()),
         }
     }
 }
 
-/// True once the peer closed the connection; not if it only has nothing more to say.
-fn is_gone(socket: &Socket) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::empty())];
-    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+/// True once the peer closed the connection; not if it only has nothing more to say. Waits for that no longer than `limit`.
+fn is_gone(socket: &Socket, limit: Option<Duration>) -> std::io::Result<bool> {
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    match poll(&mut [PollFd::new(socket, PollFlags::empty())], limit.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn write_all(mut socket: &Socket, bytes: &[u8]) -> std::io::Result<()> {

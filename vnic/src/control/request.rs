@@ -11,7 +11,7 @@ use crate::report::{CoalescingChange, Direction, DmaChange, LinkChange, PortInfo
 use crate::shard::{CaptureReader, Fabric};
 
 /// The operations, for the sentence that names them.
-const OPS: &str = "info, stats, coalesce, link, dma, capture, ping, shutdown";
+const OPS: &str = "info, stats, coalesce, link, dma, trunk, watch, capture, ping, shutdown";
 
 /// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
 const SNAPLEN_MAX: u64 = 1 << 18;
@@ -20,6 +20,8 @@ const SNAPLEN_MAX: u64 = 1 << 18;
 pub enum Next {
     /// The client may send its next line.
     Go,
+    /// The connection now carries changes of settings.
+    Watch,
     /// The connection now carries this capture.
     Capture(CaptureReader),
     /// The process is to end.
@@ -111,6 +113,29 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         "dma" => {
             let (port, change) = (port(op, fields)?, rest::<DmaChange>(op, fields)?);
             to_value(&fabric.set_dma(&port, &change).map_err(|error| error.to_string())?)
+        }
+        "trunk" => {
+            let mut switch = |name| {
+                optional_text(op, fields, name)?
+                    .ok_or_else(|| format!("{op}: {name:?} is missing: the name of a switch"))
+            };
+            let (a, b) = (switch("a")?, switch("b")?);
+            let ways = match optional_text(op, fields, "direction")?.as_deref() {
+                None | Some("both") => (true, true),
+                Some("a_to_b") => (true, false),
+                Some("b_to_a") => (false, true),
+                Some(_) => return Err("trunk: \"direction\" must be both, a_to_b or b_to_a".to_owned()),
+            };
+            let change = rest::<LinkChange>(op, fields)?;
+            to_value(
+                &fabric
+                    .set_trunk((&a, &b), ways, &change)
+                    .map_err(|error| error.to_string())?,
+            )
+        }
+        "watch" => {
+            no_more(op, fields)?;
+            return Ok((json!({}), Next::Watch));
         }
         "capture" => {
             let (ports, snaplen) = capture_fields(op, fields)?;

@@ -22,7 +22,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A fabric with the ports `a` and `b`, and its control socket.
+    /// A fabric with the ports `a` and `b`, a trunk between the switches `s` and `t`, and its control socket.
     fn new() -> Bench {
         let fabric = Fabric::new(FabricSettings::default()).unwrap();
         let switch = fabric.add_switch("s");
@@ -32,6 +32,10 @@ impl Bench {
         for settings in config.ports.iter().filter_map(PortEntry::settings) {
             fabric.add_port(switch, settings).unwrap();
         }
+        let other = fabric.add_switch("t");
+        fabric
+            .add_trunk(switch, other, &crate::report::TrunkLinks::default())
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (asked, shutdowns) = mpsc::channel();
         let asked = std::sync::Mutex::new(asked);
@@ -189,6 +193,107 @@ fn settings_are_given_and_taken() {
     assert_eq!(
         client.ok(json!({ "op": "stats", "port": "b" }))["ports"][0]["name"],
         "b"
+    );
+}
+
+#[test]
+fn those_who_watch_get_everything_first_and_then_every_change_before_its_answer() {
+    let bench = Bench::new();
+    let mut watcher = bench.connect();
+    watcher.ok(json!({ "op": "watch" }));
+    for port in ["a", "b"] {
+        let event = watcher.hear();
+        assert_eq!((&event["event"], &event["port"]), (&json!("port"), &json!(port)));
+        assert_eq!(event["coalesce"]["delay_ns"], 75_000);
+        assert_eq!(event["dma"]["parallelism"], 1);
+    }
+    let event = watcher.hear();
+    assert_eq!(
+        (&event["event"], &event["a"], &event["b"]),
+        (&json!("trunk"), &json!("s"), &json!("t"))
+    );
+    assert_eq!(watcher.hear(), json!({ "event": "watching" }));
+    // From here on no read waits: what is answered has been written to those who watch.
+    watcher.reader.get_mut().set_nonblocking(true).unwrap();
+    let mut other = bench.connect();
+    assert!(watcher.reader.fill_buf().is_err(), "an event that nobody caused");
+    for delay_ns in [1, 2, 3] {
+        other.ok(json!({ "op": "coalesce", "port": "b", "delay_ns": delay_ns }));
+        assert_eq!(watcher.hear()["coalesce"]["delay_ns"], delay_ns);
+    }
+    other.ok(json!({ "op": "link", "port": "a", "direction": "to_guest", "loss_ppm": 7 }));
+    let event = watcher.hear();
+    assert_eq!(
+        (
+            &event["link"]["to_guest"]["loss_ppm"],
+            &event["link"]["from_guest"]["loss_ppm"]
+        ),
+        (&json!(7), &json!(0))
+    );
+    other.ok(json!({ "op": "dma", "port": "a", "setup_ns": 9 }));
+    assert_eq!(watcher.hear()["dma"]["setup_ns"], 9);
+    // Questions and refused requests are no changes.
+    other.ok(json!({ "op": "coalesce", "port": "b" }));
+    other.ask(json!({ "op": "link", "port": "a", "loss_ppm": 2_000_000 }));
+    other.ok(json!({ "op": "trunk", "a": "t", "b": "s", "direction": "a_to_b", "delay_ns": 5 }));
+    let event = watcher.hear();
+    assert_eq!(
+        (&event["a"], &event["link"]["b_to_a"]["delay_ns"]),
+        (&json!("s"), &json!(5))
+    );
+}
+
+#[test]
+fn one_who_watches_and_does_not_read_is_let_go_and_holds_up_nobody() {
+    let bench = Bench::new();
+    let mut deaf = bench.connect();
+    deaf.ok(json!({ "op": "watch" }));
+    let mut other = bench.connect();
+    for delay_ns in 0..5000 {
+        other.ok(json!({ "op": "coalesce", "port": "a", "delay_ns": delay_ns }));
+    }
+    let mut lines = 0;
+    let mut line = String::new();
+    while deaf.reader.read_line(&mut line).is_ok_and(|len| len > 0) {
+        assert!(line.ends_with('\n'), "whole lines only: {line}");
+        lines += 1;
+        line.clear();
+    }
+    assert!((100..5000).contains(&lines), "{lines} lines");
+}
+
+#[test]
+fn settings_of_trunks_are_given_and_taken() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    let set = client.ok(json!({ "op": "trunk", "a": "s", "b": "t", "direction": "a_to_b", "rate_bps": 1_000_000 }));
+    assert_eq!(
+        (&set["a_to_b"]["rate_bps"], &set["b_to_a"]["rate_bps"]),
+        (&json!(1_000_000), &json!(0))
+    );
+    let turned = client.ok(json!({ "op": "trunk", "a": "t", "b": "s" }));
+    assert_eq!((&turned["a_to_b"], &turned["b_to_a"]), (&set["b_to_a"], &set["a_to_b"]));
+    for (request, sentence) in [
+        (
+            json!({ "op": "trunk", "a": "s" }),
+            "trunk: \"b\" is missing: the name of a switch",
+        ),
+        (
+            json!({ "op": "trunk", "a": "s", "b": "u" }),
+            "there is no trunk between \"s\" and \"u\"",
+        ),
+        (
+            json!({ "op": "trunk", "a": "s", "b": "t", "direction": "up" }),
+            "trunk: \"direction\" must be both, a_to_b or b_to_a",
+        ),
+    ] {
+        assert_eq!(client.ask(request)["error"], sentence);
+    }
+    client.ask(json!({ "op": "trunk", "a": "s", "b": "t", "loss_ppm": 2_000_000 }));
+    assert_eq!(
+        client.ok(json!({ "op": "trunk", "a": "s", "b": "t" })),
+        set,
+        "a refused change changes nothing"
     );
 }
 

@@ -11,6 +11,7 @@ use firmware::{Coalescing, DmaModel, Nic, NicConfig, StrategyKind};
 use super::capture::{self, CaptureReader};
 use super::forward::Trunk;
 use super::port::Port;
+use super::watch::Subject;
 use super::{Inner, Shard, SwitchState};
 use crate::device::Device;
 use crate::report::{
@@ -77,7 +78,7 @@ fn invalid(error: impl std::fmt::Display) -> FabricError {
 /// All switches and ports of the process. Cheap to clone; the shard's thread ends with [`Fabric::shutdown`].
 #[derive(Clone)]
 pub struct Fabric {
-    shard: Arc<Shard>,
+    pub(super) shard: Arc<Shard>,
 }
 
 impl Fabric {
@@ -145,11 +146,8 @@ impl Fabric {
     ///
     /// # Errors
     /// Settings out of range, or a loop: frames would go round in it for ever.
-    pub fn add_trunk(&self, a: SwitchId, b: SwitchId, links: &TrunkLinks) -> Result<(), FabricError> {
-        let links = [
-            Link::new(link_from(&links.a_to_b, SEED_TO_GUEST)?),
-            Link::new(link_from(&links.b_to_a, SEED_FROM_GUEST)?),
-        ];
+    pub fn add_trunk(&self, a: SwitchId, b: SwitchId, settings: &TrunkLinks) -> Result<(), FabricError> {
+        let links = trunk_from(settings)?.map(Link::new);
         self.shard.with(|inner, _| {
             let mut graph = TrunkGraph::new(inner.switches.len());
             let known = inner.trunks.iter().map(|trunk| (trunk.ends[0].0, trunk.ends[1].0));
@@ -164,6 +162,7 @@ impl Fabric {
             inner.trunks.push(Trunk {
                 ends,
                 links,
+                settings: settings.clone(),
                 pool_share: 0,
                 bad_offload: 0,
             });
@@ -194,7 +193,7 @@ impl Fabric {
     /// # Errors
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_coalescing(&self, name: &str, change: &CoalescingChange) -> Result<CoalescingSettings, FabricError> {
-        self.change(name, |port, now| {
+        self.change(name, change.is_empty(), |port, now| {
             let mut settings = settings_from(port.nic.queues()[0].coalescing());
             if !change.is_empty() {
                 change.apply_to(&mut settings);
@@ -211,7 +210,7 @@ impl Fabric {
     /// # Errors
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_link(&self, name: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, FabricError> {
-        self.change(name, |port, _| {
+        self.change(name, change.is_empty(), |port, _| {
             let mut links = port.settings.link.clone();
             if !change.is_empty() {
                 if direction != Direction::FromGuest {
@@ -235,22 +234,60 @@ impl Fabric {
     /// # Errors
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_dma(&self, name: &str, change: &DmaChange) -> Result<DmaSettings, FabricError> {
-        self.change(name, |port, _| {
-            let DmaModel {
-                setup_ns,
-                rate_bps,
-                parallelism,
-            } = port.nic.queues()[0].dma();
-            let mut settings = DmaSettings {
-                setup_ns,
-                rate_bps,
-                parallelism,
-            };
+        self.change(name, change.is_empty(), |port, _| {
+            let mut settings = dma_settings(port.nic.queues()[0].dma());
             if !change.is_empty() {
                 change.apply_to(&mut settings);
                 port.nic.set_dma(dma_from(&settings)?);
             }
             Ok(settings)
+        })
+    }
+
+    /// Changes the links of the trunk between the switches `a` and `b` (nothing, if no field is given) and returns what is in
+    /// force. `a_to_b` and `b_to_a` say which of them are meant, and are as the request names the switches.
+    ///
+    /// # Errors
+    /// No such trunk, or a value out of range; then nothing was changed.
+    pub fn set_trunk(
+        &self,
+        (a, b): (&str, &str),
+        (a_to_b, b_to_a): (bool, bool),
+        change: &LinkChange,
+    ) -> Result<TrunkLinks, FabricError> {
+        self.shard.with(|inner, _| {
+            let names = |trunk: &Trunk| trunk.ends.map(|(switch, _)| inner.switches[switch].name.as_str());
+            let found = inner.trunks.iter().position(|trunk| {
+                let names = names(trunk);
+                names == [a, b] || names == [b, a]
+            });
+            let index = found.ok_or_else(|| invalid(format!("there is no trunk between {a:?} and {b:?}")))?;
+            let is_turned = names(&inner.trunks[index])[0] != a;
+            let turn = |links: TrunkLinks| match is_turned {
+                true => TrunkLinks {
+                    a_to_b: links.b_to_a,
+                    b_to_a: links.a_to_b,
+                },
+                false => links,
+            };
+            let trunk = &mut inner.trunks[index];
+            let mut links = turn(trunk.settings.clone());
+            if !change.is_empty() {
+                if a_to_b {
+                    change.apply_to(&mut links.a_to_b);
+                }
+                if b_to_a {
+                    change.apply_to(&mut links.b_to_a);
+                }
+                let settings = turn(links.clone());
+                let configs = trunk_from(&settings)?;
+                for (link, config) in trunk.links.iter_mut().zip(configs) {
+                    link.set_config(config);
+                }
+                trunk.settings = settings;
+                inner.settings_changed(Subject::Trunk(index));
+            }
+            Ok(links)
         })
     }
 
@@ -295,16 +332,22 @@ impl Fabric {
         self.shard.shutdown();
     }
 
+    /// Changes a port, or (`only_asks`) only looks at it.
     fn change<T>(
         &self,
         name: &str,
+        only_asks: bool,
         change: impl FnOnce(&mut Port, ether::Time) -> Result<T, FabricError>,
     ) -> Result<T, FabricError> {
         self.shard.with(|inner, now| {
             let index = inner
                 .port_index(name)
                 .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
-            change(&mut inner.ports[index], now)
+            let result = change(&mut inner.ports[index], now)?;
+            if !only_asks {
+                inner.settings_changed(Subject::Port(index));
+            }
+            Ok(result)
         })
     }
 }
@@ -355,12 +398,25 @@ fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricEr
     .map_err(invalid)
 }
 
-fn settings_from(coalescing: Coalescing) -> CoalescingSettings {
+pub(super) fn settings_from(coalescing: Coalescing) -> CoalescingSettings {
     CoalescingSettings {
         strategy: coalescing.strategy.to_string(),
         delay_ns: coalescing.delay_ns,
         frames: coalescing.frames_max,
         marks: coalescing.marks,
+    }
+}
+
+pub(super) fn dma_settings(model: DmaModel) -> DmaSettings {
+    let DmaModel {
+        setup_ns,
+        rate_bps,
+        parallelism,
+    } = model;
+    DmaSettings {
+        setup_ns,
+        rate_bps,
+        parallelism,
     }
 }
 
@@ -377,6 +433,13 @@ fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
     }
     .validated()
     .map_err(invalid)
+}
+
+fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], FabricError> {
+    Ok([
+        link_from(&settings.a_to_b, SEED_TO_GUEST)?,
+        link_from(&settings.b_to_a, SEED_FROM_GUEST)?,
+    ])
 }
 
 /// A link of these settings. Both directions of a link are often given the same seed (none at all): `stream` keeps them

@@ -14,8 +14,10 @@ use super::hold::HOLD_NS_MAX;
 use super::pool::Stage;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
+use super::watch::Subject;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, Segments, complete_checksum};
+use crate::report::TrunkLinks;
 
 /// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
 pub(super) const LINK_OVERHEAD: u32 = 14 + 8;
@@ -416,11 +418,17 @@ impl Inner {
         if let Some(capture) = &mut port.capture {
             capture.sent(&request[..kept], now);
         }
+        let before = port.nic.queues()[0].coalescing();
         let len = port.nic.handle_control(now, &request[..kept], &mut reply);
         for queue in 0..port.pairs.len() {
             // Settings may have changed: what is due by the new ones is due now.
             port.announce(queue, now);
         }
+        if port.nic.queues()[0].coalescing() != before {
+            // Those who watch hear of it before the guest does.
+            self.settings_changed(Subject::Port(index));
+        }
+        let port = &mut self.ports[index];
         if len == 0 {
             return;
         }
@@ -485,6 +493,8 @@ pub(super) struct Trunk {
     pub ends: [(usize, PortId); 2],
     /// The link away from each end.
     pub links: [Link; 2],
+    /// Their settings; `a` is the first end.
+    pub settings: TrunkLinks,
     /// Frames dropped because their senders used up their shares of the pool.
     pub pool_share: u64,
     /// Frames dropped because they could not be cut.

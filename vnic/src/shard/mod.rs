@@ -24,6 +24,7 @@ mod tests;
 #[cfg(test)]
 mod tests_faults;
 mod transmit;
+mod watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,11 +36,13 @@ pub use drops::{RxDrop, TxDrop};
 pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
+pub use watch::{SettingsEvent, Watch};
 
 use forward::{Outcome, Trunk};
 use pool::Pool;
 pub(crate) use port::Port;
 use transmit::Batch;
+use watch::Watcher;
 
 /// A switch and which port of the shard is behind each of its ports.
 struct SwitchState {
@@ -64,6 +67,7 @@ pub(crate) struct Inner {
     last_straight: Option<usize>,
     /// The port whose rings are being worked on for another one: a panic is its fault.
     working_on: Option<usize>,
+    watchers: Vec<Watcher>,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
 }
@@ -81,6 +85,7 @@ impl Inner {
             touched: Vec::new(),
             last_straight: None,
             working_on: None,
+            watchers: Vec::new(),
             origin_unix_ns,
         }
     }

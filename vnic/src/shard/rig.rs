@@ -185,6 +185,7 @@ impl Rig {
         self.inner.trunks.push(Trunk {
             ends,
             links,
+            settings: Default::default(),
             pool_share: 0,
             bad_offload: 0,
         });

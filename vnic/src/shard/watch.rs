@@ -1,0 +1,176 @@
+//! Those who want to hear of every change of a setting at once, whoever made it: one JSON line per change.
+//!
+//! The shard writes the line itself, before whoever asked for the change gets an answer: bytes in a socket outlive this
+//! process, so a change that anybody was told of is never lost to those who watch. It never waits for them.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use serde::{Deserialize, Serialize};
+
+use super::fabric_handle::{dma_settings, settings_from};
+use super::{Fabric, Inner, Shard};
+use crate::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
+
+/// What those who watch are told: all settings in force of a port or of a trunk, and when they have caught up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum SettingsEvent {
+    /// Settings of a port.
+    Port {
+        /// Its name.
+        port: String,
+        /// Coalescing of its queue 0.
+        coalesce: CoalescingSettings,
+        /// DMA engine.
+        dma: DmaSettings,
+        /// Link.
+        link: PortLinks,
+    },
+    /// Settings of a trunk.
+    Trunk {
+        /// Switch `a`.
+        a: String,
+        /// Switch `b`.
+        b: String,
+        /// Links.
+        link: TrunkLinks,
+    },
+    /// All settings were told; from now on a change is told before it is answered.
+    Watching,
+}
+
+/// Whose settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// The port with this index.
+    Port(usize),
+    /// The trunk with this index.
+    Trunk(usize),
+}
+
+/// Somebody who watches.
+pub(super) struct Watcher {
+    id: u64,
+    socket: OwnedFd,
+    /// Everything that is not in `missed` was written; the shard may write what changes.
+    caught_up: bool,
+    /// What changed before the watcher caught up.
+    missed: BTreeSet<Subject>,
+}
+
+/// A place among those who watch; dropping it leaves.
+pub struct Watch {
+    shard: Arc<Shard>,
+    id: u64,
+}
+
+impl Watch {
+    /// Lines that the caller must write before the shard may: everything at first, then what changed meanwhile. `None` once
+    /// the watcher has caught up.
+    pub fn missed(&self) -> Option<String> {
+        self.shard.with(|inner, _| {
+            let at = inner.watchers.iter().position(|watcher| watcher.id == self.id)?;
+            let watcher = &mut inner.watchers[at];
+            let missed = std::mem::take(&mut watcher.missed);
+            if missed.is_empty() {
+                watcher.caught_up = true;
+                watcher.tell(&line(&SettingsEvent::Watching));
+                return None;
+            }
+            Some(missed.iter().map(|subject| inner.settings_line(*subject)).collect())
+        })
+    }
+}
+
+impl Watcher {
+    /// Writes a line, now or never.
+    fn tell(&mut self, line: &str) {
+        if send(&self.socket, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Ok(line.len()) {
+            // It does not read, or is gone: it must begin anew. Its thread notices.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+            self.caught_up = false;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shard
+            .with(|inner, _| inner.watchers.retain(|watcher| watcher.id != self.id));
+    }
+}
+
+impl Fabric {
+    /// Tells `socket` of every change of a setting, once [`Watch::missed`] has nothing more. If it takes no more bytes, it is
+    /// shut down.
+    pub fn watch(&self, socket: OwnedFd) -> Watch {
+        let id = self.shard.with(|inner, _| {
+            let id = inner.watchers.iter().map(|watcher| watcher.id + 1).max().unwrap_or(0);
+            let ports = (0..inner.ports.len()).map(Subject::Port);
+            inner.watchers.push(Watcher {
+                id,
+                socket,
+                caught_up: false,
+                missed: ports.chain((0..inner.trunks.len()).map(Subject::Trunk)).collect(),
+            });
+            id
+        });
+        Watch {
+            shard: self.shard.clone(),
+            id,
+        }
+    }
+}
+
+impl Inner {
+    /// Tells those who watch that settings changed.
+    #[cold]
+    pub(super) fn settings_changed(&mut self, subject: Subject) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let line = self.settings_line(subject);
+        for watcher in &mut self.watchers {
+            if watcher.caught_up {
+                watcher.tell(&line);
+            } else {
+                watcher.missed.insert(subject);
+            }
+        }
+    }
+
+    fn settings_line(&self, subject: Subject) -> String {
+        let event = match subject {
+            Subject::Port(index) => {
+                let port = &self.ports[index];
+                let queue = &port.nic.queues()[0];
+                SettingsEvent::Port {
+                    port: port.settings.name.clone(),
+                    coalesce: settings_from(queue.coalescing()),
+                    dma: dma_settings(queue.dma()),
+                    link: port.settings.link.clone(),
+                }
+            }
+            Subject::Trunk(index) => {
+                let trunk = &self.trunks[index];
+                let [a, b] = trunk.ends.map(|(switch, _)| self.switches[switch].name.clone());
+                SettingsEvent::Trunk {
+                    a,
+                    b,
+                    link: trunk.settings.clone(),
+                }
+            }
+        };
+        line(&event)
+    }
+}
+
+fn line(event: &SettingsEvent) -> String {
+    // Plain data with string keys: there is nothing in it that JSON cannot say.
+    let mut line = serde_json::to_string(event).unwrap_or_default();
+    line.push('\n');
+    line
+}
