@@ -132,8 +132,8 @@ fn compare(name: &str, qemu: &Value, pace: Pace, reason: &str, before: &Look, af
 /// What tshark found in a capture.
 #[derive(Default)]
 struct Found {
-    /// By interface and direction (`1`: towards the guest, `2`: from it).
-    frames: BTreeMap<(String, String), u64>,
+    /// By interface and direction (`1`: towards the guest, `2`: from it): frames and their bytes.
+    frames: BTreeMap<(String, String), (u64, u64)>,
     /// By interface and reason: interrupts, and packets that they announced.
     announced: BTreeMap<(String, String), (u64, u64)>,
     malformed: Vec<String>,
@@ -145,6 +145,7 @@ fn tshark(file: &Path) -> Found {
     let fields = [
         "frame.interface_name",
         "frame.packet_flags_direction",
+        "frame.len",
         "frame.protocols",
         "frame.comment",
     ];
@@ -160,8 +161,10 @@ fn tshark(file: &Path) -> Found {
     let mut found = Found::default();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let mut words = line.split('\t');
-        let [nic, direction, protocols, comment] = std::array::from_fn(|_| words.next().unwrap_or_default().to_owned());
-        *found.frames.entry((nic.clone(), direction.clone())).or_default() += 1;
+        let [nic, direction, bytes, protocols, comment] =
+            std::array::from_fn(|_| words.next().unwrap_or_default().to_owned());
+        let sum = found.frames.entry((nic.clone(), direction.clone())).or_default();
+        *sum = (sum.0 + 1, sum.1 + bytes.parse::<u64>().unwrap());
         if protocols.contains("_ws.malformed") {
             found.malformed.push(line.to_owned());
         }
@@ -262,10 +265,11 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
                 let captured = found
                     .frames
                     .iter()
-                    .filter(|((of, way), _)| *of == nic && way.ends_with(direction));
-                let captured: u64 = captured.map(|(_, count)| count).sum();
-                assert_eq!(captured, grown(&[way, "frames"]), "{nic} {way}: {:?}", found.frames);
-                directions += captured;
+                    .find(|((of, way), _)| *of == nic && way.ends_with(direction));
+                let captured = captured.map(|(_, sums)| *sums).unwrap_or_default();
+                let counted = ["frames", "bytes"].map(|what| grown(&[way, what]));
+                assert_eq!(captured, counted.into(), "{nic} {way}: {:?}", found.frames);
+                directions += captured.0;
             }
             for reason in after["interrupts"]["by_reason"].as_object().unwrap().keys() {
                 let noted = found
@@ -279,7 +283,7 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         }
         assert_eq!(
             directions,
-            found.frames.values().sum::<u64>(),
+            found.frames.values().map(|sums| sums.0).sum::<u64>(),
             "no frame of another interface"
         );
     }
