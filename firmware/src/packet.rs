@@ -33,9 +33,14 @@ impl PacketInfo {
     /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is looked at first.
     #[inline]
     pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
-        let marked = marks_on
-            && header.get(MXOE_TYPE_OFFSET).is_some_and(|kind| kind & MXOE_MARK != 0)
-            && Frame::new(header).is_some_and(|frame| frame.ether_type() == EtherType::MXOE);
+        let marked = header.get(MXOE_TYPE_OFFSET).is_some_and(|kind| kind & MXOE_MARK != 0)
+            && Self::may_be_marked(header, marks_on);
         Self { len: frame_len, marked }
+    }
+
+    /// False only if no frame with this Ethernet header is marked; `header` is the frame's first 14 bytes or more.
+    #[inline]
+    pub fn may_be_marked(header: &[u8], marks_on: bool) -> bool {
+        marks_on && Frame::new(header).is_some_and(|frame| frame.ether_type() == EtherType::MXOE)
     }
 }

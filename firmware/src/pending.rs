@@ -23,6 +23,12 @@ pub(crate) struct Slot {
     pub(crate) packet: PacketInfo,
 }
 
+/// The sums over packets that were added together.
+pub(crate) struct Added {
+    pub(crate) bytes: u64,
+    pub(crate) marked: u64,
+}
+
 /// In [`Slot::completes_at`]: at whatever time the driver polls next.
 pub(crate) const AT_POLL: Time = Time::ZERO;
 
@@ -97,6 +103,27 @@ impl PendingRing {
         self.slots[(self.head + self.len) & (PENDING_MAX - 1)] = slot;
         self.len += 1;
         self.may_be_marked |= slot.packet.marked;
+    }
+
+    /// Adds packets that arrived at once and take no modelled time; there must be room for all. Returns their sums.
+    #[inline]
+    pub(crate) fn extend(&mut self, arrived: Time, packets: impl Iterator<Item = PacketInfo>) -> Added {
+        let mut added = Added { bytes: 0, marked: 0 };
+        let mut end = self.head + self.len;
+        for packet in packets {
+            debug_assert!(end - self.head < PENDING_MAX);
+            self.slots[end & (PENDING_MAX - 1)] = Slot {
+                arrived,
+                completes_at: AT_POLL,
+                packet,
+            };
+            end += 1;
+            added.bytes += u64::from(packet.len);
+            added.marked += u64::from(packet.marked);
+        }
+        self.len = end - self.head;
+        self.may_be_marked |= added.marked != 0;
+        added
     }
 
     /// Removes the oldest packet, if there is one.

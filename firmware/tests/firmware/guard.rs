@@ -137,6 +137,17 @@ fn a_full_queue_refuses_and_counts() {
 }
 
 #[test]
+fn of_packets_together_those_without_room_are_refused_and_counted() {
+    let mut rx = RxPipeline::new(&PipelineConfig::default());
+    let together = |count: usize| std::iter::repeat_n(UNMARKED, count);
+    assert_eq!(rx.arrive_together(t(0), together(PENDING_MAX - 2)), Ok(()));
+    assert_eq!(rx.arrive_together(t(0), together(5)), Err(PipelineFull));
+    assert_eq!(rx.pending(), PENDING_MAX);
+    let total = rx.counters().total();
+    assert_eq!((total.packets, total.refused_full), (PENDING_MAX as u64, 3));
+}
+
+#[test]
 fn time_that_goes_backwards_is_taken_as_the_latest_seen() {
     let mut rx = RxPipeline::new(&PipelineConfig::default());
     rx.arrive(t(1_000_000), UNMARKED).expect("room");

@@ -17,6 +17,7 @@ enum Op {
     /// Time passes.
     Pass(u64),
     Arrive(PacketInfo),
+    ArriveTogether([PacketInfo; 3]),
     Poll,
     /// Poll at each time that the queue names, until so much time has passed.
     Run(u64),
@@ -59,7 +60,8 @@ fn some_ops(numbers: &mut Numbers) -> Vec<Op> {
     (0..len)
         .map(|_| match numbers.below(100) {
             0..20 => Op::Pass(numbers.one_of(&[1, 1, 2, 4, 9, 25])),
-            20..60 => Op::Arrive(some_packet(numbers, marked_percent)),
+            20..50 => Op::Arrive(some_packet(numbers, marked_percent)),
+            50..60 => Op::ArriveTogether(std::array::from_fn(|_| some_packet(numbers, marked_percent))),
             60..75 => Op::Poll,
             75..92 => Op::Run(numbers.one_of(&[0, 1, 3, 10, 50])),
             92..96 => Op::SetCoalescing(some_coalescing(numbers)),
@@ -154,6 +156,15 @@ impl Pair {
                     .map_err(|error| error.to_string())?;
                 self.model.arrive(self.now, packet);
                 self.tally.packets += 1;
+            }
+            Op::ArriveTogether(packets) => {
+                self.real
+                    .arrive_together(t(self.now), packets.into_iter())
+                    .map_err(|error| error.to_string())?;
+                packets
+                    .into_iter()
+                    .for_each(|packet| self.model.arrive(self.now, packet));
+                self.tally.packets += packets.len() as u64;
             }
             Op::Poll => {
                 self.poll()?;

@@ -7,4 +7,4 @@
 mod map;
 pub mod sigbus;
 
-pub use map::{Access, MemoryMap, OutsideMemory, Piece, prefetch, prefetch_for_write};
+pub use map::{Access, CACHE_LINE, MemoryMap, OutsideMemory, Piece, prefetch, prefetch_for_write};

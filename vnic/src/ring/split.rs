@@ -7,7 +7,10 @@
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use super::{DESC_LEN, Direction, Rule, Table, single, walk};
-use crate::memory::{Access, MemoryMap, Piece, prefetch};
+use crate::memory::{Access, CACHE_LINE, MemoryMap, Piece, prefetch, prefetch_for_write};
+
+/// Bytes of a used entry.
+const USED_LEN: usize = 8;
 
 const AVAIL_NO_INTERRUPT: u16 = 1;
 const USED_NO_NOTIFY: u16 = 1;
@@ -198,10 +201,16 @@ impl SplitRing {
         u16::from_le(unsafe { self.avail_word(4 + 2 * slot).load(Ordering::Relaxed) })
     }
 
-    /// Takes the next available entries into `heads`, as many as it has, and asks for their descriptors, so that they are
-    /// on their way while the first ones are walked. There must be as many.
+    /// Takes the next available entries into `heads`, as many as it has, and asks for their descriptors and for the used
+    /// entries in which they will come back, so that all are on their way while the first ones are walked. There must be
+    /// as many.
     #[inline]
     pub fn take_heads(&mut self, heads: &mut [u16]) {
+        let first_used = self.published.wrapping_add(self.outstanding);
+        for step in (0..heads.len() as u16).step_by(CACHE_LINE / USED_LEN) {
+            let slot = usize::from(first_used.wrapping_add(step) & (self.size - 1));
+            prefetch_for_write(self.used.wrapping_add(4 + USED_LEN * slot));
+        }
         for head in &mut *heads {
             *head = self.take_head();
             prefetch(self.descriptors.wrapping_add(usize::from(*head) * DESC_LEN));
@@ -252,7 +261,34 @@ impl SplitRing {
         let entry = u64::from(head) | u64::from(len) << 32;
         // SAFETY: the slot is below the ring size. Entries are aligned to 4 bytes only. The write is seen by the driver
         // after the index is published, which orders it.
-        unsafe { self.used.add(4 + 8 * slot).cast::<u64>().write_unaligned(entry.to_le()) };
+        unsafe {
+            self.used
+                .add(4 + USED_LEN * slot)
+                .cast::<u64>()
+                .write_unaligned(entry.to_le())
+        };
+    }
+
+    /// Writes used entries as [`push_used`](Self::push_used) does, each a head and the bytes written. Returns how many.
+    #[inline(always)]
+    pub fn push_used_each(&mut self, entries: impl Iterator<Item = (u16, u32)>) -> usize {
+        // What a write through a pointer could change is kept out of memory.
+        let (used, mask) = (self.used, self.size - 1);
+        let first = self.next_used;
+        let mut next = first;
+        for (head, len) in entries {
+            let slot = usize::from(next & mask);
+            next = next.wrapping_add(1);
+            let entry = u64::from(head) | u64::from(len) << 32;
+            // SAFETY: as in `push_used`.
+            unsafe {
+                used.add(4 + USED_LEN * slot)
+                    .cast::<u64>()
+                    .write_unaligned(entry.to_le())
+            };
+        }
+        self.next_used = next;
+        usize::from(next.wrapping_sub(first))
     }
 
     /// Makes used entries visible up to (not including) the free-running index `index`.
@@ -312,7 +348,7 @@ impl SplitRing {
     pub fn kicks_on(&mut self) -> Result<u16, Rule> {
         self.kicks_wanted = true;
         if self.event_idx {
-            let at = 4 + 8 * usize::from(self.size);
+            let at = 4 + USED_LEN * usize::from(self.size);
             // SAFETY: avail_event stands behind the used entries and was included in the ring's length.
             unsafe { self.used_word(at).store(self.next_avail.to_le(), Ordering::Relaxed) };
         } else {

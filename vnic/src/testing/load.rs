@@ -179,6 +179,7 @@ fn send(stream: &mut Stream, sender: &mut Frontend, len: usize) {
         stream.full += 1;
         return;
     }
+    tx.prefetch(BURST);
     for _ in 0..BURST {
         let sequence = stream.next_sent.to_le_bytes();
         let buffer = tx.next_buffer();

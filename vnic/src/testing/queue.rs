@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::memory::GuestMemory;
 use super::ring::DriverRing;
 use super::slots::{HEADER_LEN, Layout, Slots};
+use crate::memory::{prefetch, prefetch_for_write};
 
 /// Frames a merged receive chain may hold in bytes (64 KiB segment plus headers, rounded up).
 const MERGED_MAX: usize = 80 << 10;
@@ -83,6 +84,18 @@ impl TxRing {
     #[inline]
     fn after(&self, slot: u16) -> u16 {
         if slot + 1 == self.slots.count() { 0 } else { slot + 1 }
+    }
+
+    /// Asks for the cache lines that the next `count` calls of `next_buffer` and `push` will write, as far as there are
+    /// free slots: the device's processor had them last, and they come while others are worked on.
+    #[inline]
+    pub fn prefetch(&self, count: u16) {
+        let mut slot = self.next_slot;
+        for _ in 0..count.min(self.slots.count() - self.in_flight) {
+            self.ring.prefetch_descriptor(self.slots.head(slot));
+            prefetch_for_write(self.slots.pointer(slot));
+            slot = self.after(slot);
+        }
     }
 
     /// Header and frame area of the slot that the next `push` sends. Only valid while `free` says there is one.
@@ -234,6 +247,9 @@ impl RxRing {
         for offset in 0..ahead {
             let (head, _) = self.ring.used_element(offset);
             prefetch(self.slots.pointer(self.slots.slot_of(head)));
+            if self.refill {
+                self.ring.prefetch_descriptor(head);
+            }
         }
         let (mut offset, mut frames) = (0, 0);
         while offset < used && frames < limit {
@@ -327,15 +343,4 @@ unsafe fn filled_slice<'a>(slots: &Slots, slot: u16, len: u32) -> &'a [u8] {
     );
     // SAFETY: within the slot's `capacity` bytes of mapped memory; nobody writes to it (the caller's promise).
     unsafe { std::slice::from_raw_parts(slots.pointer(slot), len) }
-}
-
-#[inline]
-fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect the program could see, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }

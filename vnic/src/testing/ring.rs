@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::memory::GuestMemory;
+use crate::memory::prefetch_for_write;
 
 /// Descriptor flag: another descriptor follows (`next` is valid).
 pub const DESC_NEXT: u16 = 1;
@@ -157,6 +158,12 @@ impl DriverRing {
         };
         // SAFETY: the used_event field follows the `size` avail entries; the area was allocated for it.
         unsafe { self.avail.add(2 + usize::from(self.size)).write_volatile(value) };
+    }
+
+    /// Asks for the cache line of descriptor `index` (modulo the size), which will be written soon.
+    #[inline]
+    pub fn prefetch_descriptor(&self, index: u16) {
+        prefetch_for_write(self.desc.wrapping_add(usize::from(index & (self.size - 1))).cast());
     }
 
     /// Puts a descriptor at `index` (modulo the size) of the table.

@@ -2,7 +2,6 @@
 //! the same for ever (descriptors are then written once) or another one each time, out of a larger pool, as real
 //! drivers have it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::memory::GuestMemory;
@@ -58,8 +57,10 @@ pub(super) struct Slots {
     write_flag: u16,
     /// Buffer of each slot.
     buffer_of: Box<[u32]>,
-    /// Buffers that no slot has, oldest first; empty when every slot keeps its own.
-    spare: VecDeque<u32>,
+    /// Buffers that no slot has, in a circle; empty when every slot keeps its own.
+    spare: Box<[u32]>,
+    /// The one of them that was unused longest.
+    oldest_spare: usize,
 }
 
 // SAFETY: `buffers` leads into guest memory that the ring beside this value keeps alive; see `GuestMemory`.
@@ -98,6 +99,7 @@ impl Slots {
             write_flag: if device_writes { DESC_WRITE } else { 0 },
             buffer_of: (0..u32::from(count)).collect(),
             spare: (u32::from(count)..pool as u32).collect(),
+            oldest_spare: 0,
         }
     }
 
@@ -152,11 +154,14 @@ impl Slots {
     /// written anew at the next `set_len`. Nothing happens without a pool.
     #[inline]
     pub fn rotate(&mut self, slot: u16) {
-        if let Some(fresh) = self.spare.pop_front() {
-            let used = std::mem::replace(&mut self.buffer_of[usize::from(slot)], fresh);
-            // Never grows: one was just taken out.
-            self.spare.push_back(used);
-            self.lens[usize::from(slot)] = 0;
+        if let Some(spare) = self.spare.get_mut(self.oldest_spare) {
+            let slot = usize::from(slot);
+            std::mem::swap(&mut self.buffer_of[slot], spare);
+            self.lens[slot] = 0;
+            self.oldest_spare += 1;
+            if self.oldest_spare == self.spare.len() {
+                self.oldest_spare = 0;
+            }
         }
     }
 
