@@ -9,8 +9,8 @@ use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkGraph, TrunkId};
 use firmware::{Coalescing, DmaModel, Nic, NicConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
-use super::forward::Trunk;
 use super::port::Port;
+use super::trunk::Trunk;
 use super::watch::Subject;
 use super::{Inner, Shard, SwitchState};
 use crate::device::Device;
@@ -71,7 +71,7 @@ pub enum FabricError {
     Captured(String),
 }
 
-fn invalid(error: impl std::fmt::Display) -> FabricError {
+pub(super) fn invalid(error: impl std::fmt::Display) -> FabricError {
     FabricError::Invalid(error.to_string())
 }
 
@@ -244,53 +244,6 @@ impl Fabric {
         })
     }
 
-    /// Changes the links of the trunk between the switches `a` and `b` (nothing, if no field is given) and returns what is in
-    /// force. `a_to_b` and `b_to_a` say which of them are meant, and are as the request names the switches.
-    ///
-    /// # Errors
-    /// No such trunk, or a value out of range; then nothing was changed.
-    pub fn set_trunk(
-        &self,
-        (a, b): (&str, &str),
-        (a_to_b, b_to_a): (bool, bool),
-        change: &LinkChange,
-    ) -> Result<TrunkLinks, FabricError> {
-        self.shard.with(|inner, _| {
-            let names = |trunk: &Trunk| trunk.ends.map(|(switch, _)| inner.switches[switch].name.as_str());
-            let found = inner.trunks.iter().position(|trunk| {
-                let names = names(trunk);
-                names == [a, b] || names == [b, a]
-            });
-            let index = found.ok_or_else(|| invalid(format!("there is no trunk between {a:?} and {b:?}")))?;
-            let is_turned = names(&inner.trunks[index])[0] != a;
-            let turn = |links: TrunkLinks| match is_turned {
-                true => TrunkLinks {
-                    a_to_b: links.b_to_a,
-                    b_to_a: links.a_to_b,
-                },
-                false => links,
-            };
-            let trunk = &mut inner.trunks[index];
-            let mut links = turn(trunk.settings.clone());
-            if !change.is_empty() {
-                if a_to_b {
-                    change.apply_to(&mut links.a_to_b);
-                }
-                if b_to_a {
-                    change.apply_to(&mut links.b_to_a);
-                }
-                let settings = turn(links.clone());
-                let configs = trunk_from(&settings)?;
-                for (link, config) in trunk.links.iter_mut().zip(configs) {
-                    link.set_config(config);
-                }
-                trunk.settings = settings;
-                inner.settings_changed(Subject::Trunk(index));
-            }
-            Ok(links)
-        })
-    }
-
     /// Captures the named ports (all, if none is named), keeping `snaplen` bytes of a frame (0 = all).
     ///
     /// # Errors
@@ -435,7 +388,7 @@ fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
     .map_err(invalid)
 }
 
-fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], FabricError> {
+pub(super) fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], FabricError> {
     Ok([
         link_from(&settings.a_to_b, SEED_TO_GUEST)?,
         link_from(&settings.b_to_a, SEED_FROM_GUEST)?,

@@ -4,7 +4,7 @@
 //! receiver's. Everything else goes through private memory. Rings, interrupts and threads are handled elsewhere.
 
 use ether::Time;
-use fabric::{Admission, Egress, Forward, Link, PortId};
+use fabric::{Admission, Egress, Forward, PortId};
 use firmware::{CONTROL_FRAME_MAX, Nic};
 
 use super::Inner;
@@ -17,7 +17,6 @@ use super::transmit::{Held, TxOrigin};
 use super::watch::Subject;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, Segments, complete_checksum};
-use crate::report::TrunkLinks;
 
 /// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
 pub(super) const LINK_OVERHEAD: u32 = 14 + 8;
@@ -313,36 +312,9 @@ impl Inner {
         copies
     }
 
-    fn carry_over_trunk(
-        &mut self,
-        switch: usize,
-        trunk: fabric::TrunkId,
-        origin: TxOrigin,
-        frame: &FrameRef<'_>,
-        now: Time,
-    ) -> u32 {
-        let mut copies = 0;
-        let trunk = usize::from(trunk.0);
-        let resolved = self.resolve(frame, |inner, bytes| {
-            let Some((stage, link)) = inner.trunks.get_mut(trunk).map(|trunk| trunk.out_of(switch)) else {
-                return;
-            };
-            let admission = link.admit(now, bytes.len());
-            match inner.pool_admitted(bytes, stage, origin, admission) {
-                Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolShare) => inner.trunks[trunk].pool_share += 1,
-                Err(Dropped::Link) => {}
-            }
-        });
-        if !resolved {
-            self.trunks[trunk].bad_offload += 1;
-        }
-        copies
-    }
-
     /// Hands the whole plain frames that `frame` stands for to `each`: checksums complete, segments cut. False if its
     /// headers do not allow that.
-    fn resolve(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&mut Self, &[u8])) -> bool {
+    pub(super) fn resolve(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&mut Self, &[u8])) -> bool {
         if let (Some(bytes), true) = (frame.whole, frame.header.is_plain()) {
             each(self, bytes);
             return true;
@@ -373,7 +345,7 @@ impl Inner {
     }
 
     /// Puts an admitted frame (and its duplicate) into the pool. Returns how many copies complete `origin`.
-    fn pool_admitted(
+    pub(super) fn pool_admitted(
         &mut self,
         bytes: &[u8],
         stage: Stage,
@@ -482,30 +454,7 @@ fn wire_len(frame: &FrameRef<'_>) -> u32 {
 }
 
 /// Why a frame did not get into the pool.
-enum Dropped {
+pub(super) enum Dropped {
     Link,
     PoolShare,
-}
-
-/// A trunk between two switches of this shard.
-pub(super) struct Trunk {
-    /// The switches, each with its port of the trunk.
-    pub ends: [(usize, PortId); 2],
-    /// The link away from each end.
-    pub links: [Link; 2],
-    /// Their settings; `a` is the first end.
-    pub settings: TrunkLinks,
-    /// Frames dropped because their senders used up their shares of the pool.
-    pub pool_share: u64,
-    /// Frames dropped because they could not be cut.
-    pub bad_offload: u64,
-}
-
-impl Trunk {
-    /// Where a frame goes that leaves `switch` over this trunk, and over which link.
-    fn out_of(&mut self, switch: usize) -> (Stage, &mut Link) {
-        let near = usize::from(self.ends[0].0 != switch);
-        let (switch, port) = self.ends[1 - near];
-        (Stage::Switch { switch, port }, &mut self.links[near])
-    }
 }

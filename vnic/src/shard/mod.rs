@@ -24,6 +24,7 @@ mod tests;
 #[cfg(test)]
 mod tests_faults;
 mod transmit;
+mod trunk;
 mod watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,10 +39,11 @@ pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 pub use watch::{SettingsEvent, Watch};
 
-use forward::{Outcome, Trunk};
+use forward::Outcome;
 use pool::Pool;
 pub(crate) use port::Port;
 use transmit::Batch;
+use trunk::Trunk;
 use watch::Watcher;
 
 /// A switch and which port of the shard is behind each of its ports.

@@ -13,8 +13,8 @@ use virtio_bindings::{virtio_net, virtio_ring};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
 
 use super::fabric_handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
-use super::forward::Trunk;
 use super::port::Port;
+use super::trunk::Trunk;
 use super::{Inner, SwitchState};
 use crate::offload::NET_HEADER_LEN;
 use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
