@@ -10,7 +10,6 @@ use firmware::{CONTROL_FRAME_MAX, Nic};
 use super::Inner;
 use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
-use super::hold::HOLD_NS_MAX;
 use super::pool::Stage;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
@@ -158,11 +157,7 @@ impl Inner {
         held: Option<Held>,
     ) -> Outcome {
         if let Some(Held { port, .. }) = held {
-            // It was switched already, and counted then.
-            let until = self.ports[origin.port()].pairs[origin.pair()].tx.held_until;
-            let outcome = self.carry_to_port(port, origin, frame, now, now < until);
-            self.ports[origin.port()].pairs[origin.pair()].tx.held_until = until;
-            return outcome;
+            return self.carry_held(port, origin, frame, now);
         }
         let forward = self.switches[switch]
             .switch
@@ -203,7 +198,7 @@ impl Inner {
 
     /// Sends a frame to the card at `index`.
     #[inline]
-    fn carry_to_port(
+    pub(super) fn carry_to_port(
         &mut self,
         index: usize,
         origin: TxOrigin,
@@ -243,12 +238,7 @@ impl Inner {
                 TAKEN
             }
             Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match frame.whole {
-                None => {
-                    let side = &mut self.ports[origin.port()].pairs[origin.pair()].tx;
-                    side.held = Some(Held { port: index, queue });
-                    side.held_until = now.plus_nanos(HOLD_NS_MAX);
-                    Outcome::Hold
-                }
+                None => self.hold(origin, index, queue, now),
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
                 Some(bytes) => Outcome::Taken {
                     copies: self.wait_at_port(index, origin, bytes),

@@ -6,7 +6,11 @@
 
 use ether::Time;
 
+use super::Inner;
+use super::forward::Outcome;
+use super::frame::FrameRef;
 use super::port::Port;
+use super::transmit::{Held, TxOrigin};
 
 /// How long a frame may wait in its sender's ring for a receiver that still takes frames. Long enough for a guest whose
 /// processor was just taken away to come back; after it frames are dropped until the receiver has earned new patience, so
@@ -48,14 +52,37 @@ impl Patience {
     }
 
     /// Others waited for so long.
-    #[cold]
-    pub fn waited(&mut self, ns: u64) {
+    fn waited(&mut self, ns: u64) {
         self.left_ns = self.left_ns.saturating_sub(ns);
+    }
+}
+
+impl Inner {
+    /// Leaves the head frame of `origin`'s ring there until receive queue `queue` of port `port` has buffers.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hold(&mut self, origin: TxOrigin, port: usize, queue: usize, now: Time) -> Outcome {
+        let side = &mut self.ports[origin.port()].pairs[origin.pair()].tx;
+        side.held = Some(Held { port, queue });
+        side.held_until = now.plus_nanos(HOLD_NS_MAX);
+        Outcome::Hold
+    }
+
+    /// Tries a frame again that was held; it was switched already, and counted then.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn carry_held(&mut self, port: usize, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Outcome {
+        let until = self.ports[origin.port()].pairs[origin.pair()].tx.held_until;
+        let outcome = self.carry_to_port(port, origin, frame, now, now < until);
+        self.ports[origin.port()].pairs[origin.pair()].tx.held_until = until;
+        outcome
     }
 }
 
 impl Port {
     /// No buffer for a frame at `queue`: true if it may wait a little longer.
+    #[cold]
+    #[inline(never)]
     pub fn may_hold(&mut self, queue: usize, now: Time) -> bool {
         let since = match self.pairs[queue].rx.stalled_since {
             Some(since) => since,
@@ -69,6 +96,15 @@ impl Port {
             }
         };
         now.nanos_since(since) < self.patience.left_ns
+    }
+
+    /// Queue `queue` took a frame, so the wait for it is over.
+    #[cold]
+    #[inline(never)]
+    pub fn end_stall(&mut self, queue: usize, now: Time) {
+        if let Some(since) = self.pairs[queue].rx.stalled_since.take() {
+            self.patience.waited(now.nanos_since(since));
+        }
     }
 
     /// When the patience with a stalled receive queue of this port ends, if frames may wait for one now.

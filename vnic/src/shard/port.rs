@@ -391,11 +391,11 @@ impl Port {
         };
         let side = &mut self.pairs[queue].rx;
         side.deliver(map, frame, self.mergeable)?;
-        if let Some(since) = side.stalled_since.take() {
-            self.patience.waited(now.nanos_since(since));
-        }
         side.batch_frames += 1;
         side.batch_bytes += u64::from(frame.len);
+        if side.stalled_since.is_some() {
+            self.end_stall(queue, now);
+        }
         let pipeline = self.nic.rx(queue as u16);
         let packet = pipeline.classify(frame.inline, frame.len);
         // Every pending packet holds at least one descriptor and a ring is no larger than the pipeline.
