@@ -253,7 +253,7 @@ mod tests {
         config.check().unwrap();
         let settings = config.ports[0].settings().unwrap();
         assert_eq!((settings.queue_pairs, settings.mtu, settings.offloads), (1, 9000, true));
-        assert_eq!(settings.coalescing.strategy, "timeout");
+        assert_eq!(settings.coalescing.strategy, "disabled");
         assert_eq!((settings.mode, settings.mac), (SocketMode::Listen, None));
     }
 

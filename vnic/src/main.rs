@@ -51,12 +51,12 @@ struct Args {
     /// Serve Prometheus metrics over HTTP on a TCP port
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// Keep looking for work so many microseconds after the last, before sleeping
+    /// Keep looking for work at most so many microseconds after the last, before sleeping; less where it does not pay off
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
     /// Interrupt coalescing of ports named here: disabled, timeout, open-mx, stream
-    #[arg(long, value_name = "S", default_value = "timeout")]
+    #[arg(long, value_name = "S", default_value = "disabled")]
     strategy: String,
     /// Longest time a packet waits for its interrupt, in microseconds
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]

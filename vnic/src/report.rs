@@ -173,10 +173,11 @@ pub struct CoalescingSettings {
 }
 
 impl Default for CoalescingSettings {
-    /// The card's default in the papers: `timeout` with 75 µs, marks looked at (papers.md M-GF1).
+    /// No coalescing, as plain virtual cards have it: every time-out would be seen by each ping of a guest. A strategy that
+    /// is chosen later finds the delay of the papers' card, 75 µs, and looks at marks (papers.md M-GF1).
     fn default() -> Self {
         CoalescingSettings {
-            strategy: "timeout".to_owned(),
+            strategy: "disabled".to_owned(),
             delay_ns: 75_000,
             frames: 0,
             marks: true,

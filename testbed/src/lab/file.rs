@@ -181,7 +181,7 @@ impl Strategy {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoalescingFile {
-    /// Strategy (default `timeout`).
+    /// Strategy (default `disabled`).
     pub strategy: Option<Strategy>,
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
     #[schemars(with = "Option<Span>")]

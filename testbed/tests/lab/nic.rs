@@ -50,7 +50,7 @@ fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running
         ];
         let mut traffic = world.spawn(&endless);
 
-        waits_for_only(&world, "n2", "timeout");
+        waits_for_only(&world, "n2", "every-packet");
         world.ok(&["nic", "coalesce", "n2", "open-mx"]);
         waits_for_only(&world, "n2", "mark");
         world.guest("n2", "nicctl coalesce disabled");

@@ -151,7 +151,7 @@ fn settings_are_given_and_taken() {
     let asked = client.ok(json!({ "op": "coalesce", "port": "a" }));
     assert_eq!(
         asked,
-        json!({ "strategy": "timeout", "delay_ns": 75_000, "frames": 0, "marks": true })
+        json!({ "strategy": "disabled", "delay_ns": 75_000, "frames": 0, "marks": true })
     );
     let set = client.ok(json!({ "op": "coalesce", "port": "a", "strategy": "stream", "delay_ns": 1_000_000 }));
     assert_eq!(
@@ -161,7 +161,7 @@ fn settings_are_given_and_taken() {
     assert_eq!(client.ok(json!({ "op": "coalesce", "port": "a" })), set);
     assert_eq!(
         client.ok(json!({ "op": "coalesce", "port": "b" }))["strategy"],
-        "timeout"
+        "disabled"
     );
 
     let set = client.ok(json!({ "op": "link", "port": "b", "direction": "to_guest", "up": false, "delay_ns": 7 }));

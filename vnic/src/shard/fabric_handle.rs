@@ -33,12 +33,13 @@ pub(super) const SEED_FROM_GUEST: u64 = 0x9e37_79b9_7f4a_7c15;
 /// What a shard is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricSettings {
-    /// How long to look for work after the last, before asking for kicks and sleeping, in nanoseconds.
+    /// Longest time to look for work after the last, before asking for kicks and sleeping, in nanoseconds. It is made
+    /// shorter while work comes later than that, or somebody else wants the processor.
     pub poll_ns: u64,
 }
 
 impl FabricSettings {
-    /// One round trip between guests that poll fits several times; an emulated guest's core is not kept from it for long.
+    /// One round trip between guests that poll fits several times.
     pub const POLL_NS_DEFAULT: u64 = 50_000;
 }
 

@@ -11,6 +11,7 @@ mod fabric_handle;
 mod forward;
 mod frame;
 mod hold;
+mod polling;
 mod pool;
 mod port;
 mod receive;
@@ -40,6 +41,7 @@ pub(crate) use run::Shard;
 pub use watch::{SettingsEvent, Watch};
 
 use forward::Outcome;
+use polling::Polling;
 use pool::Pool;
 pub(crate) use port::Port;
 use transmit::Batch;
@@ -72,10 +74,12 @@ pub(crate) struct Inner {
     watchers: Vec<Watcher>,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
+    /// How long the runner goes on without work.
+    polling: Polling,
 }
 
 impl Inner {
-    fn new(origin_unix_ns: u64) -> Self {
+    fn new(origin_unix_ns: u64, poll_ns: u64) -> Self {
         Self {
             switches: Vec::new(),
             ports: Vec::new(),
@@ -89,6 +93,7 @@ impl Inner {
             working_on: None,
             watchers: Vec::new(),
             origin_unix_ns,
+            polling: Polling::new(poll_ns),
         }
     }
 

@@ -149,7 +149,7 @@ impl DriverRing {
 impl Rig {
     /// One guest per feature set, each with a full receive ring.
     pub fn new(features: &[u64]) -> Self {
-        let mut inner = Inner::new(0);
+        let mut inner = Inner::new(0, 0);
         inner.switches.push(SwitchState {
             name: "s".to_owned(),
             switch: fabric::Switch::new(fabric::SwitchConfig::default()),

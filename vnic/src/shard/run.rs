@@ -72,7 +72,6 @@ enum Runner {
 pub(crate) struct Shard {
     inner: Mutex<Inner>,
     clock: MonotonicClock,
-    poll_ns: u64,
     /// Threads that want the lock for a change; the runner lets them in between two rounds.
     visitors: AtomicU32,
     /// Somebody may have work that the runner has not seen.
@@ -95,9 +94,8 @@ impl Shard {
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         let shard = Arc::new(Self {
-            inner: Mutex::new(Inner::new(origin_unix_ns)),
+            inner: Mutex::new(Inner::new(origin_unix_ns, poll_ns)),
             clock,
-            poll_ns,
             visitors: AtomicU32::new(0),
             pending: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -208,24 +206,30 @@ impl Shard {
     /// idle and somebody else must go on.
     fn run_locked<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, runner: Runner) -> (MutexGuard<'a, Inner>, bool) {
         let started = self.clock.now();
-        let mut idle_since = started;
+        let (mut idle_since, mut before) = (started, started);
+        let mut slept = true;
         loop {
             let now = self.clock.now();
             if inner.pass(now) {
                 idle_since = now;
+                inner.polling.worked(now, std::mem::take(&mut slept));
+            } else {
+                inner.polling.idled(now.nanos_since(before));
             }
+            before = now;
             if self.visitors.load(Ordering::SeqCst) != 0 {
                 drop(inner);
                 while self.visitors.load(Ordering::SeqCst) != 0 {
                     thread::yield_now();
                 }
                 inner = self.lock();
+                before = self.clock.now();
             }
             if self.stop.load(Ordering::Relaxed) {
                 return (inner, false);
             }
             let idle_ns = now.nanos_since(idle_since);
-            if idle_ns == 0 || idle_ns < self.poll_ns {
+            if idle_ns == 0 || idle_ns < inner.polling.window_ns() {
                 if runner == Runner::Visitor && now.nanos_since(started) > HANDOVER_NS {
                     return (inner, true);
                 }

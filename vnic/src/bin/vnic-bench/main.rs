@@ -36,8 +36,8 @@ struct Options {
     /// The testpmd binary.
     #[arg(long, default_value = "dpdk-testpmd")]
     testpmd: PathBuf,
-    /// Further arguments for vnicd, split at blanks (for trying settings other than the defaults).
-    #[arg(long, default_value = "")]
+    /// Further arguments for vnicd, split at blanks: by default the strategy of the papers' card, all else as shipped.
+    #[arg(long, default_value = "--strategy timeout --delay-us 75", allow_hyphen_values = true)]
     vnicd_args: String,
     /// Core of the forwarder.
     #[arg(long, default_value_t = 0)]
