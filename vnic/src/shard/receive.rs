@@ -258,6 +258,9 @@ impl RxSide {
                 _ => Buffer::chain(head),
             });
         }
+        if self.lacking == 0 {
+            ring.kicks_off();
+        }
         Ok(self.lacking > 0)
     }
 
@@ -265,6 +268,8 @@ impl RxSide {
         let Some(ring) = &mut self.ring else {
             return Ok(());
         };
+        // New buffers are found when they are needed; only while frames wait for them is the driver asked to kick.
+        ring.kicks_off();
         let count = usize::from(ring.refresh()?).min(READ_AHEAD);
         let mut heads = [0; READ_AHEAD];
         let heads = &mut heads[..count];

@@ -352,6 +352,13 @@ impl Rig {
         self.guests[guest].rx.calls()
     }
 
+    /// True if the driver of `guest`, without EVENT_IDX, is asked to kick when it posts receive buffers.
+    pub fn asked_for_refill_kicks(&self, guest: usize) -> bool {
+        let Guest { memory, rx, .. } = &self.guests[guest];
+        let flags: u16 = memory.read_obj(address(rx.base + USED)).expect("in memory");
+        flags == 0
+    }
+
     /// Transmit chains that came back to `guest` since the last question.
     pub fn completed(&mut self, guest: usize) -> usize {
         let Guest { memory, tx, .. } = &mut self.guests[guest];

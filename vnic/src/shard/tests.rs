@@ -463,3 +463,27 @@ fn the_mtu_of_a_link_counts_in_the_direction_it_is_set_for() {
     rig.settle();
     assert_eq!(rig.received(0).len(), 1);
 }
+
+#[test]
+fn a_receiver_is_asked_to_kick_for_new_buffers_only_while_frames_wait_for_them() {
+    let mut rig = Rig::new(&[0, 0]);
+    introduce(&mut rig, 0, 1);
+    assert!(!rig.asked_for_refill_kicks(1));
+    for index in 0..RING {
+        rig.send(0, index, &frame(1, 0, 60, 0));
+    }
+    rig.settle();
+    rig.completed(0);
+    rig.send(0, 0, &frame(1, 0, 60, 0));
+    rig.settle();
+    assert!(!rig.finds_work_before_sleep());
+    assert!(
+        rig.asked_for_refill_kicks(1),
+        "a frame waits and the receiver has no buffer"
+    );
+    assert_eq!(rig.received(1).len(), 256);
+    rig.settle();
+    assert_eq!(rig.received(1).len(), 1);
+    assert!(!rig.finds_work_before_sleep());
+    assert!(!rig.asked_for_refill_kicks(1));
+}
