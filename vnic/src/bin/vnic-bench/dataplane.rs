@@ -102,14 +102,25 @@ pub struct Line {
 impl Line {
     /// Median over the samples that count; `None` without any.
     pub fn median(&self, backend: usize) -> Option<f64> {
-        let mut values: Vec<_> = self.samples[backend]
-            .iter()
-            .filter(|s| s.counts())
-            .map(|s| s.value)
-            .collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        median(self.samples[backend].iter().filter(|s| s.counts()).map(|s| s.value))
     }
+
+    /// Median over the rounds of one forwarder's figure divided by another's in the same round, where both count; `None`
+    /// without any.
+    pub fn median_ratio(&self, backend: usize, rival: usize) -> Option<f64> {
+        let rounds = self.samples[backend].iter().zip(&self.samples[rival]);
+        median(
+            rounds
+                .filter(|(ours, theirs)| ours.counts() && theirs.counts())
+                .map(|(ours, theirs)| ours.value / theirs.value),
+        )
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 /// Runs all rounds.

@@ -75,7 +75,7 @@ fn median_of(options: &Options, line: &Line, kind: Kind) -> Option<f64> {
 }
 
 fn ratio(options: &Options, line: &Line) -> Option<f64> {
-    Some(median_of(options, line, Kind::Vnicd)? / median_of(options, line, Kind::Testpmd)?)
+    line.median_ratio(column(options, Kind::Vnicd)?, column(options, Kind::Testpmd)?)
 }
 
 fn met(options: &Options, line: &Line) -> Option<bool> {
@@ -170,7 +170,8 @@ pub fn text(options: &Options, lines: &[Line]) -> String {
     format!(
         "{table}\nMedians of {} alternating rounds; ring {}, forwarder on core {}, both frontends on core {}.\n\
          full: tries in which the sender's ring had no room for a burst of 32 (a sample counts from 70 %);\n\
-         starved: rounds in which the receiver had fewer than 32 free buffers; lost: frames sent that did not arrive.{disturbed}",
+         starved: rounds in which the receiver had fewer than 32 free buffers; lost: frames sent that did not arrive.\n\
+         ratio: the median of the rounds' ratios, so that a machine that changes its pace hits both.{disturbed}",
         options.rounds, options.ring, options.forwarder_core, options.frontend_core
     )
 }
