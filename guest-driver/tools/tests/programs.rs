@@ -278,7 +278,7 @@ fn nicctl_reads_and_changes_a_card() {
             let settings = ask(&["coalesce"]);
             assert_eq!(
                 (&settings["strategy"], &settings["delay_ns"]),
-                (&"disabled".into(), &75_000.into())
+                (&"timeout".into(), &75_000.into())
             );
             let settings = ask(&[
                 "coalesce",
