@@ -56,10 +56,16 @@ fn on_a_small_disk(world: &World, disk: &Path, size: &str, args: &[&str]) -> Com
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
+    // In a root that is no mount point (a plain chroot), a mount namespace cannot be made private: what is mounted there is
+    // taken away again, wherever else it may be seen.
+    let private = Command::new("unshare").args(["--mount", "true"]).output();
+    if rustix::process::geteuid().is_root() && !private.is_ok_and(|output| output.status.success()) {
+        unshare.args(["--propagation", "unchanged"]);
+    }
     unshare.args(["--mount", "sh", "-c"]).current_dir(world.dir.path());
     let script = "disk=$1 size=$2; shift 2; mount -t tmpfs -o size=$size none $disk || exit 99
         if [ -d filling ]; then cp -a filling/. $disk || exit 98; fi
-        \"$@\"; code=$?; [ -d filling ] || find $disk -mindepth 1; exit $code";
+        \"$@\"; code=$?; [ -d filling ] || find $disk -mindepth 1; umount -l $disk; exit $code";
     unshare
         .arg(script)
         .arg("sh")
