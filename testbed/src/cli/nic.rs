@@ -247,11 +247,14 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     let handle = capture.handle()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            // One that has ended already needs no end.
-            _ = handle.shutdown(std::net::Shutdown::Both);
+            handle.end();
         }
     })?;
-    Ok(capture.write_to(out)?)
+    let missing = capture.write_to(out)?;
+    if missing > 0 {
+        eprintln!("weft: {missing} frames are missing: they came faster than they were taken");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
 //! `result`'s and `reading`'s business.
 
-use std::{collections::BTreeMap, fmt, fs::File, io::BufWriter, os::unix::net::UnixStream, thread::JoinHandle};
+use std::{collections::BTreeMap, fmt, fs::File, io::BufWriter, thread::JoinHandle};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::{
     lab::Strategy,
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
-        VnicdClient,
+        CaptureEnd, VnicdClient,
         report::{CoalescingChange, CoalescingSettings, Counts, PortStats},
     },
 };
@@ -73,7 +73,7 @@ pub(crate) struct Bench<'a> {
     _servers: Vec<Running>,
     peer_mac: String,
     peer_address: String,
-    capture: Option<(UnixStream, JoinHandle<std::io::Result<()>>)>,
+    capture: Option<(CaptureEnd, JoinHandle<std::io::Result<u64>>)>,
 }
 
 impl<'a> Bench<'a> {
@@ -125,11 +125,17 @@ impl<'a> Bench<'a> {
     /// Ends the capture, if there is one.
     pub(crate) fn end_capture(&mut self) -> Result<()> {
         if let Some((handle, writing)) = self.capture.take() {
-            handle
-                .shutdown(std::net::Shutdown::Both)
-                .context("the capture ended by itself")?;
+            handle.end();
             match writing.join() {
-                Ok(written) => written.context("the capture cannot be written")?,
+                Ok(written) => {
+                    let missing = written.context("the capture cannot be written")?;
+                    if missing > 0 {
+                        tracing::warn!(
+                            missing,
+                            "the capture misses frames: they came faster than they were written"
+                        );
+                    }
+                }
                 Err(_) => bail!("the capture ended with a panic"),
             }
         }

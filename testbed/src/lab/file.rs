@@ -201,7 +201,7 @@ pub struct DmaFile {
     pub setup: Option<Spanned<Span>>,
     /// Transfer rate (default `unlimited`).
     pub rate: Option<Rate>,
-    /// Transfers under way at a time (1 to 64; default 1).
+    /// Transfers under way at a time (1 to 16; default 1).
     #[schemars(with = "Option<u32>")]
     pub parallelism: Option<Spanned<u32>>,
 }

@@ -14,7 +14,7 @@ pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Longest time on a link: frames wait in `vnicd` meanwhile.
 pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
 /// DMA transfers under way at a time.
-pub const DMA_PARALLELISM_MAX: u32 = 64;
+pub const DMA_PARALLELISM_MAX: u32 = 16;
 /// MTU that IPv4 asks of every link, and the largest that the card offers.
 pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
 

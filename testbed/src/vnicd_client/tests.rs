@@ -1,5 +1,7 @@
 use std::{os::unix::net::UnixListener, thread};
 
+use ether::pcapng;
+
 use super::*;
 
 /// A `vnicd` that answers each request line with what `answer` makes of it, on one connection.
@@ -68,12 +70,44 @@ fn a_capture_is_written_in_whole_blocks_even_when_it_is_cut_off() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let writing = thread::spawn(move || capture.write_to(Sender(sender)));
     assert_eq!(receiver.recv().expect("a block comes"), whole.as_bytes());
-    handle.shutdown(std::net::Shutdown::Both).expect("it is open");
+    handle.end();
+    handle.end();
     writing
         .join()
         .expect("no panic")
         .expect("a capture that is ended is no failure");
     assert!(receiver.iter().all(|bytes| bytes.is_empty()));
+}
+
+#[test]
+fn a_capture_that_nobody_ended_is_a_failure() {
+    let (_folder, client) = fake(|_| "{\"id\":1,\"ok\":{}}\n\x0a\x0d\x0d\x0a\x10\0\0\0body\x10\0\0\0".to_owned());
+    let capture = client.capture(&[], None).expect("accepted");
+    capture
+        .handle()
+        .expect("a second handle")
+        .stream
+        .shutdown(Shutdown::Both)
+        .expect("it is open");
+    let error = capture.write_to(std::io::sink()).expect_err("it was not asked to end");
+    assert!(error.to_string().starts_with("vnicd has ended"), "{error}");
+}
+
+#[test]
+fn what_a_capture_misses_is_read_from_its_last_blocks() {
+    let mut blocks = b"\x0a\x0d\x0d\x0a\x10\0\0\0body\x10\0\0\0".to_vec();
+    for dropped in [3, 1 << 33] {
+        let statistics = pcapng::Statistics {
+            interface: 0,
+            at: ether::Time::ZERO,
+            origin_unix_ns: 1,
+            received_frames: Some(77),
+            dropped_frames: Some(dropped),
+        };
+        pcapng::interface_statistics(&mut blocks, &statistics);
+    }
+    assert_eq!(dropped(&blocks), (1 << 33) + 3);
+    assert_eq!(dropped(&blocks[..30]), 0);
 }
 
 #[test]

@@ -118,8 +118,9 @@ fn serve_watch(socket: &Socket, fabric: &Fabric) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Carries a capture until the client closes the connection. A slow reader is waited for as long as it takes: the capture's own
-/// bound decides what it misses.
+/// Carries a capture until the client closes the connection, or its sending side of it: then what was captured and the
+/// counts of what was missed come before the end. A slow reader is waited for as long as it takes: the capture's own bound
+/// decides what it misses.
 fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()> {
     socket.set_write_timeout(None)?;
     let mut bytes = Vec::new();
@@ -129,10 +130,23 @@ fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()
                 write_all(socket, &bytes)?;
                 bytes.clear();
             }
-            Chunk::Idle if is_gone(socket, Some(Duration::ZERO))? => return Ok(()),
             Chunk::Idle => {}
             Chunk::Ended => return Ok(()),
         }
+        if is_finished(socket)? {
+            while capture.next_chunk(&mut bytes, Duration::ZERO) == Chunk::Data {}
+            capture.statistics(&mut bytes);
+            return write_all(socket, &bytes);
+        }
+    }
+}
+
+/// True once the peer has nothing more to say, whether it still listens or not.
+fn is_finished(socket: &Socket) -> std::io::Result<bool> {
+    match poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&Timespec::default())) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

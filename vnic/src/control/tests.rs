@@ -379,6 +379,26 @@ fn a_capture_begins_with_its_headers_and_ends_with_its_client() {
 }
 
 #[test]
+fn a_capture_that_is_asked_to_end_ends_with_what_it_missed_and_the_port_is_free() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        let mut client = bench.connect();
+        client.ok(json!({ "op": "capture", "ports": ["a", "b"] }));
+        client.reader.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+        let mut file = Vec::new();
+        client.reader.read_to_end(&mut file).unwrap();
+        let mut kinds = Vec::new();
+        let mut at = 0;
+        while let Some(head) = file.get(at..at + 8) {
+            kinds.push(u32::from_le_bytes(head[..4].try_into().unwrap()));
+            at += u32::from_le_bytes(head[4..].try_into().unwrap()) as usize;
+        }
+        // A section, an interface for each port, and their statistics.
+        assert_eq!((kinds, at), (vec![0x0a0d_0d0a, 1, 1, 5, 5], file.len()));
+    }
+}
+
+#[test]
 fn only_the_owner_may_use_it() {
     let bench = Bench::new();
     let mode = std::fs::metadata(bench.folder.path().join("c"))

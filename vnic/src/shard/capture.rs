@@ -22,7 +22,18 @@ const UNANNOUNCED_MAX: usize = 4096;
 struct SinkState {
     bytes: Vec<u8>,
     closed: bool,
-    dropped: u64,
+    /// Frames that did not fit, for each interface.
+    dropped: Vec<u64>,
+    /// The time of the last frame.
+    latest: Time,
+}
+
+impl SinkState {
+    fn drop_at(&mut self, interface: u32) {
+        if let Some(dropped) = self.dropped.get_mut(interface as usize) {
+            *dropped += 1;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -38,8 +49,9 @@ impl Sink {
 
     fn packet(&self, packet: &pcapng::Packet<'_>) {
         let mut state = self.lock();
+        state.latest = state.latest.max(packet.at);
         if state.bytes.len() + packet.bytes.len() > SINK_BYTES_MAX {
-            state.dropped += 1;
+            state.drop_at(packet.interface);
             return;
         }
         pcapng::enhanced_packet(&mut state.bytes, packet);
@@ -63,6 +75,7 @@ pub enum Chunk {
 #[derive(Debug)]
 pub struct CaptureReader {
     sink: Arc<Sink>,
+    origin_unix_ns: u64,
 }
 
 impl CaptureReader {
@@ -86,9 +99,19 @@ impl CaptureReader {
         }
     }
 
-    /// Frames that did not fit into the space for a slow reader.
-    pub fn dropped(&self) -> u64 {
-        self.sink.lock().dropped
+    /// Appends the file's last blocks: for each interface, how many frames did not fit into the space for a slow reader.
+    pub fn statistics(&self, out: &mut Vec<u8>) {
+        let state = self.sink.lock();
+        for (interface, dropped) in state.dropped.iter().enumerate() {
+            let statistics = pcapng::Statistics {
+                interface: interface as u32,
+                at: state.latest,
+                origin_unix_ns: self.origin_unix_ns,
+                received_frames: None,
+                dropped_frames: Some(*dropped),
+            };
+            pcapng::interface_statistics(out, &statistics);
+        }
     }
 }
 
@@ -107,6 +130,7 @@ pub fn begin(
     let sink = Arc::new(Sink::default());
     {
         let mut state = sink.lock();
+        state.dropped = vec![0; ports.len()];
         pcapng::section_header(&mut state.bytes, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION")));
         for (name, mac) in ports {
             let interface = pcapng::Interface {
@@ -127,7 +151,7 @@ pub fn begin(
             unannounced: Vec::new(),
         })
         .collect();
-    (CaptureReader { sink }, writers)
+    (CaptureReader { sink, origin_unix_ns }, writers)
 }
 
 /// The writing end of a capture at one port.
@@ -165,7 +189,7 @@ impl PortCapture {
         if frames.len() < UNANNOUNCED_MAX {
             frames.push_back((bytes.into_boxed_slice(), frame.len));
         } else {
-            self.sink.lock().dropped += 1;
+            self.sink.lock().drop_at(self.interface);
         }
     }
 
