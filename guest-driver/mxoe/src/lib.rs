@@ -1,8 +1,14 @@
-//! MXoE, the message-passing protocol of MX and Open-MX over Ethernet: the wire format.
+//! MXoE, the message-passing protocol of MX and Open-MX over Ethernet, without I/O and without a clock.
 //!
-//! [`wire`] turns frames into checked values and back. There is no I/O, no clock, no allocation and no connection state
-//! here: sequence numbers, acknowledgements and retransmission are decided by whoever uses these values.
+//! [`wire`] turns frames into checked values and back; [`engine`] is the protocol of one endpoint (connection, reliable
+//! messages, rendezvous and pull); [`matching`] holds posted receives and unexpected messages; [`authority`] answers for
+//! a whole interface. What they are to each other and to the crates above is in `ENGINE.md`.
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+pub mod authority;
+pub mod engine;
+pub mod matching;
 pub mod wire;
