@@ -270,7 +270,7 @@ fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError
         frag_pipeline,
         data: data_of(rest, frag_len.into())?,
     };
-    if medium.is_well_placed(&dialect.sizes) {
+    if medium.is_well_placed(&dialect.sizes, medium.data.len()) {
         Ok(medium)
     } else {
         Err(WireError::BadLength)

@@ -87,7 +87,7 @@ impl Medium<'_> {
 
     /// The stateless half of the rules of 5.3: a known fragment number, no message longer than its fragments, every
     /// fragment full but the last, the last ending exactly with the message.
-    pub(super) const fn is_well_placed(&self, sizes: &Sizes) -> bool {
+    pub(super) const fn is_well_placed(&self, sizes: &Sizes, data_len: usize) -> bool {
         if matches!(sizes.mode(), Mode::Wire) && self.frag_pipeline > Self::PIPELINE_MAX {
             return false;
         }
@@ -101,6 +101,6 @@ impl Medium<'_> {
         }
         let rest = self.length - offset;
         let expected = if rest < size { rest } else { size };
-        self.data.len() == expected as usize
+        data_len == expected as usize
     }
 }

@@ -73,8 +73,24 @@ impl Dialect {
         packet: &Packet<'_>,
         out: &mut [u8; HEADER_LEN_MAX],
     ) -> Result<usize, EmitError> {
+        self.emit_header_for(head, packet, packet.data().len(), out)
+    }
+
+    /// As [`Dialect::emit_header`] for a packet whose `data_len` bytes of data are elsewhere; what `packet` has of them
+    /// is not looked at.
+    ///
+    /// # Errors
+    /// [`EmitError::Unencodable`] if a value does not fit its field.
+    #[inline]
+    pub fn emit_header_for(
+        &self,
+        head: &Head,
+        packet: &Packet<'_>,
+        data_len: usize,
+        out: &mut [u8; HEADER_LEN_MAX],
+    ) -> Result<usize, EmitError> {
         let packet_type = packet.packet_type();
-        self.check(packet)?;
+        self.check(packet, data_len)?;
         let len = self.header_len(packet_type);
         let layout = HeadLayout {
             dst: head.dst.0,
@@ -84,26 +100,26 @@ impl Dialect {
         };
         let (head_bytes, body) = out[..len].split_at_mut(HEAD_LEN);
         head_bytes.copy_from_slice(layout.as_bytes());
-        self.emit_body(packet, body)?;
+        self.emit_body(packet, data_len, body)?;
         body[0] = packet_type.code() | if head.marked && self.marks { MARK } else { 0 };
         Ok(len)
     }
 
-    fn check(&self, packet: &Packet<'_>) -> Result<(), EmitError> {
+    fn check(&self, packet: &Packet<'_>, data_len: usize) -> Result<(), EmitError> {
         let fits = match packet {
             Packet::Raw(raw) => raw.payload.len() < RAW_FRAME_LEN_MAX - HEAD_LEN,
             Packet::HostReply(reply) => reply.name.len() < HOST_NAME_LEN_MAX && !reply.name.contains(&0),
-            Packet::Tiny(p) => p.data.len() <= TINY_DATA_MAX,
-            Packet::Small(p) => p.data.len() <= SMALL_DATA_MAX,
+            Packet::Tiny(_) => data_len <= TINY_DATA_MAX,
+            Packet::Small(_) => data_len <= SMALL_DATA_MAX,
             Packet::Medium(p) => {
-                p.data.len() <= self.sizes.fragment_payload() as usize
-                    && p.is_well_placed(&self.sizes)
+                data_len <= self.sizes.fragment_payload() as usize
+                    && p.is_well_placed(&self.sizes, data_len)
                     && match self.sizes.mode() {
                         Mode::Wire => p.length <= u16::MAX.into(),
                         Mode::Native => p.frag_pipeline == 0,
                     }
             }
-            Packet::PullReply(p) => p.data.len() <= u16::MAX.into(),
+            Packet::PullReply(_) => data_len <= u16::MAX.into(),
             Packet::NackLib(p) => p.code != NackCode::BadRdmaWindow,
             _ => true,
         };
@@ -115,7 +131,7 @@ impl Dialect {
     }
 
     /// Writes the body header into `body`, which has exactly its length. The type byte is left to the caller.
-    fn emit_body(&self, packet: &Packet<'_>, body: &mut [u8]) -> Result<(), EmitError> {
+    fn emit_body(&self, packet: &Packet<'_>, data_len: usize, body: &mut [u8]) -> Result<(), EmitError> {
         match packet {
             Packet::Raw(_) => {}
             Packet::HostQuery(p) => body.copy_from_slice(
@@ -179,15 +195,15 @@ impl Dialect {
                 }
                 body.copy_from_slice(layout.as_bytes());
             }
-            Packet::Tiny(p) | Packet::Small(p) => body.copy_from_slice(eager(p).as_bytes()),
-            Packet::Medium(p) => body.copy_from_slice(self.medium(p).as_bytes()),
+            Packet::Tiny(p) | Packet::Small(p) => body.copy_from_slice(eager(p, data_len).as_bytes()),
+            Packet::Medium(p) => body.copy_from_slice(self.medium(p, data_len).as_bytes()),
             Packet::Rndv(p) => body.copy_from_slice(rndv(p).as_bytes()),
             Packet::Pull(p) => self.pull(p, body).ok_or(EmitError::Unencodable(PacketType::Pull))?,
             Packet::PullReply(p) => body.copy_from_slice(
                 PullReplyLayout {
                     kind: 0,
                     frame_seqnum: p.frame_seqnum,
-                    frame_length: (p.data.len() as u16).into(),
+                    frame_length: (data_len as u16).into(),
                     msg_offset: p.msg_offset.into(),
                     handle: p.handle.into(),
                     magic: p.magic.into(),
@@ -233,7 +249,7 @@ impl Dialect {
         Ok(())
     }
 
-    fn medium(&self, p: &Medium<'_>) -> MediumLayout {
+    fn medium(&self, p: &Medium<'_>, data_len: usize) -> MediumLayout {
         let length = match self.sizes.mode() {
             // At most 65535: checked before.
             Mode::Wire => p.length << 16,
@@ -247,7 +263,7 @@ impl Dialect {
             piggyack: p.piggyack.into(),
             match_info: p.match_info.into(),
             session: p.session.into(),
-            frag_length: (p.data.len() as u16).into(),
+            frag_length: (data_len as u16).into(),
             frag_seqnum: p.frag_seqnum,
             frag_pipeline: p.frag_pipeline,
             ..Default::default()
@@ -297,12 +313,12 @@ impl Dialect {
     }
 }
 
-fn eager(p: &Eager<'_>) -> EagerLayout {
+fn eager(p: &Eager<'_>, data_len: usize) -> EagerLayout {
     EagerLayout {
         dst_endpoint: p.dst_endpoint,
         src_endpoint: p.src_endpoint,
         // At most 128: checked before.
-        length: (p.data.len() as u16).into(),
+        length: (data_len as u16).into(),
         seqnum: p.seqnum.into(),
         piggyack: p.piggyack.into(),
         match_info: p.match_info.into(),

@@ -1,0 +1,155 @@
+//! A frame comes in: decoding, the checks of section 11 in their order, and the way to the part that knows the packet.
+
+use ether::Time;
+
+use super::{Counter, Engine, Host, Peers, connect::Control, count_undecodable, seq::Seq};
+use crate::wire::{Eager, Head, Medium, NackCode, Packet, Rndv};
+
+/// What every sequenced packet carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sequenced {
+    pub dst_endpoint: u8,
+    pub src_endpoint: u8,
+    pub session: u32,
+    pub seqnum: u16,
+    pub piggyack: u16,
+}
+
+impl From<&Eager<'_>> for Sequenced {
+    #[inline]
+    fn from(p: &Eager<'_>) -> Self {
+        Self {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            session: p.session,
+            seqnum: p.seqnum,
+            piggyack: p.piggyack,
+        }
+    }
+}
+
+impl From<&Medium<'_>> for Sequenced {
+    fn from(p: &Medium<'_>) -> Self {
+        Self {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            session: p.session,
+            seqnum: p.seqnum,
+            piggyack: p.piggyack,
+        }
+    }
+}
+
+impl From<&Rndv> for Sequenced {
+    fn from(p: &Rndv) -> Self {
+        Self {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            session: p.session,
+            seqnum: p.seqnum,
+            piggyack: p.piggyack,
+        }
+    }
+}
+
+/// The sequence header of a packet that has one.
+#[inline]
+pub(super) fn sequenced(packet: &Packet<'_>) -> Option<Sequenced> {
+    Some(match packet {
+        Packet::Tiny(p) | Packet::Small(p) => p.into(),
+        Packet::Medium(p) => p.into(),
+        Packet::Rndv(p) => p.into(),
+        Packet::Notify(p) => Sequenced {
+            dst_endpoint: p.dst_endpoint,
+            src_endpoint: p.src_endpoint,
+            session: p.session,
+            seqnum: p.seqnum,
+            piggyack: p.piggyack,
+        },
+        _ => return None,
+    })
+}
+
+impl<P: Peers> Engine<P> {
+    /// Takes a frame as it was received, whole and without frame check sequence. Whatever is wrong with it is counted.
+    pub fn handle<H: Host>(&mut self, now: Time, frame: &[u8], host: &mut H) {
+        let (head, packet) = match self.dialect.decode(frame) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                count_undecodable(&mut self.counters, error);
+                return;
+            }
+        };
+        if head.dst != self.config.mac {
+            // Flooded by a switch, or broadcast: for the authority if for anybody.
+            self.counters.count(Counter::DropNotMxoe);
+            return;
+        }
+        if let Some(header) = sequenced(&packet) {
+            if let Some(slot) = self.admit(&head, &header) {
+                self.handle_sequenced(now, slot, &header, &packet, frame, host);
+            }
+            return;
+        }
+        match packet {
+            Packet::PullReply(reply) => self.handle_pull_reply(now, &head, &reply, host),
+            Packet::Pull(pull) => self.handle_pull(now, &head, &pull),
+            Packet::Ack(ack) => self.handle_liback(now, &head, &ack),
+            Packet::Connect(connect) => self.handle_connect(now, &head, &connect),
+            Packet::NackLib(nack) => self.handle_nack_lib(&head, &nack),
+            Packet::NackMcp(nack) => self.handle_nack_mcp(now, &head, &nack),
+            // For the authority of the interface.
+            _ => self.counters.count(Counter::DropBadEndpoint),
+        }
+    }
+
+    /// Peer index, endpoint, session, partner: in that order, with the refusals that belong to them.
+    #[inline]
+    fn admit(&mut self, head: &Head, header: &Sequenced) -> Option<u32> {
+        if self.peers.mac(head.peer_index) != Some(head.src) {
+            self.counters.count(Counter::DropBadPeerIndex);
+            return None;
+        }
+        if header.dst_endpoint != self.config.endpoint {
+            self.counters.count(Counter::DropBadEndpoint);
+            return None;
+        }
+        if header.session != self.config.session {
+            self.counters.count(Counter::DropBadSession);
+            self.queue_control(Control::NackLib {
+                mac: head.src,
+                peer: head.peer_index,
+                dst_endpoint: header.src_endpoint,
+                code: NackCode::BadSession,
+                seqnum: header.seqnum,
+            });
+            return None;
+        }
+        let slot = self.find_partner(head.src, header.src_endpoint);
+        let slot = slot.filter(|slot| self.partners[*slot as usize].known);
+        if slot.is_none() {
+            self.counters.count(Counter::DropUnknownPartner);
+        }
+        slot
+    }
+
+    /// The conversation, the acknowledgement, then the message.
+    fn handle_sequenced<H: Host>(
+        &mut self,
+        now: Time,
+        slot: u32,
+        header: &Sequenced,
+        packet: &Packet<'_>,
+        frame: &[u8],
+        host: &mut H,
+    ) {
+        let (seq, ack) = (Seq(header.seqnum), Seq(header.piggyack));
+        let p = &self.partners[slot as usize];
+        if !seq.same_session(p.recv_next) || !ack.same_session(p.send_next) {
+            self.counters.count(Counter::DropOldConversation);
+            return;
+        }
+        self.handle_ack_value(now, slot, ack);
+        self.receive(now, slot, seq, packet, frame, host);
+    }
+}

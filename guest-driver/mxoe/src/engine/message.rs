@@ -1,0 +1,136 @@
+//! A message on its way out, from posting to its end, and the lists such records stand in. Data only.
+
+use ether::Time;
+
+use super::{Status, Token, seq::Seq, slab::NIL};
+use crate::wire::SMALL_DATA_MAX;
+
+/// A list threaded through the slots of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub head: u32,
+    pub tail: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: Self = Self { head: NIL, tail: NIL };
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    pub(super) const fn take(&mut self) -> Self {
+        let taken = *self;
+        *self = Self::EMPTY;
+        taken
+    }
+}
+
+/// What is sent for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Tiny,
+    Small,
+    /// `copied`: from the caller's copy, not the program's buffer.
+    Medium {
+        copied: bool,
+    },
+    /// The region is held once the message has a sequence number.
+    Rndv {
+        region: u8,
+    },
+    /// `length` says how much was transferred.
+    Notify {
+        rdma_id: u8,
+        rdma_seqnum: u8,
+    },
+}
+
+/// One message.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub partner: u32,
+    pub next: u32,
+    pub seq: Seq,
+    pub kind: Kind,
+    /// It stands in the queue of frames to be sent.
+    pub queued: bool,
+    /// Next fragment of a medium to be sent.
+    pub cursor: u8,
+    /// It completed for the program before it was acknowledged.
+    pub early: bool,
+    /// Its end was told already (it was refused); it waits for those before it.
+    pub done: bool,
+    pub sends: u32,
+    pub length: u32,
+    pub match_info: u64,
+    pub token: Token,
+    pub first_sent: Time,
+    pub last_sent: Time,
+    pub give_up_ns: u64,
+    pub data: [u8; SMALL_DATA_MAX],
+}
+
+impl Message {
+    pub(super) const fn new(partner: u32, kind: Kind, token: Token, match_info: u64, length: u32, give_up_ns: u64) -> Self {
+        Self {
+            partner,
+            next: NIL,
+            seq: Seq(0),
+            kind,
+            queued: false,
+            cursor: 0,
+            early: false,
+            done: false,
+            sends: 0,
+            length,
+            match_info,
+            token,
+            first_sent: Time::ZERO,
+            last_sent: Time::ZERO,
+            give_up_ns,
+            data: [0; SMALL_DATA_MAX],
+        }
+    }
+
+    /// Bytes that count against the partner's eager window.
+    pub(super) const fn eager_bytes(&self) -> u32 {
+        match self.kind {
+            Kind::Tiny | Kind::Small | Kind::Medium { .. } => self.length,
+            Kind::Rndv { .. } | Kind::Notify { .. } => 0,
+        }
+    }
+
+    /// What has to be known to tell its end.
+    pub(super) const fn ending(&self) -> Ending {
+        Ending {
+            kind: self.kind,
+            early: self.early,
+            done: self.done,
+            length: self.length,
+            token: self.token,
+        }
+    }
+}
+
+/// What has to be known of a message to tell its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    kind: Kind,
+    pub early: bool,
+    pub done: bool,
+    pub length: u32,
+    pub token: Token,
+}
+
+impl Ending {
+    /// Whether the end is told: not for what the engine sends by itself, nor for the success of an inline message that
+    /// completed when it was posted.
+    pub(super) fn is_reported(&self, status: Status) -> bool {
+        match self.kind {
+            Kind::Notify { .. } => false,
+            Kind::Tiny | Kind::Small => !self.early || status != Status::Success,
+            Kind::Medium { .. } | Kind::Rndv { .. } => true,
+        }
+    }
+}

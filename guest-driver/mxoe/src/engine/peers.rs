@@ -1,0 +1,112 @@
+//! The peer table of an interface as an engine sees it: index ↔ address, and the index we have in each peer's table.
+//! Who fills it is the caller's business.
+
+use alloc::vec::Vec;
+
+use ether::MacAddr;
+use hashbrown::HashMap;
+
+use super::hash::Keyed;
+use crate::wire::PEER_INDEX_UNKNOWN;
+
+/// A peer table. One authority per interface hands out the indices; an endpoint's engine looks them up.
+pub trait Peers {
+    /// The address of the peer with this index.
+    fn mac(&self, index: u16) -> Option<MacAddr>;
+
+    /// The index of the peer with this address.
+    fn index(&self, mac: MacAddr) -> Option<u16>;
+
+    /// As [`Peers::index`], adding a peer that showed itself by a valid CONNECT or query. `None` if the table is full or
+    /// static: what the peer sent is dropped.
+    fn index_or_add(&mut self, mac: MacAddr) -> Option<u16>;
+
+    /// Our index in that peer's table, [`PEER_INDEX_UNKNOWN`] before it told us.
+    fn reverse(&self, index: u16) -> u16;
+
+    /// That peer told us our index in its table.
+    fn set_reverse(&mut self, index: u16, reverse: u16);
+}
+
+/// A peer table in plain memory.
+#[derive(Debug)]
+pub struct PeerMap {
+    slots: Vec<(MacAddr, u16)>,
+    by_mac: HashMap<MacAddr, u16, Keyed>,
+    limit: u32,
+    grows: bool,
+}
+
+/// Peers of a table by default (1.3).
+pub const PEERS_DEFAULT: u32 = 1024;
+/// Most peers of a table (1.3).
+pub const PEERS_MAX: u32 = 65_535;
+
+impl PeerMap {
+    /// An empty table of at most `limit` peers (65535 at most), to which peers add themselves by a CONNECT or query.
+    pub fn new(limit: u32, seed: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            by_mac: HashMap::with_hasher(Keyed::new(seed)),
+            limit: limit.min(PEERS_MAX),
+            grows: true,
+        }
+    }
+
+    /// The same, but only [`PeerMap::add`] adds peers (`--static-peers`).
+    #[must_use]
+    pub const fn fixed(mut self) -> Self {
+        self.grows = false;
+        self
+    }
+
+    /// Adds a peer, or finds it. `None` if the table is full.
+    pub fn add(&mut self, mac: MacAddr) -> Option<u16> {
+        if let Some(index) = self.by_mac.get(&mac) {
+            return Some(*index);
+        }
+        if self.slots.len() as u32 >= self.limit {
+            return None;
+        }
+        let index = self.slots.len() as u16;
+        self.slots.push((mac, PEER_INDEX_UNKNOWN));
+        self.by_mac.insert(mac, index);
+        Some(index)
+    }
+
+    /// Peers in the table.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the table is empty.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+impl Peers for PeerMap {
+    #[inline]
+    fn mac(&self, index: u16) -> Option<MacAddr> {
+        self.slots.get(usize::from(index)).map(|slot| slot.0)
+    }
+
+    fn index(&self, mac: MacAddr) -> Option<u16> {
+        self.by_mac.get(&mac).copied()
+    }
+
+    fn index_or_add(&mut self, mac: MacAddr) -> Option<u16> {
+        if self.grows { self.add(mac) } else { self.index(mac) }
+    }
+
+    #[inline]
+    fn reverse(&self, index: u16) -> u16 {
+        self.slots.get(usize::from(index)).map_or(PEER_INDEX_UNKNOWN, |slot| slot.1)
+    }
+
+    fn set_reverse(&mut self, index: u16, reverse: u16) {
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.1 = reverse;
+        }
+    }
+}

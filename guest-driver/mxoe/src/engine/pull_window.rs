@@ -1,0 +1,360 @@
+//! The frames of one running pull: which were asked for, which arrived, which are surely lost (6.2, 6.3, 6.4). Numbers
+//! only; no packets and no time.
+//!
+//! Every frame that is asked for gets the next *ordinal*. Replies come in the order of the requests, so when an ordinal
+//! arrives, a frame with a clearly lower one is lost: whether it was asked for in the same block, an older one, or again.
+
+/// Frames that can be outstanding: the number on the wire has eight bits.
+pub(super) const WINDOW: u32 = 256;
+/// Ordinals remembered: asking again takes new ones.
+const ORDINALS: u16 = 512;
+/// Blocks in flight per pull (section 3).
+pub(super) const BLOCKS: u32 = 4;
+
+type Bits = [u64; 4];
+
+fn has(bits: &Bits, frame: u32) -> bool {
+    bits[(frame % WINDOW / 64) as usize] >> (frame % 64) & 1 != 0
+}
+
+fn set(bits: &mut Bits, frame: u32) {
+    bits[(frame % WINDOW / 64) as usize] |= 1 << (frame % 64);
+}
+
+fn clear(bits: &mut Bits, frame: u32) {
+    bits[(frame % WINDOW / 64) as usize] &= !(1 << (frame % 64));
+}
+
+/// What is known of a pull's frames.
+#[derive(Debug)]
+pub(super) struct PullWindow {
+    payload: u32,
+    /// Bytes of frame 0 that lie before the message.
+    skipped: u32,
+    total: u32,
+    frames: u32,
+    /// Oldest frame that has not arrived.
+    base: u32,
+    /// First frame that was never asked for.
+    next: u32,
+    received: Bits,
+    wanted: Bits,
+    wanted_count: u32,
+    again: Bits,
+    ordinal_of: [u16; WINDOW as usize],
+    frame_of: [u8; ORDINALS as usize],
+    ordinal_next: u16,
+    /// One above the highest that arrived.
+    ordinal_seen: u16,
+    /// Below this all were judged.
+    ordinal_judged: u16,
+}
+
+/// Why a reply is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Number and offset do not belong together; `spurious`: a late copy of a frame that was asked for again.
+    Wraparound { spurious: bool },
+    /// Not asked for, or of another length.
+    BadSeqnum,
+    /// There already; `spurious` as above.
+    Duplicate { spurious: bool },
+}
+
+/// A reply that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Its ordinal, if it was asked for once.
+    pub ordinal: Option<u16>,
+    /// Frames that came before it though they were asked for later.
+    pub overtaken_by: u16,
+    /// Frames that are now known to be lost.
+    pub lost: u32,
+    /// The oldest block was incomplete and this frame completed a younger one.
+    pub done_early: bool,
+}
+
+impl PullWindow {
+    /// `total` bytes from offset `rdma_offset` of the region, in frames of `payload` bytes.
+    pub(super) fn new(total: u32, rdma_offset: u32, payload: u32) -> Self {
+        let skipped = rdma_offset % payload;
+        Self {
+            payload,
+            skipped,
+            total,
+            frames: (u64::from(skipped) + u64::from(total)).div_ceil(payload.into()) as u32,
+            base: 0,
+            next: 0,
+            received: [0; 4],
+            wanted: [0; 4],
+            wanted_count: 0,
+            again: [0; 4],
+            ordinal_of: [0; WINDOW as usize],
+            frame_of: [0; ORDINALS as usize],
+            ordinal_next: 0,
+            ordinal_seen: 0,
+            ordinal_judged: 0,
+        }
+    }
+
+    pub(super) const fn is_complete(&self) -> bool {
+        self.base >= self.frames
+    }
+
+    /// Where a frame's data begin in the message.
+    pub(super) const fn offset(&self, frame: u32) -> u32 {
+        if frame == 0 {
+            0
+        } else {
+            (frame as u64 * self.payload as u64 - self.skipped as u64) as u32
+        }
+    }
+
+    /// Bytes of frames `first .. first + count`.
+    pub(super) const fn bytes(&self, first: u32, count: u32) -> u32 {
+        let end = (first as u64 + count as u64) * self.payload as u64 - self.skipped as u64;
+        let end = if end < self.total as u64 { end as u32 } else { self.total };
+        end - self.offset(first)
+    }
+
+    /// Bytes to be skipped at the start of a request that begins with this frame.
+    pub(super) const fn first_frame_offset(&self, first: u32) -> u32 {
+        if first == 0 { self.skipped } else { 0 }
+    }
+
+    /// Bytes that were asked for and have not arrived.
+    pub(super) fn missing_bytes(&self) -> u32 {
+        self.missing().map(|frame| self.bytes(frame, 1)).sum()
+    }
+
+    pub(super) const fn is_outstanding(&self) -> bool {
+        self.base < self.next
+    }
+
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        (self.base..self.next).filter(|frame| !has(&self.received, *frame))
+    }
+
+    /// The next block to be asked for, if there is one and it is its turn: four blocks may be in flight.
+    pub(super) fn next_block(&self, block_frames: u32) -> Option<(u32, u32)> {
+        let count = (block_frames - self.next % block_frames).min(self.frames - self.next);
+        let oldest_block = self.base - self.base % block_frames;
+        let room = self.next + count <= oldest_block + BLOCKS * block_frames;
+        (count > 0 && room).then_some((self.next, count))
+    }
+
+    /// The next run of frames to be asked for again.
+    pub(super) fn next_wanted(&self, block_frames: u32) -> Option<(u32, u32)> {
+        if self.wanted_count == 0 {
+            return None;
+        }
+        let first = (self.base..self.next).find(|frame| has(&self.wanted, *frame))?;
+        let end = self.next.min(first + block_frames);
+        let count = (first..end).take_while(|frame| has(&self.wanted, *frame)).count();
+        Some((first, count as u32))
+    }
+
+    /// Frames are asked for; returns the first one's ordinal.
+    pub(super) fn request(&mut self, first: u32, count: u32) -> u16 {
+        let ordinal = self.ordinal_next;
+        for frame in first..first + count {
+            if frame < self.next {
+                if has(&self.wanted, frame) {
+                    clear(&mut self.wanted, frame);
+                    self.wanted_count -= 1;
+                }
+                set(&mut self.again, frame);
+            } else {
+                clear(&mut self.received, frame);
+                clear(&mut self.again, frame);
+            }
+            self.ordinal_of[(frame % WINDOW) as usize] = self.ordinal_next;
+            self.frame_of[usize::from(self.ordinal_next % ORDINALS)] = frame as u8;
+            self.ordinal_next = self.ordinal_next.wrapping_add(1);
+        }
+        self.next = self.next.max(first + count);
+        // What cannot be remembered is left to the time-out.
+        let remembered = self.ordinal_next.wrapping_sub(self.ordinal_judged);
+        if remembered > ORDINALS {
+            self.ordinal_judged = self.ordinal_next.wrapping_sub(ORDINALS);
+            if self.ordinal_seen.wrapping_sub(self.ordinal_judged) as i16 <= 0 {
+                self.ordinal_seen = self.ordinal_judged;
+            }
+        }
+        ordinal
+    }
+
+    /// Every frame that was asked for and has not arrived is asked for again; returns how many.
+    pub(super) fn want_missing(&mut self) -> u32 {
+        let mut count = 0;
+        for frame in self.base..self.next {
+            if !has(&self.received, frame) {
+                count += 1;
+                if !has(&self.wanted, frame) {
+                    set(&mut self.wanted, frame);
+                    self.wanted_count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// A reply came in (6.3, checks 5 to 7, and ours: exactly the offset and length that were asked for).
+    pub(super) fn arrive(
+        &mut self,
+        frame_seqnum: u8,
+        msg_offset: u32,
+        len: u32,
+        reordering: u16,
+        block_frames: u32,
+    ) -> Result<Taken, Refused> {
+        let ahead = frame_seqnum.wrapping_sub(self.base as u8);
+        let frame = self.base + u32::from(ahead);
+        let by_offset = msg_offset.div_ceil(self.payload);
+        if by_offset != frame {
+            let spurious = by_offset < self.base && self.base - by_offset <= WINDOW / 2 && has(&self.again, by_offset);
+            return Err(Refused::Wraparound { spurious });
+        }
+        if frame >= self.next || msg_offset != self.offset(frame) || len != self.bytes(frame, 1) {
+            return Err(Refused::BadSeqnum);
+        }
+        if has(&self.received, frame) {
+            let spurious = has(&self.again, frame);
+            return Err(Refused::Duplicate { spurious });
+        }
+        set(&mut self.received, frame);
+        if has(&self.wanted, frame) {
+            clear(&mut self.wanted, frame);
+            self.wanted_count -= 1;
+        }
+        let ordinal = self.ordinal_of[(frame % WINDOW) as usize];
+        let again = has(&self.again, frame);
+        let behind = self.ordinal_seen.wrapping_sub(ordinal);
+        let overtaken_by = if behind as i16 > 0 && !again { behind - 1 } else { 0 };
+        if (behind as i16) <= 0 {
+            self.ordinal_seen = ordinal.wrapping_add(1);
+        }
+        while self.base < self.next && has(&self.received, self.base) {
+            self.base += 1;
+        }
+        let block = frame - frame % block_frames;
+        let done_early = self.base < block && {
+            let end = (block + block_frames).min(self.next);
+            (block..end).all(|frame| has(&self.received, frame))
+        };
+        Ok(Taken {
+            ordinal: (!again).then_some(ordinal),
+            overtaken_by,
+            lost: self.judge(reordering),
+            done_early,
+        })
+    }
+
+    /// Finds frames that are lost: more than `reordering` ordinals above theirs have been seen.
+    fn judge(&mut self, reordering: u16) -> u32 {
+        let mut lost = 0;
+        loop {
+            let distance = self.ordinal_seen.wrapping_sub(self.ordinal_judged);
+            // One of the distance is the frame itself.
+            if distance as i16 - 1 <= reordering as i16 {
+                return lost;
+            }
+            let ordinal = self.ordinal_judged;
+            self.ordinal_judged = ordinal.wrapping_add(1);
+            let low = self.frame_of[usize::from(ordinal % ORDINALS)];
+            let frame = self.base + u32::from(low.wrapping_sub(self.base as u8));
+            let current = self.ordinal_of[usize::from(low)] == ordinal;
+            if current && frame < self.next && !has(&self.received, frame) && !has(&self.wanted, frame) {
+                set(&mut self.wanted, frame);
+                self.wanted_count += 1;
+                lost += 1;
+            }
+        }
+    }
+
+    /// Whether frames are to be asked for again.
+    pub(super) const fn wants(&self) -> bool {
+        self.wanted_count > 0
+    }
+
+    /// Whether the oldest block misses a frame, and whether a younger one does.
+    pub(super) fn missing_blocks(&self, block_frames: u32) -> (bool, bool) {
+        let oldest_end = self.base - self.base % block_frames + block_frames;
+        let oldest = self.base < self.next;
+        let younger = self.missing().any(|frame| frame >= oldest_end);
+        (oldest, younger)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: u32 = 1000;
+    const N: u32 = 8;
+
+    fn asked(total: u32, rdma_offset: u32) -> PullWindow {
+        let mut window = PullWindow::new(total, rdma_offset, F);
+        while let Some((first, count)) = window.next_block(N) {
+            window.request(first, count);
+        }
+        window
+    }
+
+    fn take(window: &mut PullWindow, frame: u32) -> Result<Taken, Refused> {
+        let (offset, len) = (window.offset(frame), window.bytes(frame, 1));
+        window.arrive(frame as u8, offset, len, 3, N)
+    }
+
+    #[test]
+    fn four_blocks_are_in_flight_and_a_new_one_follows_each_retired_one() {
+        let mut window = asked(1_000_000, 0);
+        assert_eq!(window.next, 32);
+        for frame in (0..8).rev() {
+            assert_eq!(window.next_block(N), None);
+            take(&mut window, frame).unwrap();
+        }
+        assert_eq!(window.next_block(N), Some((32, 8)));
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_again_once_and_only_that() {
+        let mut window = asked(100_000, 0);
+        for frame in [0, 1, 3, 4, 5] {
+            assert_eq!(take(&mut window, frame).unwrap().lost, 0, "{frame}");
+        }
+        assert_eq!(take(&mut window, 6).unwrap().lost, 1);
+        assert_eq!(window.next_wanted(N), Some((2, 1)));
+        window.request(2, 1);
+        assert_eq!(window.next_wanted(N), None);
+        for frame in 7..32 {
+            assert_eq!(take(&mut window, frame).unwrap().lost, 0);
+        }
+        assert_eq!(window.next_block(N), None, "the oldest block is incomplete");
+        assert!(take(&mut window, 2).unwrap().ordinal.is_none());
+        assert_eq!(take(&mut window, 2), Err(Refused::Wraparound { spurious: true }));
+    }
+
+    #[test]
+    fn a_region_offset_shortens_the_first_frame() {
+        let mut window = asked(2_500, 1_300);
+        assert_eq!((window.frames, window.offset(1), window.bytes(0, 1), window.bytes(0, 3)), (3, 700, 700, 2_500));
+        assert_eq!(window.first_frame_offset(0), 300);
+        assert_eq!(window.arrive(1, 700, 999, 3, N), Err(Refused::BadSeqnum));
+        assert_eq!(window.arrive(1, 701, 1_000, 3, N), Err(Refused::BadSeqnum));
+        assert_eq!(window.arrive(1, 1_701, 800, 3, N), Err(Refused::Wraparound { spurious: false }));
+        for frame in 0..3 {
+            take(&mut window, frame).unwrap();
+        }
+        assert!(window.is_complete());
+    }
+
+    #[test]
+    fn a_late_frame_says_how_far_it_was_overtaken() {
+        let mut window = asked(100_000, 0);
+        take(&mut window, 2).unwrap();
+        assert_eq!(take(&mut window, 0).unwrap().overtaken_by, 2);
+        assert_eq!(take(&mut window, 0), Err(Refused::Wraparound { spurious: false }));
+        assert_eq!(take(&mut window, 2), Err(Refused::Duplicate { spurious: false }));
+    }
+}
