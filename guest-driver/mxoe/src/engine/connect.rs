@@ -314,7 +314,9 @@ impl<P: Peers> Engine<P> {
             self.connected(slot, connect, session, agreement);
             if pending.sends == 1 {
                 let p = &mut self.partners[slot as usize];
-                p.rtt.sample(now.nanos_since(pending.first_sent));
+                let took_ns = now.nanos_since(pending.first_sent);
+                p.rtt.sample(took_ns);
+                p.path.sample(took_ns);
             }
         }
         self.events.push_back(Event::Connected {

@@ -139,6 +139,7 @@ counters! {
     ResentMessages "RESENT_MESSAGES" "messages sent again",
     ResentConnects "RESENT_CONNECTS" "connection requests sent again",
     PullSpurious "PULL_SPURIOUS" "frames asked for again that had only been late",
+    PullProbes "PULL_PROBES" "silent pulls whose oldest missing frame was asked for before the time-out",
     EarlyCompletionStopped "EARLY_COMPLETION_STOPPED" "sends that did not complete early because a limit is reached",
     SendsThrottled "SENDS_THROTTLED" "sends that waited for a window or a region",
     PartnersLost "PARTNERS_LOST" "partners given up or replaced by a new instance",

@@ -5,6 +5,7 @@ use ether::{MacAddr, Time};
 use super::{
     Counter, Engine, Event, PartnerId, PartnerInfo, Peers, Status,
     message::{Ending, List},
+    pull_window::Path,
     rtt::Rtt,
     seq::Seq,
     slab::NIL,
@@ -69,10 +70,15 @@ pub(super) struct Partner {
     pub connect_seqnum: u8,
     /// Frames that overtook others on this path, at most.
     pub reordering: u16,
+    /// Time from a PULL to its first reply: no acknowledgement is delayed in it.
+    pub path: Rtt,
 }
 
 /// Reordering that is taken for granted before any was seen, in frames: the third later one tells of a loss, as in TCP.
 const REORDERING_FIRST: u16 = 2;
+
+/// Least time that a late frame is waited for once later ones have arrived: cards hold frames back for up to 75 us.
+const GAP_NS_MIN: u64 = 100_000;
 
 impl Partner {
     pub(super) const fn new(mac: MacAddr, endpoint: u8, peer: u16) -> Self {
@@ -107,6 +113,7 @@ impl Partner {
             refused: false,
             connect_seqnum: 0,
             reordering: REORDERING_FIRST,
+            path: Rtt::NEW,
         }
     }
 
@@ -114,6 +121,25 @@ impl Partner {
     #[inline]
     pub(super) const fn ack_pending(&self) -> u16 {
         self.expected.since(self.ack_sent)
+    }
+
+    /// What pulls need to know to tell late from lost.
+    pub(super) const fn late_or_lost(&self) -> Path {
+        Path {
+            reordering: self.reordering,
+            shortest_ns: self.path.srtt_ns() as u64 * 3 / 4,
+        }
+    }
+
+    /// A pull in which something is missing and nothing arrived for this long has lost it, in nanoseconds.
+    pub(super) fn gap_ns(&self) -> u64 {
+        (2 * u64::from(self.path.srtt_ns())).max(GAP_NS_MIN)
+    }
+
+    /// After this much silence of a pull its oldest missing frame is asked for, in nanoseconds; `None` before any
+    /// round trip was measured.
+    pub(super) fn probe_ns(&self) -> Option<u64> {
+        (self.path.srtt_ns() != 0).then(|| 2 * self.gap_ns())
     }
 
     /// Sets both receive numbers; nothing is partly received then.

@@ -7,7 +7,7 @@ use ether::Time;
 use super::{
     Counter, Engine, Event, Host, LargeId, Peers, Status, Token,
     large_receive::Large,
-    pull_window::{PullWindow, Refused},
+    pull_window::{PullWindow, Refused, Reply},
     timers::Timers,
 };
 use crate::wire::{Head, NackMcp, Pull as PullPacket, PullReply, endpoint_of_pull_magic, pull_magic};
@@ -36,6 +36,8 @@ pub(super) struct Pull {
     active_at: Time,
     backoff: u8,
     queued: bool,
+    /// The oldest missing frame was asked for since the last reply.
+    probed: bool,
     /// A request whose first reply will be a sample of the round trip.
     sample: Option<(u16, Time)>,
     give_up_ns: u64,
@@ -203,6 +205,7 @@ impl<P: Peers> Engine<P> {
                 active_at: now,
                 backoff: 0,
                 queued: false,
+                probed: false,
                 sample: None,
                 give_up_ns: self.give_up_ns,
             };
@@ -251,7 +254,7 @@ impl<P: Peers> Engine<P> {
         let handle = self.pulls.handle_of(at);
         let pull = self.pulls.slots[usize::from(at)].pull.as_mut()?;
         let block_length = pull.window.bytes(first, count);
-        let ordinal = pull.window.request(first, count);
+        let ordinal = pull.window.request(first, count, now.as_nanos());
         if !again {
             self.pulls.outstanding += block_length;
             if pull.sample.is_none() {
@@ -274,9 +277,11 @@ impl<P: Peers> Engine<P> {
             block_length,
             frame_index: first,
         };
-        let rto = partner.rtt.rto_of(&self.config.timing, partner.short_acks, pull.backoff);
+        let rto = partner.path.rto_of(&self.config.timing, partner.short_acks, pull.backoff);
+        let probe = partner.probe_ns().filter(|_| !pull.probed && pull.backoff == 0);
+        let wait = probe.map_or(rto, |probe| rto.min(probe));
         let slot = pull.large.partner;
-        self.pulls.timers.at_latest(at.into(), now.plus_nanos(rto));
+        self.pulls.timers.at_latest(at.into(), now.plus_nanos(wait));
         Some((slot, packet))
     }
 
@@ -300,7 +305,13 @@ impl<P: Peers> Engine<P> {
         let block_frames = self.dialect.sizes().block_frames();
         let partner = &mut self.partners[pull.large.partner as usize];
         let len = reply.data.len() as u32;
-        let arrived = pull.window.arrive(reply.frame_seqnum, reply.msg_offset, len, partner.reordering, block_frames);
+        let came = Reply {
+            frame_seqnum: reply.frame_seqnum,
+            msg_offset: reply.msg_offset,
+            len,
+            now_ns: now.as_nanos(),
+        };
+        let arrived = pull.window.arrive(came, partner.late_or_lost(), block_frames);
         let taken = match arrived {
             Ok(taken) => taken,
             Err(refused) => {
@@ -321,7 +332,7 @@ impl<P: Peers> Engine<P> {
         if let (Some(ordinal), Some((sampled, sent))) = (taken.ordinal, pull.sample) {
             let passed = ordinal.wrapping_sub(sampled) as i16;
             if passed == 0 {
-                partner.rtt.sample(now.nanos_since(sent));
+                partner.path.sample(now.nanos_since(sent));
             }
             if passed >= 0 {
                 pull.sample = None;
@@ -329,8 +340,12 @@ impl<P: Peers> Engine<P> {
         }
         pull.active_at = now;
         pull.backoff = 0;
+        pull.probed = false;
         let (token, length) = (pull.token, pull.length);
         let complete = pull.window.is_complete();
+        if !complete && pull.window.has_gap() {
+            self.pulls.timers.at_latest(at.into(), now.plus_nanos(partner.gap_ns()));
+        }
         let more = pull.window.wants() || pull.window.next_block(block_frames).is_some();
         self.pulls.outstanding -= len;
         if taken.done_early {
@@ -386,9 +401,25 @@ impl<P: Peers> Engine<P> {
             return;
         }
         let partner = &self.partners[pull.large.partner as usize];
-        let rto_of = |backoff| partner.rtt.rto_of(&self.config.timing, partner.short_acks, backoff);
-        let due = pull.active_at.plus_nanos(rto_of(pull.backoff));
+        let rto_of = |backoff| partner.path.rto_of(&self.config.timing, partner.short_acks, backoff);
+        let mut due = pull.active_at.plus_nanos(rto_of(pull.backoff));
         if now < due {
+            let gap = pull.window.has_gap().then(|| partner.gap_ns());
+            let probe = partner.probe_ns().filter(|_| !pull.probed && pull.backoff == 0);
+            let gap_due = gap.map_or(Time::MAX, |ns| pull.active_at.plus_nanos(ns));
+            let probe_due = probe.map_or(Time::MAX, |ns| pull.active_at.plus_nanos(ns));
+            if gap_due <= now {
+                let lost = pull.window.close_gaps();
+                self.counters.add_to(Counter::PullRequestNotonlyfirstBlocks, lost);
+                self.pulls.queue(at);
+            } else if probe_due <= now {
+                pull.probed = true;
+                pull.window.want_oldest();
+                self.counters.count(Counter::PullProbes);
+                self.pulls.queue(at);
+            } else {
+                due = due.min(gap_due).min(probe_due);
+            }
             self.pulls.timers.at_latest(at.into(), due);
             return;
         }

@@ -11,6 +11,9 @@ const ORDINALS: u16 = 512;
 /// Blocks in flight per pull (section 3).
 pub(super) const BLOCKS: u32 = 4;
 
+/// Requests of which the time is remembered.
+const STAMPS: usize = 16;
+
 type Bits = [u64; 4];
 
 fn has(bits: &Bits, frame: u32) -> bool {
@@ -48,6 +51,27 @@ pub(super) struct PullWindow {
     ordinal_seen: u16,
     /// Below this all were judged.
     ordinal_judged: u16,
+    /// First ordinal and time of the last requests, newest at `stamp_last`.
+    stamps: [(u16, u64); STAMPS],
+    stamp_last: usize,
+}
+
+/// A reply as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub frame_seqnum: u8,
+    pub msg_offset: u32,
+    pub len: u32,
+    pub now_ns: u64,
+}
+
+/// What is known of the path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Frames that may overtake another.
+    pub reordering: u16,
+    /// A reply to a request does not come sooner than this after it.
+    pub shortest_ns: u64,
 }
 
 /// Why a reply is dropped.
@@ -94,6 +118,8 @@ impl PullWindow {
             ordinal_next: 0,
             ordinal_seen: 0,
             ordinal_judged: 0,
+            stamps: [(0, 0); STAMPS],
+            stamp_last: 0,
         }
     }
 
@@ -154,9 +180,11 @@ impl PullWindow {
         Some((first, count as u32))
     }
 
-    /// Frames are asked for; returns the first one's ordinal.
-    pub(super) fn request(&mut self, first: u32, count: u32) -> u16 {
+    /// Frames are asked for at `now_ns`; returns the first one's ordinal.
+    pub(super) fn request(&mut self, first: u32, count: u32, now_ns: u64) -> u16 {
         let ordinal = self.ordinal_next;
+        self.stamp_last = (self.stamp_last + 1) % STAMPS;
+        self.stamps[self.stamp_last] = (ordinal, now_ns);
         for frame in first..first + count {
             if frame < self.next {
                 if has(&self.wanted, frame) {
@@ -199,15 +227,21 @@ impl PullWindow {
         count
     }
 
+    /// When an ordinal was asked for; 0 if that is long ago.
+    fn stamp_of(&self, ordinal: u16) -> u64 {
+        let newest_first = (0..STAMPS).map(|age| self.stamps[(self.stamp_last + STAMPS - age) % STAMPS]);
+        let mut stamps = newest_first.skip_while(|(first, _)| (ordinal.wrapping_sub(*first) as i16) < 0);
+        stamps.next().map_or(0, |(_, at_ns)| at_ns)
+    }
+
     /// A reply came in (6.3, checks 5 to 7, and ours: exactly the offset and length that were asked for).
-    pub(super) fn arrive(
-        &mut self,
-        frame_seqnum: u8,
-        msg_offset: u32,
-        len: u32,
-        reordering: u16,
-        block_frames: u32,
-    ) -> Result<Taken, Refused> {
+    pub(super) fn arrive(&mut self, reply: Reply, path: Path, block_frames: u32) -> Result<Taken, Refused> {
+        let Reply {
+            frame_seqnum,
+            msg_offset,
+            len,
+            now_ns,
+        } = reply;
         let ahead = frame_seqnum.wrapping_sub(self.base as u8);
         let frame = self.base + u32::from(ahead);
         let by_offset = msg_offset.div_ceil(self.payload);
@@ -231,7 +265,9 @@ impl PullWindow {
         let again = has(&self.again, frame);
         let behind = self.ordinal_seen.wrapping_sub(ordinal);
         let overtaken_by = if behind as i16 > 0 && !again { behind - 1 } else { 0 };
-        if (behind as i16) <= 0 {
+        // A frame that was asked for again and comes too soon is the first copy: its new ordinal tells nothing.
+        let too_soon = again && now_ns.saturating_sub(self.stamp_of(ordinal)) < path.shortest_ns;
+        if (behind as i16) <= 0 && !too_soon {
             self.ordinal_seen = ordinal.wrapping_add(1);
         }
         while self.base < self.next && has(&self.received, self.base) {
@@ -245,9 +281,28 @@ impl PullWindow {
         Ok(Taken {
             ordinal: (!again).then_some(ordinal),
             overtaken_by,
-            lost: self.judge(reordering),
+            lost: self.judge(path.reordering),
             done_early,
         })
+    }
+
+    /// Whether the oldest missing frame was asked for before one that arrived.
+    pub(super) fn has_gap(&self) -> bool {
+        let ordinal = self.ordinal_of[(self.base % WINDOW) as usize];
+        self.base < self.next && !has(&self.wanted, self.base) && self.ordinal_seen.wrapping_sub(ordinal) as i16 > 1
+    }
+
+    /// The oldest missing frame is asked for again: its reply will tell about all the others.
+    pub(super) fn want_oldest(&mut self) {
+        if self.base < self.next && !has(&self.wanted, self.base) {
+            set(&mut self.wanted, self.base);
+            self.wanted_count += 1;
+        }
+    }
+
+    /// Time has told that nothing is merely late: every gap is a loss. Returns the frames.
+    pub(super) fn close_gaps(&mut self) -> u32 {
+        self.judge(0)
     }
 
     /// Finds frames that are lost: more than `reordering` ordinals above theirs have been seen.
@@ -296,14 +351,28 @@ mod tests {
     fn asked(total: u32, rdma_offset: u32) -> PullWindow {
         let mut window = PullWindow::new(total, rdma_offset, F);
         while let Some((first, count)) = window.next_block(N) {
-            window.request(first, count);
+            window.request(first, count, 0);
         }
         window
     }
 
+    fn arrive(window: &mut PullWindow, frame_seqnum: u8, msg_offset: u32, len: u32) -> Result<Taken, Refused> {
+        let reply = Reply {
+            frame_seqnum,
+            msg_offset,
+            len,
+            now_ns: 1_000,
+        };
+        let path = Path {
+            reordering: 3,
+            shortest_ns: 100,
+        };
+        window.arrive(reply, path, N)
+    }
+
     fn take(window: &mut PullWindow, frame: u32) -> Result<Taken, Refused> {
         let (offset, len) = (window.offset(frame), window.bytes(frame, 1));
-        window.arrive(frame as u8, offset, len, 3, N)
+        arrive(window, frame as u8, offset, len)
     }
 
     #[test]
@@ -325,7 +394,7 @@ mod tests {
         }
         assert_eq!(take(&mut window, 6).unwrap().lost, 1);
         assert_eq!(window.next_wanted(N), Some((2, 1)));
-        window.request(2, 1);
+        window.request(2, 1, 0);
         assert_eq!(window.next_wanted(N), None);
         for frame in 7..32 {
             assert_eq!(take(&mut window, frame).unwrap().lost, 0);
@@ -340,9 +409,9 @@ mod tests {
         let mut window = asked(2_500, 1_300);
         assert_eq!((window.frames, window.offset(1), window.bytes(0, 1), window.bytes(0, 3)), (3, 700, 700, 2_500));
         assert_eq!(window.first_frame_offset(0), 300);
-        assert_eq!(window.arrive(1, 700, 999, 3, N), Err(Refused::BadSeqnum));
-        assert_eq!(window.arrive(1, 701, 1_000, 3, N), Err(Refused::BadSeqnum));
-        assert_eq!(window.arrive(1, 1_701, 800, 3, N), Err(Refused::Wraparound { spurious: false }));
+        assert_eq!(arrive(&mut window, 1, 700, 999), Err(Refused::BadSeqnum));
+        assert_eq!(arrive(&mut window, 1, 701, 1_000), Err(Refused::BadSeqnum));
+        assert_eq!(arrive(&mut window, 1, 1_701, 800), Err(Refused::Wraparound { spurious: false }));
         for frame in 0..3 {
             take(&mut window, frame).unwrap();
         }

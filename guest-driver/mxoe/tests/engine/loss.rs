@@ -1,0 +1,181 @@
+//! Loss, reordering and duplication in virtual time: exactly once, in order per sender, whole, whatever the link does.
+
+use mxoe::{
+    engine::SendOptions,
+    wire::{PacketType, Preset},
+};
+
+use super::{
+    node::{Node, config_of},
+    world::{Faults, Suffered, World},
+};
+
+/// Lengths around every border of the packet types, up to 8 MiB.
+const LENGTHS: [u32; 24] = [
+    0, 1, 31, 32, 33, 127, 128, 129, 1_451, 1_452, 1_453, 4_096, 8_192, 8_193, 20_000, 32_767, 32_768, 32_769, 65_536,
+    100_000, 287_000, 1_000_000, 1 << 20, 8 << 20,
+];
+
+fn storm(preset: Preset, faults: Faults, rounds: u64, seed: u64) -> World {
+    let mut world = World::new((0..2).map(|node| Node::new(config_of(node, preset))).collect(), seed);
+    world.faults = faults;
+    let partners = [world.connect(0, 1), world.connect(1, 0)];
+    let mut total = 0;
+    for (node, to) in [(0, partners[0]), (1, partners[1])] {
+        let mut number = 0u64;
+        for round in 0..rounds {
+            for (at, length) in LENGTHS.iter().enumerate() {
+                if round > 0 && *length > 1 << 20 {
+                    continue;
+                }
+                number += 1;
+                let options = SendOptions {
+                    synchronous: (at as u64 + round) % 7 == 3,
+                    copyable: at % 2 == 0,
+                };
+                let match_info = (node as u64) << 32 | number;
+                world.nodes[node].backlog.push_back((to, match_info, *length, options));
+            }
+        }
+        total = number as usize;
+        world.nodes[node].depth = 16;
+        let now = world.now;
+        world.nodes[node].post_any(now, total / 2);
+    }
+    world.kick(0);
+    world.kick(1);
+    let mut tick = world.now;
+    let done = world.run(600_000_000_000, |world| {
+        if world.now.nanos_since(tick) > 200_000 {
+            tick = world.now;
+            for node in 0..2 {
+                let now = world.now;
+                world.nodes[node].drain_unexpected(now, 3);
+                world.kick(node);
+            }
+        }
+        world.nodes.iter().all(|node| node.program.got.len() == total)
+    });
+    for (at, node) in world.nodes.iter().enumerate() {
+        let counters: Vec<_> = node.engine.counters().nonzero().collect();
+        assert!(done, "{preset} {faults:?}: node {at} received {} of {total}: {counters:?}", node.program.got.len());
+    }
+    world.faults = Faults::default();
+    assert!(world.settle(60_000_000_000), "everything is acknowledged in the end");
+    for node in &world.nodes {
+        let order: Vec<u64> = node.program.matched.iter().map(|(_, info)| info & 0xffff_ffff).collect();
+        assert_eq!(order, (1..=total as u64).collect::<Vec<_>>(), "matched in the order of sending, each once");
+        assert!(node.sent.iter().all(|(_, status, _)| *status == mxoe::engine::Status::Success));
+        assert!(node.memory.is_empty(), "every send said when its bytes were free");
+    }
+    world
+}
+
+const MESSAGE_TYPES: [PacketType; 8] = [
+    PacketType::Tiny,
+    PacketType::Small,
+    PacketType::Medium,
+    PacketType::Rndv,
+    PacketType::Pull,
+    PacketType::PullReply,
+    PacketType::Notify,
+    PacketType::Truc,
+];
+
+fn merge(into: &mut Suffered, more: &Suffered) {
+    for (into, more) in [
+        (&mut into.lost, &more.lost),
+        (&mut into.duplicated, &more.duplicated),
+        (&mut into.reordered, &more.reordered),
+    ] {
+        for (kind, count) in more {
+            *into.entry(*kind).or_default() += count;
+        }
+    }
+}
+
+#[test]
+fn messages_arrive_once_in_order_and_whole_over_any_link() {
+    for preset in Preset::ALL {
+        let mut suffered = Suffered::default();
+        let mut any_connect = 0;
+        for lose in [0, 1, 10, 50, 200] {
+            for reorder in [0, 50] {
+                for duplicate in [0, 50] {
+                    let faults = Faults {
+                        lose,
+                        duplicate,
+                        reorder,
+                        reorder_ns: 60_000,
+                    };
+                    let world = storm(preset, faults, 4, lose * 7 + reorder * 3 + duplicate + preset as u64);
+                    merge(&mut suffered, &world.suffered);
+                    any_connect += world.frames;
+                }
+            }
+        }
+        assert!(any_connect > 0);
+        for kind in MESSAGE_TYPES {
+            for (what, counts) in [
+                ("lost", &suffered.lost),
+                ("duplicated", &suffered.duplicated),
+                ("reordered", &suffered.reordered),
+            ] {
+                assert!(counts.get(&kind).is_some_and(|count| *count > 0), "{preset}: no {kind} was {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connects_survive_loss_duplication_and_reordering() {
+    let mut suffered = Suffered::default();
+    for seed in 0..60 {
+        let nodes = (0..2).map(|node| Node::new(config_of(node, Preset::Native1500))).collect();
+        let mut world = World::new(nodes, seed);
+        world.faults = Faults {
+            lose: 300,
+            duplicate: 200,
+            reorder: 300,
+            reorder_ns: 1_000_000,
+        };
+        let to = world.connect(0, 1);
+        world.connect(1, 0);
+        let now = world.now;
+        world.nodes[1].post_any(now, 1);
+        world.nodes[0].send(now, to, 9, 5, SendOptions::default());
+        world.kick(0);
+        assert!(world.run(60_000_000_000, |world| world.nodes[1].program.got.len() == 1));
+        merge(&mut suffered, &world.suffered);
+    }
+    for counts in [&suffered.lost, &suffered.duplicated, &suffered.reordered] {
+        assert!(counts[&PacketType::Connect] > 0);
+    }
+}
+
+#[test]
+fn every_single_frame_of_a_large_transfer_can_be_lost() {
+    for preset in Preset::ALL {
+        let run = |drop_frame: Option<u64>| {
+            let nodes = (0..2).map(|node| Node::new(config_of(node, preset))).collect();
+            let mut world = World::new(nodes, 1);
+            let to = world.connect(0, 1);
+            let begin = world.frames;
+            world.drop_frame = drop_frame.map(|frame| begin + frame);
+            let now = world.now;
+            world.nodes[1].post_any(now, 1);
+            world.nodes[0].send(now, to, 1, 1 << 20, SendOptions::default());
+            world.kick(0);
+            assert!(world.run(10_000_000_000, |world| world.nodes[1].program.got.len() == 1));
+            assert!(world.settle(10_000_000_000), "frame {drop_frame:?} lost");
+            assert_eq!(world.nodes[0].sent, [(1, mxoe::engine::Status::Success, 1 << 20)]);
+            assert_eq!(world.suffered.lost.len(), usize::from(drop_frame.is_some()));
+            world.frames - begin
+        };
+        let frames = run(None);
+        assert!(frames > 100);
+        for frame in 1..=frames {
+            run(Some(frame));
+        }
+    }
+}

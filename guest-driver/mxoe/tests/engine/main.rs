@@ -1,0 +1,15 @@
+//! The protocol engine in virtual time: whole conversations over a modelled link, and single frames made by hand.
+
+mod bad_frames;
+mod bad_pulls;
+mod conversation;
+mod fuzz_smoke;
+mod goodput;
+mod incast;
+mod limits;
+mod loss;
+mod node;
+mod restart;
+mod script;
+mod worked;
+mod world;

@@ -1,0 +1,336 @@
+//! A node of the virtual network: an engine, the memory its tokens name, and a program that posts receives.
+
+use std::collections::{HashMap, VecDeque};
+
+use ether::{MacAddr, Time};
+use mxoe::{
+    engine::{
+        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, Peers, PeerMap, Posted,
+        SendOptions, Status, Token, Verdict,
+    },
+    matching::{MatchTable, Selector},
+    wire::Preset,
+};
+
+/// Bytes of the message with this match information: any byte of it tells where it belongs.
+pub fn fill(match_info: u64, len: usize) -> Vec<u8> {
+    let mut state = match_info.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn mac_of(node: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, (node >> 8) as u8, node as u8])
+}
+
+pub fn config_of(node: usize, preset: Preset) -> Config {
+    let mut config = Config::new(mac_of(node), 1, 0x1000 + node as u32, preset);
+    config.seed = node as u64;
+    config
+}
+
+/// A message that was received whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    pub partner: PartnerId,
+    pub match_info: u64,
+    pub at: Time,
+    pub status: Status,
+    pub transferred: u32,
+}
+
+struct Buffer {
+    match_info: u64,
+    partner: PartnerId,
+    data: Vec<u8>,
+    delivered: usize,
+    expected: usize,
+}
+
+enum Unexpected {
+    Data(Token),
+    Large(LargeId, u32),
+}
+
+/// What the program keeps.
+pub struct Program {
+    now: Time,
+    pub table: MatchTable<(), UnexpectedEntry>,
+    buffers: HashMap<Token, Buffer>,
+    next_token: Token,
+    /// Match information in the order of matching.
+    pub matched: Vec<(PartnerId, u64)>,
+    pub got: Vec<Got>,
+    pub refusals: u32,
+    /// Verdict for everything, when a test wants it so.
+    pub verdict: Option<Verdict>,
+}
+
+pub struct UnexpectedEntry {
+    partner: PartnerId,
+    match_info: u64,
+    what: Unexpected,
+}
+
+impl Program {
+    fn buffer(&mut self, partner: PartnerId, match_info: u64, expected: usize) -> Token {
+        let token = self.next_token;
+        self.next_token += 1;
+        let buffer = Buffer {
+            match_info,
+            partner,
+            data: vec![0; expected],
+            delivered: 0,
+            expected,
+        };
+        self.buffers.insert(token, buffer);
+        token
+    }
+
+    fn finish(&mut self, token: Token, status: Status, transferred: u32) {
+        let buffer = self.buffers.remove(&token).expect("a receive ends once");
+        if status == Status::Success {
+            assert_eq!(buffer.delivered, transferred as usize, "each byte is delivered once");
+            assert_eq!(transferred as usize, buffer.expected);
+            assert!(
+                buffer.data == fill(buffer.match_info, buffer.expected),
+                "message {:#x} is damaged",
+                buffer.match_info
+            );
+        }
+        self.got.push(Got {
+            partner: buffer.partner,
+            match_info: buffer.match_info,
+            at: self.now,
+            status,
+            transferred,
+        });
+    }
+}
+
+impl Host for Program {
+    fn arrive(&mut self, arrival: Arrival<'_>) -> Verdict {
+        if let Some(verdict) = self.verdict {
+            return verdict;
+        }
+        let Arrival {
+            partner,
+            match_info,
+            length,
+            body,
+        } = arrival;
+        let expected = self.table.posted.peek(match_info).is_some();
+        let data_bytes = if matches!(body, Body::Announced(_)) { 0 } else { length };
+        if !expected {
+            let entry = UnexpectedEntry {
+                partner,
+                match_info,
+                what: match body {
+                    Body::Announced(large) => Unexpected::Large(large, length),
+                    _ => Unexpected::Data(self.next_token),
+                },
+            };
+            if self.table.unexpected.add(match_info, data_bytes.into(), entry).is_err() {
+                self.refusals += 1;
+                return Verdict::Refuse;
+            }
+        } else {
+            self.table.posted.take(match_info);
+        }
+        self.matched.push((partner, match_info));
+        match body {
+            Body::Announced(_) if !expected => Verdict::Take(0),
+            Body::Announced(_) => Verdict::Pull {
+                receive: self.buffer(partner, match_info, length as usize),
+                length,
+            },
+            Body::Fragments => Verdict::Take(self.buffer(partner, match_info, length as usize)),
+            Body::Whole(data) => {
+                let token = self.buffer(partner, match_info, length as usize);
+                self.deliver(token, 0, data);
+                self.finish(token, Status::Success, length);
+                Verdict::Take(token)
+            }
+        }
+    }
+
+    fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]) {
+        let buffer = self.buffers.get_mut(&receive).expect("bytes only for running receives");
+        buffer.data[offset as usize..][..data.len()].copy_from_slice(data);
+        buffer.delivered += data.len();
+    }
+}
+
+pub struct Node {
+    pub engine: Engine<PeerMap>,
+    pub program: Program,
+    /// What send tokens name.
+    pub memory: HashMap<Token, Vec<u8>>,
+    pub sent: Vec<(Token, Status, u32)>,
+    pub connected: Vec<(PartnerId, Status)>,
+    pub lost: Vec<PartnerId>,
+    pub mismatches: u32,
+    /// Sends that wait: to whom, match information, length, options.
+    pub backlog: VecDeque<(PartnerId, u64, u32, SendOptions)>,
+    /// Sends in flight at most, of those in the backlog.
+    pub depth: usize,
+    in_flight: usize,
+}
+
+impl Node {
+    pub fn new(config: Config) -> Self {
+        let peers = PeerMap::new(2_048, config.seed);
+        Self::with_peers(config, peers)
+    }
+
+    pub fn with_peers(config: Config, peers: PeerMap) -> Self {
+        Self {
+            program: Program {
+                now: Time::ZERO,
+                table: MatchTable::new(64 << 20, config.seed),
+                buffers: HashMap::new(),
+                next_token: 1 << 32,
+                matched: Vec::new(),
+                got: Vec::new(),
+                refusals: 0,
+                verdict: None,
+            },
+            engine: Engine::new(config, peers),
+            memory: HashMap::new(),
+            sent: Vec::new(),
+            connected: Vec::new(),
+            lost: Vec::new(),
+            mismatches: 0,
+            backlog: VecDeque::new(),
+            depth: usize::MAX,
+            in_flight: 0,
+        }
+    }
+
+    pub fn peer_index(&self, mac: MacAddr) -> Option<u16> {
+        self.engine.peers().index(mac)
+    }
+
+    /// Takes up to `count` unexpected messages, then posts receives for anything.
+    pub fn post_any(&mut self, now: Time, count: usize) {
+        self.program.now = now;
+        for _ in 0..count {
+            match self.program.table.unexpected.take(Selector::ANY) {
+                Some(entry) => self.take_unexpected(now, entry),
+                None => _ = self.program.table.posted.post(Selector::ANY, ()),
+            }
+        }
+        self.engine.resume(now, &mut self.program);
+        self.events(now);
+    }
+
+    /// Takes up to `count` unexpected messages.
+    pub fn drain_unexpected(&mut self, now: Time, count: usize) {
+        self.program.now = now;
+        for _ in 0..count {
+            let Some(entry) = self.program.table.unexpected.take(Selector::ANY) else { break };
+            self.take_unexpected(now, entry);
+        }
+        self.engine.resume(now, &mut self.program);
+        self.events(now);
+    }
+
+    fn take_unexpected(&mut self, now: Time, entry: UnexpectedEntry) {
+        if let Unexpected::Large(large, length) = entry.what {
+            let token = self.program.buffer(entry.partner, entry.match_info, length as usize);
+            self.engine.pull(now, large, token, length).expect("the announcement is there");
+        }
+    }
+
+    /// Unexpected large messages that wait.
+    pub fn pull_none(&mut self) -> Vec<LargeId> {
+        let mut larges = Vec::new();
+        while let Some(entry) = self.program.table.unexpected.take(Selector::ANY) {
+            if let Unexpected::Large(large, _) = entry.what {
+                larges.push(large);
+            }
+        }
+        larges
+    }
+
+    pub fn send(&mut self, now: Time, to: PartnerId, match_info: u64, length: u32, options: SendOptions) -> Posted {
+        let data = fill(match_info, length as usize);
+        let posted = if length <= 128 && !options.synchronous {
+            self.engine.send_inline(now, to, match_info, match_info, &data)
+        } else {
+            self.memory.insert(match_info, data);
+            self.engine.send(now, to, match_info, match_info, length, options)
+        };
+        let posted = posted.expect("there is room for the send");
+        if !(length <= 128 && matches!(posted, Posted::Early(_))) {
+            self.in_flight += 1;
+        }
+        posted
+    }
+
+    pub fn frame(&mut self, now: Time, frame: &[u8]) {
+        self.program.now = now;
+        self.engine.handle(now, frame, &mut self.program);
+        self.events(now);
+    }
+
+    pub fn timeout(&mut self, now: Time) {
+        self.program.now = now;
+        self.engine.handle_timeout(now);
+        self.events(now);
+    }
+
+    pub fn events(&mut self, now: Time) {
+        self.program.now = now;
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Connected { partner, status, .. } => self.connected.push((partner, status)),
+                Event::Sent {
+                    token,
+                    status,
+                    transferred,
+                } => {
+                    self.memory.remove(&token);
+                    self.in_flight -= 1;
+                    self.sent.push((token, status, transferred));
+                }
+                Event::Received {
+                    receive,
+                    status,
+                    transferred,
+                } => self.program.finish(receive, status, transferred),
+                Event::PartnerLost { partner } => self.lost.push(partner),
+                Event::Mismatch { .. } => self.mismatches += 1,
+            }
+        }
+        while self.in_flight < self.depth {
+            let Some((to, match_info, length, options)) = self.backlog.pop_front() else { break };
+            self.send(now, to, match_info, length, options);
+        }
+    }
+
+    /// The next frame, put together as a driver's `sendmsg` would.
+    pub fn transmit(&mut self, now: Time) -> Option<Vec<u8>> {
+        let mut buffer = [0xaa; HEAD_BUFFER_LEN];
+        let transmit = self.engine.poll_transmit(now, &mut buffer)?;
+        let mut frame = buffer[..transmit.head_len].to_vec();
+        if let Some(payload) = transmit.payload {
+            let memory = &self.memory[&payload.token];
+            frame.extend_from_slice(&memory[payload.offset as usize..][..payload.len as usize]);
+        }
+        frame.resize(frame.len() + transmit.pad_len, 0);
+        assert!(frame.len() >= 60 && frame.len() == transmit.frame_len());
+        Some(frame)
+    }
+
+    pub fn count(&self, counter: mxoe::engine::Counter) -> u32 {
+        self.engine.counters().get(counter)
+    }
+}
