@@ -25,7 +25,8 @@ fn goodput(preset: Preset, faults: Faults) -> u64 {
         world.nodes[0].send(now, to, number, LENGTH, SendOptions::default());
         world.kick(0);
         let sent = number as usize;
-        assert!(world.run(60_000_000_000, |world| world.nodes[0].sent.len() == sent));
+        let done = world.run(60_000_000_000, |world| world.nodes[0].sent.len() == sent);
+        assert!(done, "{preset} {faults:?}: message {number}: {}", world.report());
     }
     let took_ns = world.now.nanos_since(begin);
     u64::from(LENGTH) * 8 * TRANSFERS * 1_000 / took_ns

@@ -200,7 +200,10 @@ impl World {
                         self.kick(to);
                     }
                 }
-                What::CableFree { node } => self.send_next(node),
+                What::CableFree { node } => {
+                    self.cable_busy[node] = false;
+                    self.kick(node);
+                }
                 What::Timer { node } => {
                     self.timer_at[node] = Time::MAX;
                     if !self.off[node] {
@@ -210,6 +213,22 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What every engine counted: for the message of a failed assertion.
+    pub fn report(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            write!(text, "\nnode {at}:").unwrap();
+            for (counter, count) in node.engine.counters().nonzero() {
+                write!(text, " {} {count}", counter.name()).unwrap();
+            }
+            for partner in node.engine.partners() {
+                write!(text, "\n  {:?}", node.engine.partner(partner)).unwrap();
+            }
+        }
+        text
     }
 
     /// Runs until nobody has anything to do.
