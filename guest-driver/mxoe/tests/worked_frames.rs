@@ -1,4 +1,4 @@
-//! The worked frames of `mxoe-wire.md` section 14, from hex to values and from values to the same hex.
+//! The worked frames of `mxoe-wire.md` section 14, in `tests/frames`: from hex to values and from values to the same hex.
 
 use ether::MacAddr;
 use mxoe::wire::{
@@ -71,7 +71,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
     for d in every_dialect() {
         both_ways(
             d,
-            "02000000000b 02000000000a 86df 0000 03 00 0005 00000000 13052008 00000000",
+            include_str!("frames/host_query.hex"),
             a_to_b(0),
             Packet::HostQuery(HostQuery {
                 peer_index: 5,
@@ -80,7 +80,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000a 02000000000b 86df 0000 04 08 0007 00000000 13052008 00000000 6e6f6465423a3000",
+            include_str!("frames/host_reply.hex"),
             b_to_a(0),
             Packet::HostReply(HostReply {
                 peer_index: 7,
@@ -90,8 +90,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000b 02000000000a 86df 0007 24 01 03 00 10 000000 0000 0005 00000000
-             a1b2c3d4 12345678 0001 00 00 00000000",
+            include_str!("frames/connect_request.hex"),
             a_to_b(7),
             Packet::Connect(Connect {
                 dst_endpoint: 1,
@@ -107,8 +106,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000a 02000000000b 86df 0005 24 03 01 00 10 000000 0000 0007 00000000
-             a1b2c3d4 0badcafe 0001 01 00 00 000000",
+            include_str!("frames/connect_reply.hex"),
             b_to_a(5),
             Packet::Connect(Connect {
                 dst_endpoint: 3,
@@ -127,8 +125,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000b 02000000000a 86df 0007 25 01 03 00 0005 0000 0001 0001
-             01234567 89abcdef 0badcafe 68656c6c6f",
+            include_str!("frames/tiny.hex"),
             a_to_b(7),
             Packet::Tiny(Eager {
                 dst_endpoint: 1,
@@ -142,8 +139,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000a 02000000000b 86df 0005 23 03 01 00 10 000000 a1b2c3d4
-             55 00 0002 a1b2c3d4 00000001 0002 00 00",
+            include_str!("frames/liback.hex"),
             b_to_a(5),
             Packet::Ack(Ack {
                 dst_endpoint: 3,
@@ -158,8 +154,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000b 02000000000a 86df 0007 28 01 03 00 0008 0000 0003 0001
-             01234567 89abcdef 0badcafe 000f4240 04 17 0000",
+            include_str!("frames/rndv.hex"),
             a_to_b(7),
             Packet::Rndv(Rndv {
                 dst_endpoint: 1,
@@ -176,8 +171,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000a 02000000000b 86df 0005 2b 03 01 00 a1b2c3d4 000f4240 04 17 0000
-             0000 0001 0004 0000",
+            include_str!("frames/notify.hex"),
             b_to_a(5),
             Packet::Notify(Notify {
                 dst_endpoint: 3,
@@ -192,7 +186,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000a 02000000000b 86df 0005 2c 01 00 02 00000000 00 03 0005 0004 0000",
+            include_str!("frames/nack_lib.hex"),
             b_to_a(5),
             Packet::NackLib(NackLib {
                 src_endpoint: 1,
@@ -204,7 +198,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
         );
         both_ways(
             d,
-            "02000000000b 02000000000a 86df 0007 2d 01 00 04 00000000 00000023 21071981",
+            include_str!("frames/nack_mcp.hex"),
             a_to_b(7),
             Packet::NackMcp(NackMcp {
                 src_endpoint: 1,
@@ -231,8 +225,7 @@ fn board_announcement_matches_the_worked_frame() {
     };
     both_ways(
         Dialect::new(Preset::Native9000.sizes()),
-        "ffffffffffff 02000000000a 86df 0000 01 000000 000000000000000000000000
-         00000200 0000000a 6b8b4567 0000000000000000000000000000000000000000",
+        include_str!("frames/announcement.hex"),
         head,
         Packet::Raw(Raw { payload: &payload }),
     );
@@ -285,28 +278,25 @@ fn wire_mode_matches_the_worked_frames() {
     let data = [0x5a; 4096];
     both_ways(
         d,
-        "02000000000b 02000000000a 86df 0007 27 01 03 00 2710 0000 0002 0001
-         01234567 89abcdef 0badcafe 1000 01 0c 0000 0000",
+        include_str!("frames/wire_medium_1.hex"),
         a_to_b(7),
         Packet::Medium(medium(10_000, 1, 12, &data)),
     );
-    let block =
-        "02000000000a 02000000000b 86df 0005 29 03 01 00 a1b2c3d4 000f4240 04 17 0000 00000023 21071981 0000 8000";
     both_ways(
         d,
-        &format!("{block} 00000000"),
+        include_str!("frames/wire_pull_0.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x8000, 0)),
     );
     both_ways(
         d,
-        &format!("{block} 00000008"),
+        include_str!("frames/wire_pull_1.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x8000, 8)),
     );
     both_ways(
         d,
-        "02000000000b 02000000000a 86df 0000 2a 09 1000 00009000 00000023 21071981",
+        include_str!("frames/wire_pull_reply_9.hex"),
         a_to_b(0),
         Packet::PullReply(PullReply {
             frame_seqnum: 9,
@@ -324,27 +314,25 @@ fn native_mode_matches_the_worked_frames() {
     let data = [0x5a; 8968];
     both_ways(
         d,
-        "02000000000b 02000000000a 86df 0007 27 01 03 00 00002710 0002 0001 01234567 89abcdef 0badcafe 0710 01 00 0000 0000",
+        include_str!("frames/native_9000_medium_1.hex"),
         a_to_b(7),
         Packet::Medium(medium(10_000, 1, 0, &data[..0x710])),
     );
-    let block = "02000000000a 02000000000b 86df 0005 29 03 01 00 a1b2c3d4 000f4240 00000004 17 000000 00000000
-                 00000023 21071981 00000000 00046100";
     both_ways(
         d,
-        &format!("{block} 00000000"),
+        include_str!("frames/native_9000_pull_0.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x46100, 0)),
     );
     both_ways(
         d,
-        &format!("{block} 00000020"),
+        include_str!("frames/native_9000_pull_1.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x46100, 0x20)),
     );
     both_ways(
         d,
-        "02000000000b 02000000000a 86df 0000 2a 21 2308 00048408 00000023 21071981",
+        include_str!("frames/native_9000_pull_reply_33.hex"),
         a_to_b(0),
         Packet::PullReply(PullReply {
             frame_seqnum: 33,

@@ -90,6 +90,8 @@ pub(super) enum Control {
     NackMcp {
         mac: MacAddr,
         peer: u16,
+        /// The puller's endpoint: what Open-MX writes.
+        src_endpoint: u8,
         code: NackCode,
         handle: u32,
         magic: u32,

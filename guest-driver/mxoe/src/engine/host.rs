@@ -10,7 +10,7 @@ use crate::wire::{Extension, NackCode};
 pub type Token = u64;
 
 /// A remote endpoint this endpoint knows. Valid as long as the engine lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PartnerId(pub(crate) u32);
 
 impl PartnerId {

@@ -73,6 +73,7 @@ impl<P: Peers> Engine<P> {
         self.queue_control(Control::NackMcp {
             mac: head.src,
             peer: head.peer_index,
+            src_endpoint: pull.src_endpoint,
             code,
             handle: pull.handle,
             magic: pull.magic,

@@ -119,13 +119,14 @@ impl<P: Peers> Engine<P> {
             Control::NackMcp {
                 mac,
                 peer,
+                src_endpoint,
                 code,
                 handle,
                 magic,
             } => {
                 let head = self.head(mac, peer, false);
                 let nack = NackMcp {
-                    src_endpoint: self.config.endpoint,
+                    src_endpoint,
                     code,
                     handle,
                     magic,

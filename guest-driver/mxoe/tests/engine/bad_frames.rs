@@ -1,1 +1,489 @@
-//! x
+//! Every malformed case and drop reason of section 11 that an endpoint can see, pulls apart: the counter, the refusal, and
+//! that nothing else happens.
+
+use ether::MacAddr;
+use mxoe::{
+    engine::{Counter, SendOptions, Status, Verdict},
+    wire::{
+        Ack, Connect, ConnectKind, Eager, Head, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType, Preset,
+        SESSION_NONE,
+    },
+};
+
+use super::{
+    node::mac_of,
+    script::{PEER, PEER_ENDPOINT, Reply, SESSION, Script},
+};
+
+/// The packet is counted under `counter` and changes nothing else.
+#[track_caller]
+fn dropped(script: &mut Script, counter: Counter, bytes: &[u8]) {
+    let before = script.node.engine.counters().clone();
+    script.put_bytes(bytes);
+    for (at, value) in Counter::ALL.iter().zip(script.node.engine.counters().values()) {
+        let expected = before.get(*at) + u32::from(*at == counter);
+        assert_eq!(*value, expected, "{}", at.name());
+    }
+    assert!(script.node.program.got.is_empty());
+}
+
+#[track_caller]
+fn dropped_silently(script: &mut Script, counter: Counter, bytes: &[u8]) {
+    dropped(script, counter, bytes);
+    assert_eq!(script.replies(), []);
+}
+
+fn sequenced(script: &Script, seqnum: u16) -> Vec<Packet<'static>> {
+    let eager = script.eager(seqnum, b"data");
+    vec![
+        Packet::Tiny(eager),
+        Packet::Small(eager),
+        Packet::Medium(script.medium(seqnum, 4, 0, b"data")),
+        Packet::Rndv(script.rndv(seqnum, 100_000)),
+        Packet::Notify(notify(seqnum)),
+    ]
+}
+
+fn notify(seqnum: u16) -> Notify {
+    Notify {
+        dst_endpoint: 1,
+        src_endpoint: PEER_ENDPOINT,
+        session: SESSION,
+        total_length: 0,
+        rdma_id: 0,
+        rdma_seqnum: 23,
+        seqnum,
+        piggyack: 1,
+    }
+}
+
+fn ack(value: u16, acknum: u32) -> Ack {
+    Ack {
+        dst_endpoint: 1,
+        src_endpoint: PEER_ENDPOINT,
+        session: SESSION,
+        ack: value,
+        session_id: SESSION,
+        acknum,
+        send_seq: value,
+        resent: 0,
+    }
+}
+
+#[test]
+fn frames_that_end_too_soon_or_say_wrong_lengths_are_dropped() {
+    for preset in Preset::ALL {
+        let mut script = Script::new(preset);
+        for packet in sequenced(&script, 1) {
+            let bytes = script.bytes(packet);
+            dropped_silently(&mut script, Counter::DropBadHeaderDatalen, &bytes[..30]);
+        }
+        for (packet, len) in [(Packet::Tiny(script.eager(1, &[0; 32])), 33u16), (Packet::Small(script.eager(1, &[0; 128])), 129)] {
+            let mut bytes = script.bytes(packet);
+            bytes.resize(300, 0);
+            bytes[20..22].copy_from_slice(&len.to_be_bytes());
+            dropped_silently(&mut script, Counter::DropBadDatalen, &bytes);
+        }
+        let short = script.bytes(Packet::Small(script.eager(1, &[0; 128])));
+        dropped_silently(&mut script, Counter::DropBadSkblen, &short[..100]);
+        let mut rndv = script.bytes(Packet::Rndv(script.rndv(1, 100)));
+        rndv[21] = 7;
+        dropped_silently(&mut script, Counter::DropBadDatalen, &rndv);
+        let mut liback = script.bytes(Packet::Ack(ack(1, 1)));
+        liback[20] = 15;
+        dropped_silently(&mut script, Counter::DropBadDatalen, &liback);
+        liback[20] = 16;
+        liback[28] = 0x54;
+        dropped_silently(&mut script, Counter::DropUnknownTruc, &liback);
+        let mut connect = script.bytes(Packet::Connect(request(1)));
+        connect[20] = 15;
+        dropped_silently(&mut script, Counter::DropBadDatalen, &connect);
+    }
+}
+
+#[test]
+fn medium_fragments_outside_their_message_are_dropped() {
+    for preset in Preset::ALL {
+        let mut script = Script::new(preset);
+        let size = script.dialect.sizes().fragment_payload();
+        let data = vec![0; size as usize];
+        let good = script.bytes(Packet::Medium(script.medium(1, 3 * size, 1, &data)));
+        let cases: [(usize, &[u8]); 4] = [
+            // Longer than a fragment can be; number 32; number beyond the end; a short one that is not the last.
+            (40, &(size as u16 + 1).to_be_bytes()),
+            (42, &[32]),
+            (42, &[9]),
+            (40, &(size as u16 - 1).to_be_bytes()),
+        ];
+        for (offset, bytes) in cases {
+            let mut frame = good.clone();
+            frame[offset..offset + bytes.len()].copy_from_slice(bytes);
+            dropped_silently(&mut script, Counter::DropBadDatalen, &frame);
+        }
+        dropped_silently(&mut script, Counter::DropBadSkblen, &good[..good.len() - 1]);
+    }
+}
+
+#[test]
+fn fragments_that_contradict_the_first_one_are_dropped() {
+    let mut script = Script::new(Preset::Native1500);
+    let data = [0; 1452];
+    script.put(Packet::Medium(script.medium(1, 4 * 1452, 0, &data)));
+    let mut other = script.medium(1, 5 * 1452, 1, &data);
+    let bytes = script.bytes(Packet::Medium(other));
+    dropped(&mut script, Counter::DropFragmentMismatch, &bytes);
+    other.length = 4 * 1452;
+    other.match_info += 1;
+    let bytes = script.bytes(Packet::Medium(other));
+    dropped(&mut script, Counter::DropFragmentMismatch, &bytes);
+    let bytes = script.bytes(Packet::Medium(script.medium(1, 4 * 1452, 0, &data)));
+    dropped(&mut script, Counter::DropDuplicateFragment, &bytes);
+}
+
+#[test]
+fn unknown_and_foreign_types_are_dropped() {
+    let mut script = Script::new(Preset::Native9000);
+    let good = script.bytes(Packet::Tiny(script.eager(1, b"data")));
+    for code in 0..=127u8 {
+        if PacketType::from_code(code).is_some() {
+            continue;
+        }
+        let mut frame = good.clone();
+        frame[16] = code;
+        let counter = match code {
+            2 | 32..=34 => Counter::DropInvalidType,
+            _ => Counter::DropUnknownType,
+        };
+        dropped_silently(&mut script, counter, &frame);
+    }
+    let mut ip = good.clone();
+    ip[12..14].copy_from_slice(&[8, 0]);
+    dropped_silently(&mut script, Counter::DropNotMxoe, &ip);
+    let mut flooded = good.clone();
+    flooded[5] ^= 1;
+    dropped_silently(&mut script, Counter::DropNotMxoe, &flooded);
+    for packet in [
+        Packet::Raw(mxoe::wire::Raw { payload: &[1; 60] }),
+        Packet::HostQuery(mxoe::wire::HostQuery { peer_index: 0, magic: 0 }),
+    ] {
+        let bytes = script.bytes(packet);
+        dropped_silently(&mut script, Counter::DropBadEndpoint, &bytes);
+    }
+}
+
+#[test]
+fn marks_are_of_unknown_type_where_marks_are_off() {
+    let mut config = super::node::config_of(0, Preset::Native9000);
+    config.extension = None;
+    let mut script = Script::with(config, None);
+    let mut frame = script.bytes(Packet::Tiny(script.eager(1, b"data")));
+    frame[16] |= 0x80;
+    dropped_silently(&mut script, Counter::DropUnknownType, &frame);
+}
+
+#[test]
+fn the_peer_index_must_be_that_of_the_sender() {
+    for index in [0, 2, 500, PEER_INDEX_UNKNOWN] {
+        let mut script = Script::new(Preset::Native9000);
+        script.peer_index = index;
+        let mut packets = sequenced(&script, 1);
+        packets.push(Packet::Ack(ack(1, 1)));
+        for packet in packets {
+            let bytes = script.bytes(packet);
+            dropped_silently(&mut script, Counter::DropBadPeerIndex, &bytes);
+        }
+    }
+}
+
+#[test]
+fn other_endpoints_and_other_sessions_are_refused_in_this_order() {
+    let mut script = Script::new(Preset::Native9000);
+    for packet in sequenced(&script, 1) {
+        let mut bytes = script.bytes(packet);
+        bytes[17] = 2;
+        dropped_silently(&mut script, Counter::DropBadEndpoint, &bytes);
+        bytes[17] = 1;
+        let session = if bytes[16] == 43 { 20 } else { 36 };
+        bytes[session..session + 4].copy_from_slice(&[9; 4]);
+        dropped(&mut script, Counter::DropBadSession, &bytes);
+        let nack = NackLib {
+            src_endpoint: 1,
+            dst_endpoint: PEER_ENDPOINT,
+            code: NackCode::BadSession,
+            peer_index: 0x77,
+            seqnum: 1,
+        };
+        assert_eq!(script.one(), Reply::NackLib(nack));
+    }
+    for (field, counter) in [(17, Counter::DropBadEndpoint), (24, Counter::DropBadSession), (32, Counter::DropBadSession)] {
+        let mut bytes = script.bytes(Packet::Ack(ack(1, 1)));
+        bytes[field] ^= 2;
+        dropped_silently(&mut script, counter, &bytes);
+    }
+}
+
+#[test]
+fn endpoints_that_never_connected_and_old_conversations_are_ignored() {
+    let mut script = Script::new(Preset::Native9000);
+    for mut packet in sequenced(&script, 1) {
+        if let Packet::Tiny(p) | Packet::Small(p) = &mut packet {
+            p.src_endpoint = 99;
+        }
+        let mut bytes = script.bytes(packet);
+        bytes[18] = 99;
+        dropped_silently(&mut script, Counter::DropUnknownPartner, &bytes);
+        bytes[18] = PEER_ENDPOINT;
+        let seqnum = if bytes[16] == 43 { 34 } else { 24 };
+        bytes[seqnum] |= 0x40;
+        dropped_silently(&mut script, Counter::DropOldConversation, &bytes);
+        bytes[seqnum] &= 0x3f;
+        bytes[seqnum + 2] |= 0x80;
+        dropped_silently(&mut script, Counter::DropOldConversation, &bytes);
+    }
+    let bytes = script.bytes(Packet::Ack(ack(0x4001, 1)));
+    dropped_silently(&mut script, Counter::DropOldConversation, &bytes);
+    let mut bytes = script.bytes(Packet::Ack(ack(1, 1)));
+    bytes[18] = 99;
+    dropped_silently(&mut script, Counter::DropUnknownPartner, &bytes);
+}
+
+#[test]
+fn acknowledgements_of_what_was_never_sent_are_ignored() {
+    let mut script = Script::new(Preset::Native9000);
+    let (now, partner) = (script.now, script.partner);
+    script.node.send(now, partner, 1, 1_000, SendOptions::default());
+    script.frames();
+    let future = script.bytes(Packet::Ack(ack(3, 1)));
+    script.put_bytes(&future);
+    assert_eq!(script.count(Counter::DropOldAck), 1);
+    assert!(script.node.sent.is_empty());
+    script.put(Packet::Ack(ack(2, 2)));
+    assert_eq!(script.node.sent, [(1, Status::Success, 1_000)]);
+    // Reordered: its counter is not above the last one's, also across the wrap.
+    let late = script.bytes(Packet::Ack(ack(2, 1)));
+    script.put_bytes(&late);
+    assert_eq!(script.count(Counter::DropOldAck), 2);
+    for acknum in [0x7fff_ffff, 0xffff_fffe, 3] {
+        let fresh = script.bytes(Packet::Ack(ack(2, acknum)));
+        let before = script.count(Counter::RecvLiback);
+        script.put_bytes(&fresh);
+        assert_eq!(script.count(Counter::RecvLiback), before + 1, "modulo 2^32");
+    }
+}
+
+#[test]
+fn old_messages_are_dropped_and_the_newest_of_them_is_acknowledged_at_once() {
+    let mut script = Script::new(Preset::Native9000);
+    for seqnum in 1..=2 {
+        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    }
+    assert_eq!(script.replies(), [], "fewer than four are acknowledged later");
+    script.put(Packet::Tiny(script.eager(1, b"x")));
+    assert_eq!(script.replies(), []);
+    script.put(Packet::Tiny(script.eager(2, b"x")));
+    assert!(matches!(script.one(), Reply::Ack(Ack { ack: 3, acknum: 1, .. })));
+    assert_eq!(script.count(Counter::DropOldMessage), 2);
+    assert_eq!(script.node.program.matched.len(), 2);
+}
+
+#[test]
+fn early_messages_beyond_the_window_or_the_room_are_dropped() {
+    let mut script = Script::new(Preset::Native9000);
+    for seqnum in [256, 257] {
+        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    }
+    assert_eq!((script.count(Counter::RecvEarly), script.count(Counter::DropOldMessage)), (1, 1));
+    let mut config = super::node::config_of(0, Preset::Native9000);
+    config.limits.early_packets = 3;
+    let mut script = Script::with(config, None);
+    for seqnum in 2..=6 {
+        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    }
+    assert_eq!((script.count(Counter::RecvEarly), script.count(Counter::DropEarlyFull)), (3, 2));
+    script.put(Packet::Tiny(script.eager(1, b"x")));
+    assert_eq!(script.node.program.matched.len(), 4);
+}
+
+#[test]
+fn a_refused_message_is_not_acknowledged_and_is_offered_again() {
+    let mut script = Script::new(Preset::Native9000);
+    script.node.program.verdict = Some(Verdict::Refuse);
+    for seqnum in 1..=3 {
+        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    }
+    assert_eq!(script.count(Counter::UnexpEventqFull), 1, "the others wait for the first");
+    script.pass(100_000_000);
+    assert_eq!(script.replies(), []);
+    script.node.program.verdict = None;
+    let now = script.now;
+    script.node.post_any(now, 0);
+    assert_eq!(script.node.program.matched.len(), 3);
+    script.pass(100_000_000);
+    assert!(matches!(script.one(), Reply::Ack(Ack { ack: 4, .. })));
+}
+
+fn request(endpoint: u8) -> Connect {
+    Connect {
+        dst_endpoint: endpoint,
+        src_endpoint: PEER_ENDPOINT,
+        seqnum: 0,
+        peer_index: 0x77,
+        src_session: 5,
+        recv_seqnum_start: 1,
+        connect_seqnum: 0,
+        kind: ConnectKind::Request { key: 0 },
+        extension: None,
+    }
+}
+
+#[test]
+fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
+    let mut config = super::node::config_of(0, Preset::Native9000);
+    config.limits.partners = 2;
+    let mut script = Script::with(config, None);
+    let bytes = script.bytes(Packet::Connect(request(2)));
+    dropped_silently(&mut script, Counter::DropBadEndpoint, &bytes);
+    // A wrong key leaves the partner alone.
+    let before = script.node.engine.partner(script.partner);
+    let wrong = Connect {
+        kind: ConnectKind::Request { key: 1 },
+        ..request(1)
+    };
+    let bytes = script.bytes(Packet::Connect(wrong));
+    dropped(&mut script, Counter::DropConnectBadKey, &bytes);
+    assert!(matches!(script.one(), Reply::Connect(Connect { kind: ConnectKind::Reply { status: 11, .. }, .. })));
+    assert_eq!(script.node.engine.partner(script.partner), before);
+    let none = Connect {
+        src_session: SESSION_NONE,
+        ..request(1)
+    };
+    let bytes = script.bytes(Packet::Connect(none));
+    dropped_silently(&mut script, Counter::DropBadSession, &bytes);
+    // Partners have a limit.
+    for (source, counter) in [(50, Counter::RecvConnectRequest), (51, Counter::DropPartnersFull)] {
+        let mut connect = request(1);
+        connect.src_endpoint = source;
+        let bytes = script.bytes(Packet::Connect(connect));
+        dropped(&mut script, counter, &bytes);
+    }
+    // The peer table has one, too.
+    let unknown = |last| Head {
+        dst: mac_of(0),
+        src: MacAddr([2, 0, 0, 0, 7, last]),
+        peer_index: 0,
+        marked: false,
+    };
+    for last in 0..20 {
+        let packet = Packet::Connect(request(1));
+        script.put_as(&unknown(last), packet);
+    }
+    assert_eq!(script.count(Counter::PeersAdded), 15);
+    assert_eq!(script.count(Counter::DropBadPeerAddr), 6);
+}
+
+#[test]
+fn replies_that_answer_nothing_are_ignored() {
+    let mut script = Script::new(Preset::Native9000);
+    let reply = Connect {
+        kind: ConnectKind::Reply { session: 9, status: 0 },
+        src_session: SESSION,
+        ..request(1)
+    };
+    let bytes = script.bytes(Packet::Connect(reply));
+    dropped_silently(&mut script, Counter::DropStrayConnectReply, &bytes);
+    let now = script.now;
+    script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
+    let Reply::Connect(sent) = script.one() else { panic!("a request") };
+    assert!(matches!(sent.kind, ConnectKind::Request { .. }));
+    for (connect_seqnum, src_session, status) in [(1, SESSION, 0), (0, SESSION ^ 1, 0), (0, SESSION, 7)] {
+        let reply = Connect {
+            connect_seqnum,
+            src_session,
+            kind: ConnectKind::Reply { session: 9, status },
+            ..request(1)
+        };
+        let bytes = script.bytes(Packet::Connect(reply));
+        dropped_silently(&mut script, Counter::DropStrayConnectReply, &bytes);
+    }
+    assert!(script.node.connected.is_empty());
+    // An unknown peer's reply does not add it.
+    let head = Head {
+        src: MacAddr([2, 0, 0, 0, 7, 7]),
+        ..script.head()
+    };
+    script.put_as(&head, Packet::Connect(reply));
+    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
+}
+
+#[test]
+fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
+    let nack = |code, seqnum| NackLib {
+        src_endpoint: PEER_ENDPOINT,
+        dst_endpoint: 1,
+        code,
+        peer_index: 1,
+        seqnum,
+    };
+    for (code, status) in [
+        (NackCode::BadEndpoint, Status::BadEndpoint),
+        (NackCode::EndpointClosed, Status::EndpointClosed),
+        (NackCode::BadSession, Status::BadSession),
+    ] {
+        let mut script = Script::new(Preset::Native9000);
+        let (now, partner) = (script.now, script.partner);
+        for number in 1..=3 {
+            script.node.send(now, partner, number, 5_000, SendOptions::default());
+        }
+        script.node.send(now, partner, 4, 100_000, SendOptions::default());
+        script.frames();
+        for seqnum in [2, 4, 4, 1, 3, 9] {
+            script.put(Packet::NackLib(nack(code, seqnum)));
+        }
+        let ended: Vec<_> = script.node.sent.iter().map(|(token, status, _)| (*token, *status)).collect();
+        assert_eq!(ended, [(2, status), (4, status), (1, status), (3, status)]);
+        script.put(Packet::NackLib(nack(code, 0)));
+        assert_eq!(script.node.engine.partner(partner).unwrap().unacked, 0);
+        assert!(script.node.engine.is_idle());
+        // A connect, however the nack calls it.
+        script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
+        script.frames();
+        script.put(Packet::NackLib(nack(code, 0)));
+        assert_eq!(script.node.connected, [(partner, status)]);
+    }
+    let mut script = Script::new(Preset::Native9000);
+    let good = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
+    for code in [0, 4, 5, 200] {
+        let mut bytes = good.clone();
+        bytes[19] = code;
+        dropped_silently(&mut script, Counter::DropUnknownNack, &bytes);
+    }
+    let mut other = good.clone();
+    other[25] = 2;
+    dropped_silently(&mut script, Counter::DropBadEndpoint, &other);
+    let mut unknown = good.clone();
+    unknown[17] = 99;
+    dropped_silently(&mut script, Counter::DropUnknownPartner, &unknown);
+    script.peer_index = 0;
+    let bad_index = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
+    dropped_silently(&mut script, Counter::DropNackBadPeerIndex, &bad_index);
+    let head = Head {
+        src: MacAddr([2, 0, 0, 0, 7, 7]),
+        peer_index: PEER_INDEX_UNKNOWN,
+        ..script.head()
+    };
+    script.put_as(&head, Packet::NackLib(nack(NackCode::BadSession, 1)));
+    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
+    // First contact: found by address.
+    script.peer_index = PEER_INDEX_UNKNOWN;
+    let first = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
+    dropped_silently(&mut script, Counter::RecvNackLib, &first);
+}
+
+#[test]
+fn ends_of_messages_that_are_over_are_consumed_and_ignored() {
+    let mut script = Script::new(Preset::Native9000);
+    script.put(Packet::Notify(notify(1)));
+    assert_eq!((script.count(Counter::RecvNotify), script.count(Counter::DropStrayNotify)), (1, 1));
+    script.put(Packet::Tiny(Eager { ..script.eager(2, b"x") }));
+    assert_eq!(script.node.program.matched.len(), 1, "the number was consumed");
+}
