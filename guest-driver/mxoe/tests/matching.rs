@@ -90,7 +90,9 @@ fn messages_of_a_lost_partner_can_be_taken_out_together() {
         table.unexpected.add(u64::from(value % 3), 1, value).unwrap();
     }
     let mut removed = Vec::new();
-    table.unexpected.remove_if(|value| value % 2 == 0, |value| removed.push(value));
+    table
+        .unexpected
+        .remove_if(|value| value % 2 == 0, |value| removed.push(value));
     assert_eq!(removed, [0, 2, 4, 6, 8]);
     assert_eq!(table.unexpected.take(Selector::exact(0)), Some(3));
     assert_eq!(table.unexpected.take(Selector::ANY), Some(1));

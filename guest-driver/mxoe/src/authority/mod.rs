@@ -43,10 +43,23 @@ const QUERY_REPEAT_NS: u64 = 5_000_000_000;
 /// A frame that waits to be sent.
 #[derive(Clone, Debug)]
 enum Answer {
-    Query { peer: u16 },
-    Reply { peer: u16, magic: u32 },
-    NackLib { mac: MacAddr, peer: Option<u16>, nack: NackLib },
-    NackMcp { mac: MacAddr, peer: Option<u16>, nack: NackMcp },
+    Query {
+        peer: u16,
+    },
+    Reply {
+        peer: u16,
+        magic: u32,
+    },
+    NackLib {
+        mac: MacAddr,
+        peer: Option<u16>,
+        nack: NackLib,
+    },
+    NackMcp {
+        mac: MacAddr,
+        peer: Option<u16>,
+        nack: NackMcp,
+    },
     Announce,
     Raw(Box<[u8]>),
 }

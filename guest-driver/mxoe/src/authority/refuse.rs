@@ -1,8 +1,8 @@
 //! Refusals for endpoints that are not open, in the order of checks of section 11.
 
 use super::{
-    Ack, Answer, Authority, Connect, ConnectKind, Counter, Head, NackCode, NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet,
-    Peers, Pull, Time, endpoint_of_pull_magic,
+    Ack, Answer, Authority, Connect, ConnectKind, Counter, Head, NackCode, NackLib, NackMcp, PEER_INDEX_UNKNOWN,
+    Packet, Peers, Pull, Time, endpoint_of_pull_magic,
 };
 
 impl Authority {
@@ -62,7 +62,10 @@ impl Authority {
         let (known, counter) = if head.peer_index == PEER_INDEX_UNKNOWN {
             (peers.index(head.src).is_some(), Counter::DropBadPeerAddr)
         } else {
-            (peers.mac(head.peer_index) == Some(head.src), Counter::DropNackBadPeerIndex)
+            (
+                peers.mac(head.peer_index) == Some(head.src),
+                Counter::DropNackBadPeerIndex,
+            )
         };
         if !known {
             self.counters.count(counter);

@@ -133,7 +133,14 @@ impl<P: Peers> Engine<P> {
     ///
     /// # Errors
     /// [`SendError::UnknownPeer`], [`SendError::TooMany`].
-    pub fn connect(&mut self, now: Time, mac: MacAddr, endpoint: u8, key: u32, token: Token) -> Result<PartnerId, SendError> {
+    pub fn connect(
+        &mut self,
+        now: Time,
+        mac: MacAddr,
+        endpoint: u8,
+        key: u32,
+        token: Token,
+    ) -> Result<PartnerId, SendError> {
         let peer = self.add_peer(mac).ok_or(SendError::UnknownPeer)?;
         if self.connects.pending.is_full() {
             return Err(SendError::TooMany);
@@ -206,7 +213,11 @@ impl<P: Peers> Engine<P> {
     /// A CONNECT came in (4.2, 4.3).
     pub(super) fn handle_connect(&mut self, now: Time, head: &Head, connect: &Connect) {
         let is_request = matches!(connect.kind, ConnectKind::Request { .. });
-        let peer = if is_request { self.add_peer(head.src) } else { self.peers.index(head.src) };
+        let peer = if is_request {
+            self.add_peer(head.src)
+        } else {
+            self.peers.index(head.src)
+        };
         let Some(peer) = peer else {
             self.counters.count(Counter::DropBadPeerAddr);
             return;
@@ -306,7 +317,9 @@ impl<P: Peers> Engine<P> {
             self.counters.count(stray);
             return;
         };
-        let Some(pending) = self.connects.remove(found) else { return };
+        let Some(pending) = self.connects.remove(found) else {
+            return;
+        };
         self.counters.count(Counter::RecvConnectReply);
         if let Agreement::Mismatch { own, theirs } = agreement {
             self.counters.count(Counter::DropConnectMismatch);
@@ -340,7 +353,8 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot as usize];
         // Nothing was sent since the numbers were agreed: the newer word of the peer holds.
         let unused = p.unacked.is_empty() && p.send_next == p.unacked_first && p.acknum_in == 0;
-        if p.forward != session || (unused && p.send_next.same_session(start) && start.number() == Seq::FIRST.number()) {
+        if p.forward != session || (unused && p.send_next.same_session(start) && start.number() == Seq::FIRST.number())
+        {
             p.restart_sending(start);
         }
         p.forward = session;

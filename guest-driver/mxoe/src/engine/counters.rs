@@ -190,7 +190,10 @@ impl Counters {
 
     /// Every counter that is not 0.
     pub fn nonzero(&self) -> impl Iterator<Item = (Counter, u32)> {
-        Counter::ALL.iter().map(|counter| (*counter, self.get(*counter))).filter(|(_, count)| *count != 0)
+        Counter::ALL
+            .iter()
+            .map(|counter| (*counter, self.get(*counter)))
+            .filter(|(_, count)| *count != 0)
     }
 }
 

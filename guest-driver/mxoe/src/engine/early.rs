@@ -132,7 +132,10 @@ impl EarlyStore {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.packets.memory() + self.bytes as usize + self.spare_bytes + (self.spare_small.capacity() + self.spare_large.capacity()) * size_of::<Box<[u8]>>()
+        self.packets.memory()
+            + self.bytes as usize
+            + self.spare_bytes
+            + (self.spare_small.capacity() + self.spare_large.capacity()) * size_of::<Box<[u8]>>()
     }
 
     fn buffer(&mut self, len: usize) -> Box<[u8]> {

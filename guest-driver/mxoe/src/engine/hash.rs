@@ -19,7 +19,10 @@ impl BuildHasher for Keyed {
 
     #[inline]
     fn build_hasher(&self) -> Folded {
-        Folded { state: self.0, key: self.0 | 1 }
+        Folded {
+            state: self.0,
+            key: self.0 | 1,
+        }
     }
 }
 

@@ -161,8 +161,7 @@ impl<P: Peers> Engine<P> {
 /// Position in the message of the first byte asked for; `None` if any of them is outside the region (6.3).
 fn block_offset(pull: &Pull, payload: u32, region_length: u32) -> Option<u32> {
     let skipped = i64::from(pull.rdma_offset % payload);
-    let msg_offset =
-        i64::from(pull.frame_index) * i64::from(payload) - skipped + i64::from(pull.first_frame_offset);
+    let msg_offset = i64::from(pull.frame_index) * i64::from(payload) - skipped + i64::from(pull.first_frame_offset);
     let end = msg_offset.checked_add(i64::from(pull.rdma_offset))? + i64::from(pull.block_length);
     if end > i64::from(region_length) {
         return None;

@@ -72,7 +72,14 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) const fn new(partner: u32, kind: Kind, token: Token, match_info: u64, length: u32, give_up_ns: u64) -> Self {
+    pub(super) const fn new(
+        partner: u32,
+        kind: Kind,
+        token: Token,
+        match_info: u64,
+        length: u32,
+        give_up_ns: u64,
+    ) -> Self {
         Self {
             partner,
             next: NIL,

@@ -38,8 +38,8 @@ pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
 pub use host::{
-    Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions, Status,
-    Token, Transmit, Verdict,
+    Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
+    Status, Token, Transmit, Verdict,
 };
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
@@ -108,7 +108,12 @@ impl<P: Peers> Engine<P> {
             control: VecDeque::new(),
             acks: VecDeque::new(),
             // Ends of large messages must always find room: there are at most as many as announcements.
-            messages: Slab::new(limits.sends.saturating_add(limits.announced).saturating_add(limits.pulls)),
+            messages: Slab::new(
+                limits
+                    .sends
+                    .saturating_add(limits.announced)
+                    .saturating_add(limits.pulls),
+            ),
             send_queue: VecDeque::new(),
             zombies: 0,
             early_completed_bytes: 0,

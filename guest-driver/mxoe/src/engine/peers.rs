@@ -101,7 +101,9 @@ impl Peers for PeerMap {
 
     #[inline]
     fn reverse(&self, index: u16) -> u16 {
-        self.slots.get(usize::from(index)).map_or(PEER_INDEX_UNKNOWN, |slot| slot.1)
+        self.slots
+            .get(usize::from(index))
+            .map_or(PEER_INDEX_UNKNOWN, |slot| slot.1)
     }
 
     fn set_reverse(&mut self, index: u16, reverse: u16) {

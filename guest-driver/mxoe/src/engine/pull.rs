@@ -125,7 +125,11 @@ impl Pulls {
 
     fn get(&mut self, at: u16, generation: u32) -> Option<&mut Pull> {
         let slot = self.slots.get_mut(usize::from(at))?;
-        if slot.generation == generation { slot.pull.as_mut() } else { None }
+        if slot.generation == generation {
+            slot.pull.as_mut()
+        } else {
+            None
+        }
     }
 
     fn by_handle(&self, handle: u32) -> Option<(u16, &Pull)> {
@@ -162,7 +166,11 @@ enum Next {
 
 fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstanding_max: u32) -> Next {
     if let Some((first, count)) = pull.window.next_wanted(block_frames) {
-        return Next::Ask { first, count, again: true };
+        return Next::Ask {
+            first,
+            count,
+            again: true,
+        };
     }
     let Some((first, count)) = pull.window.next_block(block_frames) else {
         return Next::Nothing;
@@ -170,15 +178,27 @@ fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstanding_max: u3
     let room = outstanding_max.saturating_sub(outstanding);
     let frame = pull.window.bytes(first, 1).max(1);
     if pull.window.bytes(first, count) <= room {
-        return Next::Ask { first, count, again: false };
+        return Next::Ask {
+            first,
+            count,
+            again: false,
+        };
     }
     // A part of the block, if it is worth a request: a quarter of a block, or of what may be outstanding at all.
     let fits = room / frame;
     let worth = (block_frames / 4).min(outstanding_max / 4 / frame).min(count).max(1);
     if fits >= worth {
-        Next::Ask { first, count: fits.min(count), again: false }
+        Next::Ask {
+            first,
+            count: fits.min(count),
+            again: false,
+        }
     } else if outstanding == 0 {
-        Next::Ask { first, count: 1, again: false }
+        Next::Ask {
+            first,
+            count: 1,
+            again: false,
+        }
     } else {
         Next::Held
     }
@@ -188,11 +208,15 @@ impl<P: Peers> Engine<P> {
     /// Starts pulls that wait, as long as there are slots.
     pub(super) fn start_pulls(&mut self, now: Time) {
         while self.pulls.used < self.pulls.limit {
-            let Some(id) = self.pulls.waiting.pop_front() else { return };
+            let Some(id) = self.pulls.waiting.pop_front() else {
+                return;
+            };
             if !self.larges.is_current(id.slot, id.generation) {
                 continue;
             }
-            let Some(large) = self.larges.remove(id.slot) else { continue };
+            let Some(large) = self.larges.remove(id.slot) else {
+                continue;
+            };
             let Some((token, length)) = large.waiting else { continue };
             let payload = self.dialect.sizes().reply_payload();
             let pull = Pull {
@@ -221,7 +245,9 @@ impl<P: Peers> Engine<P> {
         for held in [false, true] {
             loop {
                 let queue = if held { &self.pulls.held } else { &self.pulls.requests };
-                let Some((at, generation)) = queue.front().copied() else { break };
+                let Some((at, generation)) = queue.front().copied() else {
+                    break;
+                };
                 let (outstanding, max) = (self.pulls.outstanding, self.pulls.outstanding_max);
                 let next = match self.pulls.get(at, generation) {
                     Some(pull) => next_of(pull, block_frames, outstanding, max),
@@ -230,7 +256,11 @@ impl<P: Peers> Engine<P> {
                 if held && matches!(next, Next::Held) {
                     break;
                 }
-                let queue = if held { &mut self.pulls.held } else { &mut self.pulls.requests };
+                let queue = if held {
+                    &mut self.pulls.held
+                } else {
+                    &mut self.pulls.requests
+                };
                 queue.pop_front();
                 match next {
                     Next::Nothing => {
@@ -277,7 +307,9 @@ impl<P: Peers> Engine<P> {
             block_length,
             frame_index: first,
         };
-        let rto = partner.path.rto_of(&self.config.timing, partner.short_acks, pull.backoff);
+        let rto = partner
+            .path
+            .rto_of(&self.config.timing, partner.short_acks, pull.backoff);
         let probe = partner.probe_ns().filter(|_| !pull.probed && pull.backoff == 0);
         let wait = probe.map_or(rto, |probe| rto.min(probe));
         let slot = pull.large.partner;
@@ -394,7 +426,12 @@ impl<P: Peers> Engine<P> {
     pub(super) fn pull_timeout(&mut self, now: Time, at: u32) {
         let at = at as u16;
         let block_frames = self.dialect.sizes().block_frames();
-        let Some(pull) = self.pulls.slots.get_mut(usize::from(at)).and_then(|slot| slot.pull.as_mut()) else {
+        let Some(pull) = self
+            .pulls
+            .slots
+            .get_mut(usize::from(at))
+            .and_then(|slot| slot.pull.as_mut())
+        else {
             return;
         };
         if !pull.window.is_outstanding() {

@@ -139,7 +139,11 @@ impl PullWindow {
     /// Bytes of frames `first .. first + count`.
     pub(super) const fn bytes(&self, first: u32, count: u32) -> u32 {
         let end = (first as u64 + count as u64) * self.payload as u64 - self.skipped as u64;
-        let end = if end < self.total as u64 { end as u32 } else { self.total };
+        let end = if end < self.total as u64 {
+            end as u32
+        } else {
+            self.total
+        };
         end - self.offset(first)
     }
 
@@ -407,11 +411,17 @@ mod tests {
     #[test]
     fn a_region_offset_shortens_the_first_frame() {
         let mut window = asked(2_500, 1_300);
-        assert_eq!((window.frames, window.offset(1), window.bytes(0, 1), window.bytes(0, 3)), (3, 700, 700, 2_500));
+        assert_eq!(
+            (window.frames, window.offset(1), window.bytes(0, 1), window.bytes(0, 3)),
+            (3, 700, 700, 2_500)
+        );
         assert_eq!(window.first_frame_offset(0), 300);
         assert_eq!(arrive(&mut window, 1, 700, 999), Err(Refused::BadSeqnum));
         assert_eq!(arrive(&mut window, 1, 701, 1_000), Err(Refused::BadSeqnum));
-        assert_eq!(arrive(&mut window, 1, 1_701, 800), Err(Refused::Wraparound { spurious: false }));
+        assert_eq!(
+            arrive(&mut window, 1, 1_701, 800),
+            Err(Refused::Wraparound { spurious: false })
+        );
         for frame in 0..3 {
             take(&mut window, frame).unwrap();
         }

@@ -4,11 +4,8 @@
 use ether::Time;
 
 use super::{
-    Arrival, Body, Counter, Engine, Host, PartnerId, Peers, Token, Verdict,
-    early::Kept,
-    large_receive::Large,
-    seq::Seq,
-    slab::NIL,
+    Arrival, Body, Counter, Engine, Host, PartnerId, Peers, Token, Verdict, early::Kept, large_receive::Large,
+    seq::Seq, slab::NIL,
 };
 use crate::wire::{Medium, Packet, Rndv};
 
@@ -216,8 +213,11 @@ impl<P: Peers> Engine<P> {
     }
 
     fn add_fragment<H: Host>(&mut self, _now: Time, slot: u32, at: u32, p: &Medium<'_>, host: &mut H) {
-        let Some(partial) = self.partials.get_mut(at) else { return };
-        if p.length != partial.length || p.match_info != partial.match_info || p.frag_pipeline != partial.frag_pipeline {
+        let Some(partial) = self.partials.get_mut(at) else {
+            return;
+        };
+        if p.length != partial.length || p.match_info != partial.match_info || p.frag_pipeline != partial.frag_pipeline
+        {
             self.counters.count(Counter::DropFragmentMismatch);
             return;
         }
@@ -244,7 +244,9 @@ impl<P: Peers> Engine<P> {
             before = walk;
             walk = partial.next;
         }
-        let Some(partial) = self.partials.remove(at) else { return };
+        let Some(partial) = self.partials.remove(at) else {
+            return;
+        };
         match self.partials.get_mut(before) {
             Some(previous) => previous.next = partial.next,
             None => self.partners[slot as usize].partials.head = partial.next,
@@ -253,7 +255,10 @@ impl<P: Peers> Engine<P> {
             self.partners[slot as usize].partials.tail = before;
         }
         let p = &mut self.partners[slot as usize];
-        p.expected = self.partials.get(p.partials.head).map_or(p.recv_next, |oldest| oldest.seq);
+        p.expected = self
+            .partials
+            .get(p.partials.head)
+            .map_or(p.recv_next, |oldest| oldest.seq);
         self.events.push_back(super::Event::Received {
             receive: partial.token,
             status: super::Status::Success,
@@ -300,7 +305,9 @@ impl<P: Peers> Engine<P> {
             if at > next && at <= next + EARLY_WINDOW {
                 break;
             }
-            let Some((buffer, len)) = self.early.pop(&mut p.early) else { break };
+            let Some((buffer, len)) = self.early.pop(&mut p.early) else {
+                break;
+            };
             let frame = &buffer[..len];
             let mut refused = false;
             if let Ok((_, packet)) = self.dialect.decode(frame) {

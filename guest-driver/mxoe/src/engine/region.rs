@@ -130,7 +130,9 @@ impl Regions {
 
     /// A region that is in use.
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Region> {
-        self.slots.get_mut(number as usize).filter(|region| region.message != NIL)
+        self.slots
+            .get_mut(number as usize)
+            .filter(|region| region.message != NIL)
     }
 
     /// Gives a region back; its use counter moves on.

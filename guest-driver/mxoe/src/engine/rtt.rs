@@ -17,7 +17,11 @@ const UNKNOWN_FACTOR: u64 = 4;
 
 impl Rtt {
     /// Nothing measured.
-    pub const NEW: Self = Self { srtt_ns: 0, rttvar_ns: 0, backoff: 0 };
+    pub const NEW: Self = Self {
+        srtt_ns: 0,
+        rttvar_ns: 0,
+        backoff: 0,
+    };
 
     /// Takes a measured round trip.
     pub fn sample(&mut self, rtt_ns: u64) {
@@ -83,7 +87,11 @@ mod tests {
             rtt.sample(20_000);
         }
         assert_eq!(rtt.rto_ns(&timing, true), 2_000_000, "never below the floor of our own");
-        assert_eq!(rtt.rto_ns(&timing, false), 25_000_000, "never below a foreign peer's acknowledgement");
+        assert_eq!(
+            rtt.rto_ns(&timing, false),
+            25_000_000,
+            "never below a foreign peer's acknowledgement"
+        );
         for _ in 0..200 {
             rtt.sample(100_000_000);
         }

@@ -58,7 +58,10 @@ impl<P: Peers> Engine<P> {
         options: SendOptions,
     ) -> Result<Posted, SendError> {
         let sizes = self.dialect.sizes();
-        let threshold = self.config.rndv_threshold.clamp(SMALL_DATA_MAX as u32, sizes.medium_len_max());
+        let threshold = self
+            .config
+            .rndv_threshold
+            .clamp(SMALL_DATA_MAX as u32, sizes.medium_len_max());
         let large = options.synchronous || length > threshold;
         let early = !large && options.copyable && self.may_complete_early(length);
         let kind = if large {

@@ -169,13 +169,20 @@ mod tests {
         for _ in 0..1_000 {
             slab.insert(7).unwrap();
         }
-        assert!(slots.iter().all(|(slot, generation)| !slab.is_current(*slot, *generation)));
+        assert!(
+            slots
+                .iter()
+                .all(|(slot, generation)| !slab.is_current(*slot, *generation))
+        );
     }
 
     #[test]
     fn the_limit_holds() {
         let mut slab = Slab::new(2);
-        assert_eq!((slab.insert('a'), slab.insert('b'), slab.insert('c')), (Some(0), Some(1), None));
+        assert_eq!(
+            (slab.insert('a'), slab.insert('b'), slab.insert('c')),
+            (Some(0), Some(1), None)
+        );
         assert_eq!(slab.remove(0), Some('a'));
         assert_eq!(slab.remove(0), None);
         assert_eq!(slab.insert('d'), Some(0));

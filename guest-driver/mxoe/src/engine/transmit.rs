@@ -2,14 +2,10 @@
 
 use ether::{MacAddr, Time};
 
-use super::{
-    Counter, Engine, HEAD_BUFFER_LEN, Payload, Peers, Transmit,
-    connect::Control,
-    message::Kind,
-};
+use super::{Counter, Engine, HEAD_BUFFER_LEN, Payload, Peers, Transmit, connect::Control, message::Kind};
 use crate::wire::{
-    Ack, Connect, ConnectKind, Eager, FRAME_LEN_MIN, HEADER_LEN_MAX, Head, Medium, NackLib, NackMcp, Notify, Packet, Pull,
-    PullReply, Rndv,
+    Ack, Connect, ConnectKind, Eager, FRAME_LEN_MIN, HEADER_LEN_MAX, Head, Medium, NackLib, NackMcp, Notify, Packet,
+    Pull, PullReply, Rndv,
 };
 
 impl<P: Peers> Engine<P> {
@@ -360,7 +356,9 @@ impl<P: Peers> Engine<P> {
     /// A frame of a message went out.
     #[inline]
     fn sent(&mut self, now: Time, at: u32, last_fragment: bool) {
-        let Some(message) = self.messages.get_mut(at) else { return };
+        let Some(message) = self.messages.get_mut(at) else {
+            return;
+        };
         if !last_fragment {
             message.cursor += 1;
             return;

@@ -23,7 +23,11 @@ impl Selector {
 
     /// `None` if the information has bits outside the mask (*bad match mask*, 14).
     pub const fn new(info: u64, mask: u64) -> Option<Self> {
-        if info & !mask == 0 { Some(Self { info, mask }) } else { None }
+        if info & !mask == 0 {
+            Some(Self { info, mask })
+        } else {
+            None
+        }
     }
 
     /// Compares every bit.

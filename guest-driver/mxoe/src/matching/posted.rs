@@ -185,7 +185,11 @@ impl<R> Posted<R> {
             }
             return Some(entry.value);
         }
-        if let Some(class) = self.classes.iter_mut().find(|class| class.mask == entry.selector.mask()) {
+        if let Some(class) = self
+            .classes
+            .iter_mut()
+            .find(|class| class.mask == entry.selector.mask())
+        {
             class.count -= 1;
         }
         let key = key(entry.selector);

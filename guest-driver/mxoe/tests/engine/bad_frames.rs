@@ -5,8 +5,8 @@ use ether::MacAddr;
 use mxoe::{
     engine::{Counter, SendOptions, Status, Verdict},
     wire::{
-        Ack, Connect, ConnectKind, Eager, Head, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType, Preset,
-        SESSION_NONE,
+        Ack, Connect, ConnectKind, Eager, Head, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType,
+        Preset, SESSION_NONE,
     },
 };
 
@@ -78,7 +78,10 @@ fn frames_that_end_too_soon_or_say_wrong_lengths_are_dropped() {
             let bytes = script.bytes(packet);
             dropped_silently(&mut script, Counter::DropBadHeaderDatalen, &bytes[..30]);
         }
-        for (packet, len) in [(Packet::Tiny(script.eager(1, &[0; 32])), 33u16), (Packet::Small(script.eager(1, &[0; 128])), 129)] {
+        for (packet, len) in [
+            (Packet::Tiny(script.eager(1, &[0; 32])), 33u16),
+            (Packet::Small(script.eager(1, &[0; 128])), 129),
+        ] {
             let mut bytes = script.bytes(packet);
             bytes.resize(300, 0);
             bytes[20..22].copy_from_slice(&len.to_be_bytes());
@@ -164,7 +167,10 @@ fn unknown_and_foreign_types_are_dropped() {
     dropped_silently(&mut script, Counter::DropNotMxoe, &flooded);
     for packet in [
         Packet::Raw(mxoe::wire::Raw { payload: &[1; 60] }),
-        Packet::HostQuery(mxoe::wire::HostQuery { peer_index: 0, magic: 0 }),
+        Packet::HostQuery(mxoe::wire::HostQuery {
+            peer_index: 0,
+            magic: 0,
+        }),
     ] {
         let bytes = script.bytes(packet);
         dropped_silently(&mut script, Counter::DropBadEndpoint, &bytes);
@@ -215,7 +221,11 @@ fn other_endpoints_and_other_sessions_are_refused_in_this_order() {
         };
         assert_eq!(script.one(), Reply::NackLib(nack));
     }
-    for (field, counter) in [(17, Counter::DropBadEndpoint), (24, Counter::DropBadSession), (32, Counter::DropBadSession)] {
+    for (field, counter) in [
+        (17, Counter::DropBadEndpoint),
+        (24, Counter::DropBadSession),
+        (32, Counter::DropBadSession),
+    ] {
         let mut bytes = script.bytes(Packet::Ack(ack(1, 1)));
         bytes[field] ^= 2;
         dropped_silently(&mut script, counter, &bytes);
@@ -292,14 +302,20 @@ fn early_messages_beyond_the_window_or_the_room_are_dropped() {
     for seqnum in [256, 257] {
         script.put(Packet::Tiny(script.eager(seqnum, b"x")));
     }
-    assert_eq!((script.count(Counter::RecvEarly), script.count(Counter::DropOldMessage)), (1, 1));
+    assert_eq!(
+        (script.count(Counter::RecvEarly), script.count(Counter::DropOldMessage)),
+        (1, 1)
+    );
     let mut config = super::node::config_of(0, Preset::Native9000);
     config.limits.early_packets = 3;
     let mut script = Script::with(config, None);
     for seqnum in 2..=6 {
         script.put(Packet::Tiny(script.eager(seqnum, b"x")));
     }
-    assert_eq!((script.count(Counter::RecvEarly), script.count(Counter::DropEarlyFull)), (3, 2));
+    assert_eq!(
+        (script.count(Counter::RecvEarly), script.count(Counter::DropEarlyFull)),
+        (3, 2)
+    );
     script.put(Packet::Tiny(script.eager(1, b"x")));
     assert_eq!(script.node.program.matched.len(), 4);
 }
@@ -311,7 +327,11 @@ fn a_refused_message_is_not_acknowledged_and_is_offered_again() {
     for seqnum in 1..=3 {
         script.put(Packet::Tiny(script.eager(seqnum, b"x")));
     }
-    assert_eq!(script.count(Counter::UnexpEventqFull), 1, "the others wait for the first");
+    assert_eq!(
+        script.count(Counter::UnexpEventqFull),
+        1,
+        "the others wait for the first"
+    );
     script.pass(100_000_000);
     assert_eq!(script.replies(), []);
     script.node.program.verdict = None;
@@ -351,7 +371,13 @@ fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
     };
     let bytes = script.bytes(Packet::Connect(wrong));
     dropped(&mut script, Counter::DropConnectBadKey, &bytes);
-    assert!(matches!(script.one(), Reply::Connect(Connect { kind: ConnectKind::Reply { status: 11, .. }, .. })));
+    assert!(matches!(
+        script.one(),
+        Reply::Connect(Connect {
+            kind: ConnectKind::Reply { status: 11, .. },
+            ..
+        })
+    ));
     assert_eq!(script.node.engine.partner(script.partner), before);
     let none = Connect {
         src_session: SESSION_NONE,
@@ -393,7 +419,9 @@ fn replies_that_answer_nothing_are_ignored() {
     dropped_silently(&mut script, Counter::DropStrayConnectReply, &bytes);
     let now = script.now;
     script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
-    let Reply::Connect(sent) = script.one() else { panic!("a request") };
+    let Reply::Connect(sent) = script.one() else {
+        panic!("a request")
+    };
     assert!(matches!(sent.kind, ConnectKind::Request { .. }));
     for (connect_seqnum, src_session, status) in [(1, SESSION, 0), (0, SESSION ^ 1, 0), (0, SESSION, 7)] {
         let reply = Connect {
@@ -439,7 +467,12 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
         for seqnum in [2, 4, 4, 1, 3, 9] {
             script.put(Packet::NackLib(nack(code, seqnum)));
         }
-        let ended: Vec<_> = script.node.sent.iter().map(|(token, status, _)| (*token, *status)).collect();
+        let ended: Vec<_> = script
+            .node
+            .sent
+            .iter()
+            .map(|(token, status, _)| (*token, *status))
+            .collect();
         assert_eq!(ended, [(2, status), (4, status), (1, status), (3, status)]);
         script.put(Packet::NackLib(nack(code, 0)));
         assert_eq!(script.node.engine.partner(partner).unwrap().unacked, 0);
@@ -483,7 +516,15 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
 fn ends_of_messages_that_are_over_are_consumed_and_ignored() {
     let mut script = Script::new(Preset::Native9000);
     script.put(Packet::Notify(notify(1)));
-    assert_eq!((script.count(Counter::RecvNotify), script.count(Counter::DropStrayNotify)), (1, 1));
-    script.put(Packet::Tiny(Eager { ..script.eager(2, b"x") }));
+    assert_eq!(
+        (
+            script.count(Counter::RecvNotify),
+            script.count(Counter::DropStrayNotify)
+        ),
+        (1, 1)
+    );
+    script.put(Packet::Tiny(Eager {
+        ..script.eager(2, b"x")
+    }));
     assert_eq!(script.node.program.matched.len(), 1, "the number was consumed");
 }

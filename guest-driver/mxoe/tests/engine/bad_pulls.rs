@@ -44,29 +44,76 @@ fn pulls_outside_of_what_was_announced_are_dropped_or_refused() {
         let mut script = asked(preset);
         let good = script.pull(20_000);
         let sizes = *script.dialect.sizes();
-        pull_is_refused(&mut script, Pull { session: SESSION ^ 1, ..good }, Counter::DropBadSession, NackCode::BadSession);
-        pull_is_dropped(&mut script, Pull { dst_endpoint: 2, ..good }, Counter::DropBadEndpoint);
-        let long = Pull { block_length: sizes.block_len() + 1, ..good };
+        pull_is_refused(
+            &mut script,
+            Pull {
+                session: SESSION ^ 1,
+                ..good
+            },
+            Counter::DropBadSession,
+            NackCode::BadSession,
+        );
+        pull_is_dropped(
+            &mut script,
+            Pull {
+                dst_endpoint: 2,
+                ..good
+            },
+            Counter::DropBadEndpoint,
+        );
+        let long = Pull {
+            block_length: sizes.block_len() + 1,
+            ..good
+        };
         pull_is_dropped(&mut script, long, Counter::DropPullBadReplies);
         if preset != Preset::Wire {
-            let huge = Pull { block_length: u32::MAX, first_frame_offset: u32::MAX, ..good };
+            let huge = Pull {
+                block_length: u32::MAX,
+                first_frame_offset: u32::MAX,
+                ..good
+            };
             pull_is_dropped(&mut script, huge, Counter::DropPullBadReplies);
         }
         for region in [
             Pull { rdma_id: 1, ..good },
             Pull { rdma_id: 255, ..good },
-            Pull { rdma_seqnum: 24, ..good },
-            Pull { src_endpoint: 99, ..good },
+            Pull {
+                rdma_seqnum: 24,
+                ..good
+            },
+            Pull {
+                src_endpoint: 99,
+                ..good
+            },
         ] {
             pull_is_refused(&mut script, region, Counter::DropPullBadRegion, NackCode::BadRdmaWindow);
         }
         for range in [
-            Pull { block_length: 0, ..good },
-            Pull { first_frame_offset: sizes.reply_payload(), block_length: 1, ..good },
-            Pull { frame_index: u32::MAX, ..good },
-            Pull { frame_index: LENGTH / sizes.reply_payload(), block_length: sizes.reply_payload() + 1, ..good },
+            Pull {
+                block_length: 0,
+                ..good
+            },
+            Pull {
+                first_frame_offset: sizes.reply_payload(),
+                block_length: 1,
+                ..good
+            },
+            Pull {
+                frame_index: u32::MAX,
+                ..good
+            },
+            Pull {
+                frame_index: LENGTH / sizes.reply_payload(),
+                block_length: sizes.reply_payload() + 1,
+                ..good
+            },
             Pull { rdma_offset: 5, ..good },
-            Pull { rdma_offset: 65_535, block_length: 30_000, frame_index: 9, ..good },
+            Pull {
+                rdma_offset: 65_535,
+                block_length: 30_000,
+                frame_index: 9,
+                ..good
+            },
         ] {
             // A region offset without the skipped bytes would begin before the message.
             pull_is_dropped(&mut script, range, Counter::DropPullBadOffsetLength);
@@ -81,10 +128,20 @@ fn pulls_outside_of_what_was_announced_are_dropped_or_refused() {
 fn another_host_cannot_pull_what_was_announced_to_its_partner() {
     let mut script = asked(Preset::Native1500);
     let thief = MacAddr([2, 0, 0, 0, 1, 1]);
-    let head = Head { src: thief, peer_index: 0, ..script.head() };
+    let head = Head {
+        src: thief,
+        peer_index: 0,
+        ..script.head()
+    };
     script.put_as(&head, Packet::Pull(script.pull(1_000)));
     assert_eq!(script.count(Counter::DropPullBadRegion), 1);
-    assert!(matches!(script.one(), Reply::NackMcp(NackMcp { code: NackCode::BadRdmaWindow, .. })));
+    assert!(matches!(
+        script.one(),
+        Reply::NackMcp(NackMcp {
+            code: NackCode::BadRdmaWindow,
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -93,14 +150,21 @@ fn a_good_pull_is_answered_with_exactly_its_range() {
         let mut script = asked(preset);
         let payload = script.dialect.sizes().reply_payload();
         let skipped = 100;
-        let pull = Pull { rdma_offset: skipped, first_frame_offset: skipped, block_length: 3 * payload, ..script.pull(0) };
+        let pull = Pull {
+            rdma_offset: skipped,
+            first_frame_offset: skipped,
+            block_length: 3 * payload,
+            ..script.pull(0)
+        };
         script.put(Packet::Pull(pull));
         let frames = script.frames();
         let whole = super::node::fill(1, LENGTH as usize);
         let mut at = 0u32;
         for (number, frame) in frames.iter().enumerate() {
             let (_, packet) = script.dialect.decode(frame).unwrap();
-            let Packet::PullReply(reply) = packet else { panic!("{packet:?}") };
+            let Packet::PullReply(reply) = packet else {
+                panic!("{packet:?}")
+            };
             assert_eq!((reply.frame_seqnum, reply.msg_offset), (number as u8, at));
             assert_eq!(reply.data, &whole[(at + skipped) as usize..][..reply.data.len()]);
             at += reply.data.len() as u32;
@@ -127,7 +191,11 @@ fn a_message_that_is_over_is_not_read_any_more() {
     };
     script.put(Packet::Notify(notify));
     assert_eq!(script.node.sent, [(1, Status::Truncated, 20_000)]);
-    assert_eq!(script.frames(), Vec::<Vec<u8>>::new(), "the rest of the block is forgotten");
+    assert_eq!(
+        script.frames(),
+        Vec::<Vec<u8>>::new(),
+        "the rest of the block is forgotten"
+    );
 }
 
 #[test]
@@ -160,13 +228,22 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
         let pulls = script.pulled(total);
         assert_eq!(pulls.iter().map(|pull| pull.block_length).sum::<u32>(), total);
         let whole = super::node::fill(5, total as usize);
-        let frame = |number: usize| &whole[number * payload as usize..(total as usize).min((number + 1) * payload as usize)];
+        let frame =
+            |number: usize| &whole[number * payload as usize..(total as usize).min((number + 1) * payload as usize)];
         let good = script.pull_reply(&pulls[0], 0, 0, frame(0));
         for magic in [pull_magic(2), good.magic ^ 0x100, 0] {
-            reply_is_dropped(&mut script, mxoe::wire::PullReply { magic, ..good }, Counter::DropPullReplyBadMagicEndpoint);
+            reply_is_dropped(
+                &mut script,
+                mxoe::wire::PullReply { magic, ..good },
+                Counter::DropPullReplyBadMagicEndpoint,
+            );
         }
         for handle in [good.handle ^ 1, good.handle ^ 1 << 22, u32::MAX] {
-            reply_is_dropped(&mut script, mxoe::wire::PullReply { handle, ..good }, Counter::DropPullReplyBadWireHandle);
+            reply_is_dropped(
+                &mut script,
+                mxoe::wire::PullReply { handle, ..good },
+                Counter::DropPullReplyBadWireHandle,
+            );
         }
         let other = script.pull_reply(&pulls[0], 1, 0, frame(0));
         reply_is_dropped(&mut script, other, Counter::DropPullReplyBadSeqnumWraparound);
@@ -182,7 +259,10 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
         script.put_bytes(&bytes[..bytes.len() - 1]);
         assert_eq!(script.count(Counter::DropBadSkblen), 1);
         // From another host, all the rest right.
-        let head = Head { src: MacAddr([2, 0, 0, 0, 1, 1]), ..script.head() };
+        let head = Head {
+            src: MacAddr([2, 0, 0, 0, 1, 1]),
+            ..script.head()
+        };
         script.put_as(&head, Packet::PullReply(good));
         assert_eq!(script.count(Counter::DropPullReplyBadWireHandle), 4);
         // After all that the message arrives whole.
@@ -193,7 +273,10 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
         assert_eq!(script.count(Counter::DropPullReplyDuplicate), 1);
         let got = script.node.program.got.pop().unwrap();
         assert_eq!((got.status, got.transferred), (Status::Success, total));
-        assert!(matches!(script.replies().pop(), Some(Reply::Notify(Notify { piggyack: 2, .. }))));
+        assert!(matches!(
+            script.replies().pop(),
+            Some(Reply::Notify(Notify { piggyack: 2, .. }))
+        ));
     }
 }
 
@@ -207,10 +290,19 @@ fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
         handle: pulls[0].handle,
         magic: pulls[0].magic,
     };
-    script.put(Packet::NackMcp(NackMcp { magic: pull_magic(2), ..nack }));
-    script.put(Packet::NackMcp(NackMcp { magic: nack.magic ^ 0x100, ..nack }));
+    script.put(Packet::NackMcp(NackMcp {
+        magic: pull_magic(2),
+        ..nack
+    }));
+    script.put(Packet::NackMcp(NackMcp {
+        magic: nack.magic ^ 0x100,
+        ..nack
+    }));
     assert_eq!(script.count(Counter::DropNackMcpBadMagicEndpoint), 2);
-    script.put(Packet::NackMcp(NackMcp { handle: nack.handle ^ 1, ..nack }));
+    script.put(Packet::NackMcp(NackMcp {
+        handle: nack.handle ^ 1,
+        ..nack
+    }));
     assert_eq!(script.count(Counter::DropNackMcpBadWireHandle), 1);
     let good = script.bytes(Packet::NackMcp(nack));
     for code in [0, 5, 6, 7, 255] {
@@ -219,7 +311,11 @@ fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
         script.put_bytes(&bytes);
     }
     assert_eq!(script.count(Counter::DropUnknownNack), 5);
-    let head = Head { src: MacAddr([2, 0, 0, 0, 1, 1]), peer_index: 0, ..script.head() };
+    let head = Head {
+        src: MacAddr([2, 0, 0, 0, 1, 1]),
+        peer_index: 0,
+        ..script.head()
+    };
     script.put_as(&head, Packet::NackMcp(nack));
     assert_eq!(script.count(Counter::DropNackMcpBadWireHandle), 2);
     script.peer_index = 0;
@@ -232,7 +328,11 @@ fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
     assert_eq!((got.status, got.transferred), (Status::BadRdmaWindow, 0));
     assert!(matches!(script.one(), Reply::Notify(Notify { total_length: 0, .. })));
     script.put(Packet::NackMcp(nack));
-    assert_eq!(script.count(Counter::DropNackMcpBadWireHandle), 3, "its slot has another generation");
+    assert_eq!(
+        script.count(Counter::DropNackMcpBadWireHandle),
+        3,
+        "its slot has another generation"
+    );
 }
 
 #[test]
@@ -241,5 +341,8 @@ fn handle_and_magic_are_those_of_the_reference() {
     let pulls = script.pulled(LENGTH);
     assert_eq!((pulls[0].handle, pulls[0].magic), (0x23, 0x2107_1981));
     assert_eq!(pulls.len(), 3, "the whole message fits four blocks");
-    assert_eq!(pulls.iter().map(|pull| pull.frame_index).collect::<Vec<_>>(), [0, 32, 64]);
+    assert_eq!(
+        pulls.iter().map(|pull| pull.frame_index).collect::<Vec<_>>(),
+        [0, 32, 64]
+    );
 }

@@ -54,7 +54,11 @@ fn a_thousand_peers_with_32_kib_unexpected_stay_within_limits_and_lose_nothing()
         assert!(world.settle(60_000_000_000));
         let drained = world.nodes[0].engine.memory();
         assert!(drained <= 16 << 20, "{drained} bytes after 1000 peers, drained");
-        assert!(drained.max(idle) / PEERS <= 4 << 10, "{} bytes per peer", drained / PEERS);
+        assert!(
+            drained.max(idle) / PEERS <= 4 << 10,
+            "{} bytes per peer",
+            drained / PEERS
+        );
     }
 }
 
@@ -70,10 +74,22 @@ fn sends_complete_early_up_to_the_limits_and_then_when_acknowledged() {
         synchronous: false,
     };
     let early = |posted: &Posted| matches!(posted, Posted::Early(_));
-    let mediums: Vec<_> = (0..5).map(|number| script.node.send(now, to, number, 30_000, copyable)).collect();
-    assert_eq!(mediums.iter().filter(|posted| early(posted)).count(), 3, "100 000 bytes");
-    let tinies: Vec<_> = (5..40).map(|number| script.node.send(now, to, number, 8, copyable)).collect();
-    assert_eq!(tinies.iter().filter(|posted| early(posted)).count(), 17, "20 zombies in all");
+    let mediums: Vec<_> = (0..5)
+        .map(|number| script.node.send(now, to, number, 30_000, copyable))
+        .collect();
+    assert_eq!(
+        mediums.iter().filter(|posted| early(posted)).count(),
+        3,
+        "100 000 bytes"
+    );
+    let tinies: Vec<_> = (5..40)
+        .map(|number| script.node.send(now, to, number, 8, copyable))
+        .collect();
+    assert_eq!(
+        tinies.iter().filter(|posted| early(posted)).count(),
+        17,
+        "20 zombies in all"
+    );
     assert_eq!(script.count(Counter::EarlyCompletionStopped), 20);
     script.frames();
     let ack = mxoe::wire::Ack {
@@ -87,7 +103,11 @@ fn sends_complete_early_up_to_the_limits_and_then_when_acknowledged() {
         resent: 0,
     };
     script.put(Packet::Ack(ack));
-    assert_eq!(script.node.sent.len(), 5 + 18, "mediums and late tinies say when they are over");
+    assert_eq!(
+        script.node.sent.len(),
+        5 + 18,
+        "mediums and late tinies say when they are over"
+    );
     assert!(script.node.sent.iter().all(|(_, status, _)| *status == Status::Success));
     assert!(early(&script.node.send(now, to, 50, 30_000, copyable)));
 }
@@ -109,7 +129,12 @@ fn messages_wait_when_the_window_is_full_and_go_on_in_order() {
     world.nodes[1].post_any(now, 9_000);
     world.kick(0);
     assert!(world.run(10_000_000_000, |world| world.nodes[1].program.got.len() == 9_000));
-    let order: Vec<u64> = world.nodes[1].program.matched.iter().map(|(_, number)| *number).collect();
+    let order: Vec<u64> = world.nodes[1]
+        .program
+        .matched
+        .iter()
+        .map(|(_, number)| *number)
+        .collect();
     assert!(order.is_sorted());
     assert!(world.settle(10_000_000_000));
 }

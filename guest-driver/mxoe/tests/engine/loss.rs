@@ -12,8 +12,30 @@ use super::{
 
 /// Lengths around every border of the packet types, up to 8 MiB.
 const LENGTHS: [u32; 24] = [
-    0, 1, 31, 32, 33, 127, 128, 129, 1_451, 1_452, 1_453, 4_096, 8_192, 8_193, 20_000, 32_767, 32_768, 32_769, 65_536,
-    100_000, 287_000, 1_000_000, 1 << 20, 8 << 20,
+    0,
+    1,
+    31,
+    32,
+    33,
+    127,
+    128,
+    129,
+    1_451,
+    1_452,
+    1_453,
+    4_096,
+    8_192,
+    8_193,
+    20_000,
+    32_767,
+    32_768,
+    32_769,
+    65_536,
+    100_000,
+    287_000,
+    1_000_000,
+    1 << 20,
+    8 << 20,
 ];
 
 fn storm(preset: Preset, faults: Faults, rounds: u64, seed: u64) -> World {
@@ -58,14 +80,31 @@ fn storm(preset: Preset, faults: Faults, rounds: u64, seed: u64) -> World {
     });
     for (at, node) in world.nodes.iter().enumerate() {
         let counters: Vec<_> = node.engine.counters().nonzero().collect();
-        assert!(done, "{preset} {faults:?}: node {at} received {} of {total}: {counters:?}", node.program.got.len());
+        assert!(
+            done,
+            "{preset} {faults:?}: node {at} received {} of {total}: {counters:?}",
+            node.program.got.len()
+        );
     }
     world.faults = Faults::default();
     assert!(world.settle(60_000_000_000), "everything is acknowledged in the end");
     for node in &world.nodes {
-        let order: Vec<u64> = node.program.matched.iter().map(|(_, info)| info & 0xffff_ffff).collect();
-        assert_eq!(order, (1..=total as u64).collect::<Vec<_>>(), "matched in the order of sending, each once");
-        assert!(node.sent.iter().all(|(_, status, _)| *status == mxoe::engine::Status::Success));
+        let order: Vec<u64> = node
+            .program
+            .matched
+            .iter()
+            .map(|(_, info)| info & 0xffff_ffff)
+            .collect();
+        assert_eq!(
+            order,
+            (1..=total as u64).collect::<Vec<_>>(),
+            "matched in the order of sending, each once"
+        );
+        assert!(
+            node.sent
+                .iter()
+                .all(|(_, status, _)| *status == mxoe::engine::Status::Success)
+        );
         assert!(node.memory.is_empty(), "every send said when its bytes were free");
     }
     world
@@ -121,7 +160,10 @@ fn messages_arrive_once_in_order_and_whole_over_any_link() {
                 ("duplicated", &suffered.duplicated),
                 ("reordered", &suffered.reordered),
             ] {
-                assert!(counts.get(&kind).is_some_and(|count| *count > 0), "{preset}: no {kind} was {what}");
+                assert!(
+                    counts.get(&kind).is_some_and(|count| *count > 0),
+                    "{preset}: no {kind} was {what}"
+                );
             }
         }
     }
@@ -131,7 +173,9 @@ fn messages_arrive_once_in_order_and_whole_over_any_link() {
 fn connects_survive_loss_duplication_and_reordering() {
     let mut suffered = Suffered::default();
     for seed in 0..60 {
-        let nodes = (0..2).map(|node| Node::new(config_of(node, Preset::Native1500))).collect();
+        let nodes = (0..2)
+            .map(|node| Node::new(config_of(node, Preset::Native1500)))
+            .collect();
         let mut world = World::new(nodes, seed);
         world.faults = Faults {
             lose: 300,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use ether::{MacAddr, Time};
 use mxoe::{
     engine::{
-        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, Peers, PeerMap, Posted,
+        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, PeerMap, Peers, Posted,
         SendOptions, Status, Token, Verdict,
     },
     matching::{MatchTable, Selector},
@@ -235,7 +235,9 @@ impl Node {
     pub fn drain_unexpected(&mut self, now: Time, count: usize) {
         self.program.now = now;
         for _ in 0..count {
-            let Some(entry) = self.program.table.unexpected.take(Selector::ANY) else { break };
+            let Some(entry) = self.program.table.unexpected.take(Selector::ANY) else {
+                break;
+            };
             self.take_unexpected(now, entry);
         }
         self.engine.resume(now, &mut self.program);
@@ -245,7 +247,9 @@ impl Node {
     fn take_unexpected(&mut self, now: Time, entry: UnexpectedEntry) {
         if let Unexpected::Large(large, length) = entry.what {
             let token = self.program.buffer(entry.partner, entry.match_info, length as usize);
-            self.engine.pull(now, large, token, length).expect("the announcement is there");
+            self.engine
+                .pull(now, large, token, length)
+                .expect("the announcement is there");
         }
     }
 
@@ -311,7 +315,9 @@ impl Node {
             }
         }
         while self.in_flight < self.depth {
-            let Some((to, match_info, length, options)) = self.backlog.pop_front() else { break };
+            let Some((to, match_info, length, options)) = self.backlog.pop_front() else {
+                break;
+            };
             self.send(now, to, match_info, length, options);
         }
     }

@@ -4,8 +4,8 @@ use ether::{MacAddr, Time};
 use mxoe::{
     engine::{Config, Counter, PartnerId, PeerMap, SendOptions},
     wire::{
-        Connect, ConnectKind, Dialect, Eager, Extension, Head, Medium, Packet, PacketType, Preset, Pull, PullReply, Rndv,
-        pull_magic,
+        Connect, ConnectKind, Dialect, Eager, Extension, Head, Medium, Packet, PacketType, Preset, Pull, PullReply,
+        Rndv, pull_magic,
     },
 };
 
@@ -45,7 +45,13 @@ impl Script {
         };
         script.request(PEER_SESSION, 1, extension);
         let reply = script.one();
-        assert!(matches!(reply, Reply::Connect(Connect { kind: ConnectKind::Reply { status: 0, .. }, .. })));
+        assert!(matches!(
+            reply,
+            Reply::Connect(Connect {
+                kind: ConnectKind::Reply { status: 0, .. },
+                ..
+            })
+        ));
         script.partner = script.node.engine.partners().next().unwrap();
         script
     }
@@ -195,7 +201,16 @@ impl Script {
     /// The engine announces a large message of its own.
     pub fn send_large(&mut self, length: u32) {
         let (now, partner) = (self.now, self.partner);
-        self.node.send(now, partner, 1, length, SendOptions { synchronous: true, copyable: false });
+        self.node.send(
+            now,
+            partner,
+            1,
+            length,
+            SendOptions {
+                synchronous: true,
+                copyable: false,
+            },
+        );
         assert_eq!(self.one().kind(), PacketType::Rndv);
     }
 

@@ -110,7 +110,9 @@ fn a_conversation_of_two_engines_is_the_worked_one() {
 
         // Message 2 is the medium of 10 000 bytes.
         a.memory.insert(2, vec![0; 10_000]);
-        a.engine.send(NOW, to_b, MATCH, 2, 10_000, SendOptions::default()).unwrap();
+        a.engine
+            .send(NOW, to_b, MATCH, 2, 10_000, SendOptions::default())
+            .unwrap();
         skip(&mut a, 1);
         let (fragment, rest) = match preset {
             Preset::Wire => (include_str!("../frames/wire_medium_1.hex"), (4_096, 4_096)),
@@ -139,10 +141,16 @@ fn a_large_message_between_two_engines_is_the_worked_one() {
         a.memory.insert(9, vec![0x5a; 1_000_000]);
         a.engine.send(NOW, to_b, MATCH, 9, 1_000_000, large()).unwrap();
         // Region 0 here, 4 there: the one byte that depends on what else is running.
-        let region = |text: &str| text.replace("000f4240 04 17", "000f4240 00 17").replace("00000004 17", "00000000 17");
+        let region = |text: &str| {
+            text.replace("000f4240 04 17", "000f4240 00 17")
+                .replace("00000004 17", "00000000 17")
+        };
         carries(&mut a, &mut b, &region(include_str!("../frames/rndv.hex")));
         let (first, second) = match preset {
-            Preset::Wire => (include_str!("../frames/wire_pull_0.hex"), include_str!("../frames/wire_pull_1.hex")),
+            Preset::Wire => (
+                include_str!("../frames/wire_pull_0.hex"),
+                include_str!("../frames/wire_pull_1.hex"),
+            ),
             _ => (
                 include_str!("../frames/native_9000_pull_0.hex"),
                 include_str!("../frames/native_9000_pull_1.hex"),

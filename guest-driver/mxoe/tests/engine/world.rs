@@ -113,7 +113,10 @@ impl World {
         let before = self.nodes[from].connected.len();
         self.kick(from);
         self.run(20_000_000_000, |world| world.nodes[from].connected.len() > before);
-        assert_eq!(self.nodes[from].connected.last().unwrap().1, mxoe::engine::Status::Success);
+        assert_eq!(
+            self.nodes[from].connected.last().unwrap().1,
+            mxoe::engine::Status::Success
+        );
         partner
     }
 
@@ -181,7 +184,9 @@ impl World {
                 self.now = end;
                 return done(self);
             }
-            let Some(Reverse((at, _, what))) = self.events.pop() else { return false };
+            let Some(Reverse((at, _, what))) = self.events.pop() else {
+                return false;
+            };
             self.now = at;
             match what {
                 What::AtSwitch { to, frame } => {
@@ -235,7 +240,11 @@ impl World {
     pub fn settle(&mut self, limit_ns: u64) -> bool {
         self.run(limit_ns, |world| {
             let off = world.off.clone();
-            world.nodes.iter().zip(off).all(|(node, off)| off || node.engine.is_idle())
+            world
+                .nodes
+                .iter()
+                .zip(off)
+                .all(|(node, off)| off || node.engine.is_idle())
         })
     }
 }
