@@ -3,7 +3,6 @@
 mod bad_frames;
 mod bad_pulls;
 mod conversation;
-mod fuzz_smoke;
 mod goodput;
 mod incast;
 mod limits;
