@@ -136,7 +136,9 @@ fn large(mut pair: Pair) -> Pair {
         }
     }
     let mut sink = Pulling(0);
-    pair.engines[0].send(now, to, 7, 0, 4 << 20, SendOptions::default()).unwrap();
+    pair.engines[0]
+        .send(now, to, 7, 0, 4 << 20, SendOptions::default())
+        .unwrap();
     let mut head = [0; HEAD_BUFFER_LEN];
     let mut idle = 0;
     while idle < 2 {
@@ -182,8 +184,5 @@ fn exact_match(mut table: Table, posted: u64) -> Table {
     table
 }
 
-library_benchmark_group!(
-    name = messages,
-    benchmarks = [ping_pong, one_way, large, exact_match]
-);
+library_benchmark_group!(name = messages, benchmarks = [ping_pong, one_way, large, exact_match]);
 main!(library_benchmark_groups = messages);

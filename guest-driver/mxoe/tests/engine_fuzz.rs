@@ -160,8 +160,8 @@ impl Live {
             }
             210..=224 => {
                 let options = SendOptions {
-                    synchronous: what % 2 == 0,
-                    copyable: what % 3 == 0,
+                    synchronous: what.is_multiple_of(2),
+                    copyable: what.is_multiple_of(3),
                 };
                 if self.engine.send(now, to, 5, token, number % 300_000, options).is_ok() {
                     self.in_flight += 1;
@@ -176,7 +176,7 @@ impl Live {
             238..=246 => {
                 if let Some((large, length)) = self.sink.larges.pop() {
                     let receive = self.sink.open(length);
-                    if what % 4 == 0 {
+                    if what.is_multiple_of(4) {
                         _ = self.engine.decline(large);
                     } else if self.engine.pull(now, large, receive, length).is_ok() {
                         return;

@@ -30,8 +30,8 @@ impl<P: Peers> Engine<P> {
         data: &[u8],
     ) -> Result<Posted, SendError> {
         let kind = match data.len() {
-            0..=TINY_DATA_MAX => Kind::Tiny,
-            ..=SMALL_DATA_MAX => Kind::Small,
+            len if len <= TINY_DATA_MAX => Kind::Tiny,
+            len if len <= SMALL_DATA_MAX => Kind::Small,
             _ => return Err(SendError::TooLong),
         };
         let slot = self.post(to, kind, match_info, token, data.len() as u32)?;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use ether::{MacAddr, Time};
 use mxoe::{
     engine::{
-        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, PeerMap, Peers, Posted,
-        SendOptions, Status, Token, Verdict,
+        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, PeerMap, Posted, SendOptions,
+        Status, Token, Verdict,
     },
     matching::{MatchTable, Selector},
     wire::Preset,
@@ -55,7 +55,7 @@ struct Buffer {
 }
 
 enum Unexpected {
-    Data(Token),
+    Data,
     Large(LargeId, u32),
 }
 
@@ -134,7 +134,7 @@ impl Host for Program {
                 match_info,
                 what: match body {
                     Body::Announced(large) => Unexpected::Large(large, length),
-                    _ => Unexpected::Data(self.next_token),
+                    _ => Unexpected::Data,
                 },
             };
             if self.table.unexpected.add(match_info, data_bytes.into(), entry).is_err() {
@@ -212,10 +212,6 @@ impl Node {
             depth: usize::MAX,
             in_flight: 0,
         }
-    }
-
-    pub fn peer_index(&self, mac: MacAddr) -> Option<u16> {
-        self.engine.peers().index(mac)
     }
 
     /// Takes up to `count` unexpected messages, then posts receives for anything.

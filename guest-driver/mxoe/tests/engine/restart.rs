@@ -366,9 +366,9 @@ fn both_ends_connecting_at_once_agree() {
             world.nodes.iter().all(|node| !node.connected.is_empty())
         }));
         let now = world.now;
-        for node in 0..2 {
+        for (node, to) in partners.into_iter().enumerate() {
             world.nodes[node].post_any(now, 1);
-            world.nodes[node].send(now, partners[node], 3, 40_000, SendOptions::default());
+            world.nodes[node].send(now, to, 3, 40_000, SendOptions::default());
             world.kick(node);
         }
         assert!(world.run(1_000_000_000, |world| {
