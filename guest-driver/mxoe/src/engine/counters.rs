@@ -133,6 +133,7 @@ counters! {
     DropPartnersFull "DROP_PARTNERS_FULL" "dropped: a connection request beyond the limit on partners",
     DropControlFull "DROP_CONTROL_FULL" "not sent: a reply or refusal beyond the limit on waiting ones",
     DropReplyBlocksFull "DROP_REPLY_BLOCKS_FULL" "dropped: a pull beyond the limit on blocks waiting to be sent",
+    DropPullRepeated "DROP_PULL_REPEATED" "dropped: pulls for what waits to be sent anyway",
     DropConnectBadKey "DROP_CONNECT_BAD_KEY" "refused: connection requests with a wrong key",
     DropConnectMismatch "DROP_CONNECT_MISMATCH" "refused: connections between ends that are set differently",
     RecvEarly "RECV_EARLY" "packets kept because an earlier one is missing",

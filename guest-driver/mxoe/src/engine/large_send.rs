@@ -47,6 +47,14 @@ impl<P: Peers> Engine<P> {
         };
         region.active_at = now;
         let use_counter = region.use_counter;
+        if self
+            .regions
+            .is_waiting(head.src, pull.handle, msg_offset, pull.block_length)
+        {
+            // A puller that asks again while we were too slow to answer: the first answer is still to be sent.
+            self.counters.count(Counter::DropPullRepeated);
+            return;
+        }
         if self.regions.blocks.len() >= self.config.limits.reply_blocks as usize {
             self.counters.count(Counter::DropReplyBlocksFull);
             return;

@@ -62,6 +62,8 @@ pub(super) struct Partner {
     pub acknum_in: u32,
     /// Partly received messages, oldest first.
     pub partials: List,
+    /// When the last fragment came that completed no message.
+    pub fragment_at: Time,
     /// Packets ahead of a missing one.
     pub early: List,
     /// The next packet was refused by the host and is kept.
@@ -109,6 +111,7 @@ impl Partner {
             acknum_out: 0,
             acknum_in: 0,
             partials: List::EMPTY,
+            fragment_at: Time::ZERO,
             early: List::EMPTY,
             refused: false,
             connect_seqnum: 0,

@@ -212,7 +212,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    fn add_fragment<H: Host>(&mut self, _now: Time, slot: u32, at: u32, p: &Medium<'_>, host: &mut H) {
+    fn add_fragment<H: Host>(&mut self, now: Time, slot: u32, at: u32, p: &Medium<'_>, host: &mut H) {
         let Some(partial) = self.partials.get_mut(at) else {
             return;
         };
@@ -232,7 +232,12 @@ impl<P: Peers> Engine<P> {
         host.deliver(partial.token, p.offset(self.dialect.sizes()), p.data);
         if partial.received == partial.length {
             self.finish_partial(slot, at);
+            return;
         }
+        let p = &mut self.partners[slot as usize];
+        p.fragment_at = now;
+        let due = now.plus_nanos(self.give_up_ns);
+        self.partner_timers.at_latest(slot, due);
     }
 
     fn finish_partial(&mut self, slot: u32, at: u32) {

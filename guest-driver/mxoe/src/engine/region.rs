@@ -164,6 +164,17 @@ impl Regions {
             .map(|number| number as u8)
     }
 
+    /// Whether all of a range still waits to be sent to a puller.
+    pub(super) fn is_waiting(&self, mac: MacAddr, handle: u32, msg_offset: u32, len: u32) -> bool {
+        let end = u64::from(msg_offset) + u64::from(len);
+        self.blocks.iter().any(|block| {
+            block.handle == handle
+                && block.msg_offset <= msg_offset
+                && end <= u64::from(block.msg_offset) + u64::from(block.remaining)
+                && block.mac == mac
+        })
+    }
+
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Region>()
             + self.free.capacity()

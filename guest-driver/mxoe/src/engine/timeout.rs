@@ -28,7 +28,16 @@ impl<P: Peers> Engine<P> {
         }
         self.retransmit(now, slot);
         let p = &self.partners[slot as usize];
-        let next = if p.ack_now { p.rto_at } else { p.rto_at.min(p.ack_at) };
+        let mut next = if p.ack_now { p.rto_at } else { p.rto_at.min(p.ack_at) };
+        if !p.partials.is_empty() {
+            // The reference would wait for the rest of a message for ever.
+            let due = p.fragment_at.plus_nanos(self.give_up_ns);
+            if due <= now {
+                self.give_up(slot);
+                return;
+            }
+            next = next.min(due);
+        }
         self.partner_timers.at_latest(slot, next);
     }
 

@@ -204,10 +204,20 @@ fn too_many_blocks_at_once_are_dropped_and_counted() {
     config.limits.reply_blocks = 3;
     let mut script = Script::with(config, None);
     script.send_large(LENGTH);
-    for _ in 0..5 {
-        script.put(Packet::Pull(script.pull(1_000)));
+    for frame_index in 0..5 {
+        let pull = Pull {
+            frame_index,
+            ..script.pull(1_000)
+        };
+        script.put(Packet::Pull(pull));
+        script.put(Packet::Pull(pull));
     }
-    assert_eq!(script.count(Counter::DropReplyBlocksFull), 2);
+    assert_eq!(script.count(Counter::DropReplyBlocksFull), 4);
+    assert_eq!(
+        script.count(Counter::DropPullRepeated),
+        3,
+        "what still waits is not sent twice"
+    );
     assert_eq!(script.frames().len(), 3);
 }
 

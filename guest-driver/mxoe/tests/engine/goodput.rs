@@ -10,7 +10,7 @@ use super::{
 };
 
 const LENGTH: u32 = 1 << 20;
-const TRANSFERS: u64 = 100;
+const TRANSFERS: u64 = 60;
 
 /// Mbit/s of messages sent one after the other.
 fn goodput(preset: Preset, faults: Faults) -> u64 {

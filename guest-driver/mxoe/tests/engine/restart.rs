@@ -89,6 +89,22 @@ fn a_peer_that_dies_in_the_middle_of_a_pull_ends_it_within_the_time_out() {
 }
 
 #[test]
+fn a_peer_that_dies_in_the_middle_of_a_medium_message_ends_it_within_the_time_out() {
+    let mut config = config_of(0, Preset::Native1500);
+    config.timing.give_up_ns = 2_000_000_000;
+    let mut script = Script::with(config, None);
+    let data = [0; 1452];
+    script.put(Packet::Medium(script.medium(1, 3 * 1452, 1, &data)));
+    script.pass(1_500_000_000);
+    script.put(Packet::Medium(script.medium(1, 3 * 1452, 0, &data)));
+    script.pass(1_900_000_000);
+    assert!(script.node.program.got.is_empty());
+    script.pass(200_000_000);
+    assert_eq!(script.node.program.got[0].status, Status::Unreachable);
+    assert_eq!(script.node.lost, [script.partner]);
+}
+
+#[test]
 fn a_message_that_is_announced_and_never_taken_ends_after_the_time_out() {
     let mut world = pair(Preset::Native1500, 1_000_000_000);
     let to = world.connect(0, 1);
