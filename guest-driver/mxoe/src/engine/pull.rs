@@ -88,6 +88,12 @@ impl Pulls {
         self.used == 0 && self.waiting.is_empty()
     }
 
+    /// Whether any pull may have something to ask for.
+    #[inline]
+    pub(super) fn may_ask(&self) -> bool {
+        !self.requests.is_empty() || !self.held.is_empty()
+    }
+
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.free.capacity() * size_of::<u16>()

@@ -22,8 +22,13 @@ impl<P: Peers> Engine<P> {
                 return Some(transmit);
             }
         }
-        if let Some((slot, pull)) = self.next_pull(now) {
+        if self.pulls.may_ask()
+            && let Some((slot, pull)) = self.next_pull(now)
+        {
             return self.emit_pull(slot, &pull, out);
+        }
+        if self.regions.blocks.is_empty() {
+            return self.emit_message(now, out);
         }
         self.replies_next = !self.replies_next;
         if self.replies_next {

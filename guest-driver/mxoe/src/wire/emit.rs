@@ -53,10 +53,12 @@ impl Dialect {
     pub fn emit(&self, head: &Head, packet: &Packet<'_>, out: &mut [u8]) -> Result<usize, EmitError> {
         let needed = self.frame_len(packet);
         let out = out.get_mut(..needed).ok_or(EmitError::BufferTooSmall { needed })?;
-        let mut header = [0; HEADER_LEN_MAX];
-        let header_len = self.emit_header(head, packet, &mut header)?;
+        // A frame is never shorter than the longest header.
+        let header = out
+            .first_chunk_mut::<HEADER_LEN_MAX>()
+            .ok_or(EmitError::BufferTooSmall { needed })?;
+        let header_len = self.emit_header(head, packet, header)?;
         let data_end = header_len + packet.data().len();
-        out[..header_len].copy_from_slice(&header[..header_len]);
         out[header_len..data_end].copy_from_slice(packet.data());
         out[data_end..].fill(0);
         Ok(needed)

@@ -1,23 +1,19 @@
-//! Every malformed case and drop reason of section 11 that an endpoint can see, pulls apart: the counter, the refusal, and
-//! that nothing else happens.
+//! Every malformed case and drop reason of section 11 that an endpoint can see, pulls and control packets apart: the
+//! counter, the refusal, and that nothing else happens.
 
-use ether::MacAddr;
 use mxoe::{
     engine::{Counter, SendOptions, Status, Verdict},
-    wire::{
-        Ack, Connect, ConnectKind, Eager, Head, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType,
-        Preset, SESSION_NONE,
-    },
+    wire::{Ack, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType, Preset},
 };
 
 use super::{
-    node::mac_of,
-    script::{PEER, PEER_ENDPOINT, Reply, SESSION, Script},
+    bad_control::request,
+    script::{PEER_ENDPOINT, Reply, SESSION, Script},
 };
 
 /// The packet is counted under `counter` and changes nothing else.
 #[track_caller]
-fn dropped(script: &mut Script, counter: Counter, bytes: &[u8]) {
+pub fn dropped(script: &mut Script, counter: Counter, bytes: &[u8]) {
     let before = script.node.engine.counters().clone();
     script.put_bytes(bytes);
     for (at, value) in Counter::ALL.iter().zip(script.node.engine.counters().values()) {
@@ -28,7 +24,7 @@ fn dropped(script: &mut Script, counter: Counter, bytes: &[u8]) {
 }
 
 #[track_caller]
-fn dropped_silently(script: &mut Script, counter: Counter, bytes: &[u8]) {
+pub fn dropped_silently(script: &mut Script, counter: Counter, bytes: &[u8]) {
     dropped(script, counter, bytes);
     assert_eq!(script.replies(), []);
 }
@@ -44,7 +40,7 @@ fn sequenced(script: &Script, seqnum: u16) -> Vec<Packet<'static>> {
     ]
 }
 
-fn notify(seqnum: u16) -> Notify {
+pub fn notify(seqnum: u16) -> Notify {
     Notify {
         dst_endpoint: 1,
         src_endpoint: PEER_ENDPOINT,
@@ -340,191 +336,4 @@ fn a_refused_message_is_not_acknowledged_and_is_offered_again() {
     assert_eq!(script.node.program.matched.len(), 3);
     script.pass(100_000_000);
     assert!(matches!(script.one(), Reply::Ack(Ack { ack: 4, .. })));
-}
-
-fn request(endpoint: u8) -> Connect {
-    Connect {
-        dst_endpoint: endpoint,
-        src_endpoint: PEER_ENDPOINT,
-        seqnum: 0,
-        peer_index: 0x77,
-        src_session: 5,
-        recv_seqnum_start: 1,
-        connect_seqnum: 0,
-        kind: ConnectKind::Request { key: 0 },
-        extension: None,
-    }
-}
-
-#[test]
-fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
-    let mut config = super::node::config_of(0, Preset::Native9000);
-    config.limits.partners = 2;
-    let mut script = Script::with(config, None);
-    let bytes = script.bytes(Packet::Connect(request(2)));
-    dropped_silently(&mut script, Counter::DropBadEndpoint, &bytes);
-    // A wrong key leaves the partner alone.
-    let before = script.node.engine.partner(script.partner);
-    let wrong = Connect {
-        kind: ConnectKind::Request { key: 1 },
-        ..request(1)
-    };
-    let bytes = script.bytes(Packet::Connect(wrong));
-    dropped(&mut script, Counter::DropConnectBadKey, &bytes);
-    assert!(matches!(
-        script.one(),
-        Reply::Connect(Connect {
-            kind: ConnectKind::Reply { status: 11, .. },
-            ..
-        })
-    ));
-    assert_eq!(script.node.engine.partner(script.partner), before);
-    let none = Connect {
-        src_session: SESSION_NONE,
-        ..request(1)
-    };
-    let bytes = script.bytes(Packet::Connect(none));
-    dropped_silently(&mut script, Counter::DropBadSession, &bytes);
-    // Partners have a limit.
-    for (source, counter) in [(50, Counter::RecvConnectRequest), (51, Counter::DropPartnersFull)] {
-        let mut connect = request(1);
-        connect.src_endpoint = source;
-        let bytes = script.bytes(Packet::Connect(connect));
-        dropped(&mut script, counter, &bytes);
-    }
-    // The peer table has one, too.
-    let unknown = |last| Head {
-        dst: mac_of(0),
-        src: MacAddr([2, 0, 0, 0, 7, last]),
-        peer_index: 0,
-        marked: false,
-    };
-    for last in 0..20 {
-        let packet = Packet::Connect(request(1));
-        script.put_as(&unknown(last), packet);
-    }
-    assert_eq!(script.count(Counter::PeersAdded), 15);
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 6);
-}
-
-#[test]
-fn replies_that_answer_nothing_are_ignored() {
-    let mut script = Script::new(Preset::Native9000);
-    let reply = Connect {
-        kind: ConnectKind::Reply { session: 9, status: 0 },
-        src_session: SESSION,
-        ..request(1)
-    };
-    let bytes = script.bytes(Packet::Connect(reply));
-    dropped_silently(&mut script, Counter::DropStrayConnectReply, &bytes);
-    let now = script.now;
-    script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
-    let Reply::Connect(sent) = script.one() else {
-        panic!("a request")
-    };
-    assert!(matches!(sent.kind, ConnectKind::Request { .. }));
-    for (connect_seqnum, src_session, status) in [(1, SESSION, 0), (0, SESSION ^ 1, 0), (0, SESSION, 7)] {
-        let reply = Connect {
-            connect_seqnum,
-            src_session,
-            kind: ConnectKind::Reply { session: 9, status },
-            ..request(1)
-        };
-        let bytes = script.bytes(Packet::Connect(reply));
-        dropped_silently(&mut script, Counter::DropStrayConnectReply, &bytes);
-    }
-    assert!(script.node.connected.is_empty());
-    // An unknown peer's reply does not add it.
-    let head = Head {
-        src: MacAddr([2, 0, 0, 0, 7, 7]),
-        ..script.head()
-    };
-    script.put_as(&head, Packet::Connect(reply));
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
-}
-
-#[test]
-fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
-    let nack = |code, seqnum| NackLib {
-        src_endpoint: PEER_ENDPOINT,
-        dst_endpoint: 1,
-        code,
-        peer_index: 1,
-        seqnum,
-    };
-    for (code, status) in [
-        (NackCode::BadEndpoint, Status::BadEndpoint),
-        (NackCode::EndpointClosed, Status::EndpointClosed),
-        (NackCode::BadSession, Status::BadSession),
-    ] {
-        let mut script = Script::new(Preset::Native9000);
-        let (now, partner) = (script.now, script.partner);
-        for number in 1..=3 {
-            script.node.send(now, partner, number, 5_000, SendOptions::default());
-        }
-        script.node.send(now, partner, 4, 100_000, SendOptions::default());
-        script.frames();
-        for seqnum in [2, 4, 4, 1, 3, 9] {
-            script.put(Packet::NackLib(nack(code, seqnum)));
-        }
-        let ended: Vec<_> = script
-            .node
-            .sent
-            .iter()
-            .map(|(token, status, _)| (*token, *status))
-            .collect();
-        assert_eq!(ended, [(2, status), (4, status), (1, status), (3, status)]);
-        script.put(Packet::NackLib(nack(code, 0)));
-        assert_eq!(script.node.engine.partner(partner).unwrap().unacked, 0);
-        assert!(script.node.engine.is_idle());
-        // A connect, however the nack calls it.
-        script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
-        script.frames();
-        script.put(Packet::NackLib(nack(code, 0)));
-        assert_eq!(script.node.connected, [(partner, status)]);
-    }
-    let mut script = Script::new(Preset::Native9000);
-    let good = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
-    for code in [0, 4, 5, 200] {
-        let mut bytes = good.clone();
-        bytes[19] = code;
-        dropped_silently(&mut script, Counter::DropUnknownNack, &bytes);
-    }
-    let mut other = good.clone();
-    other[25] = 2;
-    dropped_silently(&mut script, Counter::DropBadEndpoint, &other);
-    let mut unknown = good.clone();
-    unknown[17] = 99;
-    dropped_silently(&mut script, Counter::DropUnknownPartner, &unknown);
-    script.peer_index = 0;
-    let bad_index = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
-    dropped_silently(&mut script, Counter::DropNackBadPeerIndex, &bad_index);
-    let head = Head {
-        src: MacAddr([2, 0, 0, 0, 7, 7]),
-        peer_index: PEER_INDEX_UNKNOWN,
-        ..script.head()
-    };
-    script.put_as(&head, Packet::NackLib(nack(NackCode::BadSession, 1)));
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
-    // First contact: found by address.
-    script.peer_index = PEER_INDEX_UNKNOWN;
-    let first = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
-    dropped_silently(&mut script, Counter::RecvNackLib, &first);
-}
-
-#[test]
-fn ends_of_messages_that_are_over_are_consumed_and_ignored() {
-    let mut script = Script::new(Preset::Native9000);
-    script.put(Packet::Notify(notify(1)));
-    assert_eq!(
-        (
-            script.count(Counter::RecvNotify),
-            script.count(Counter::DropStrayNotify)
-        ),
-        (1, 1)
-    );
-    script.put(Packet::Tiny(Eager {
-        ..script.eager(2, b"x")
-    }));
-    assert_eq!(script.node.program.matched.len(), 1, "the number was consumed");
 }

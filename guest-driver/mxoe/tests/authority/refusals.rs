@@ -1,0 +1,247 @@
+//! Refusals for endpoints that are not open: the checks in their order, the answer, the counter.
+
+use mxoe::{
+    engine::{Counter, Peers},
+    wire::{
+        Ack, Connect, ConnectKind, Eager, Medium, NackCode, NackLib, NackMcp, Notify, PEER_INDEX_UNKNOWN, Packet, Pull,
+        PullReply, Rndv, pull_magic,
+    },
+};
+
+use super::rig::{OWN, PEER, STRANGER, rig};
+
+fn eager(dst_endpoint: u8) -> Eager<'static> {
+    Eager {
+        dst_endpoint,
+        src_endpoint: 4,
+        seqnum: 77,
+        piggyack: 1,
+        match_info: 0,
+        session: 1,
+        data: b"",
+    }
+}
+
+fn sequenced(dst_endpoint: u8) -> [Packet<'static>; 5] {
+    let Eager {
+        src_endpoint,
+        seqnum,
+        piggyack,
+        match_info,
+        session,
+        data,
+        ..
+    } = eager(dst_endpoint);
+    [
+        Packet::Tiny(eager(dst_endpoint)),
+        Packet::Small(eager(dst_endpoint)),
+        Packet::Medium(Medium {
+            dst_endpoint,
+            src_endpoint,
+            length: 0,
+            seqnum,
+            piggyack,
+            match_info,
+            session,
+            frag_seqnum: 0,
+            frag_pipeline: 0,
+            data,
+        }),
+        Packet::Rndv(Rndv {
+            dst_endpoint,
+            src_endpoint,
+            seqnum,
+            piggyack,
+            match_info,
+            session,
+            msg_length: 1,
+            rdma_id: 0,
+            rdma_seqnum: 0,
+            rdma_offset: 0,
+        }),
+        Packet::Notify(Notify {
+            dst_endpoint,
+            src_endpoint,
+            session,
+            total_length: 0,
+            rdma_id: 0,
+            rdma_seqnum: 0,
+            seqnum,
+            piggyack,
+        }),
+    ]
+}
+
+fn connect(dst_endpoint: u8, kind: ConnectKind) -> Packet<'static> {
+    Packet::Connect(Connect {
+        dst_endpoint,
+        src_endpoint: 4,
+        seqnum: 0,
+        peer_index: 6,
+        src_session: 1,
+        recv_seqnum_start: 1,
+        connect_seqnum: 0,
+        kind,
+        extension: None,
+    })
+}
+
+fn pull(dst_endpoint: u8) -> Pull {
+    Pull {
+        dst_endpoint,
+        src_endpoint: 4,
+        session: 1,
+        total_length: 1,
+        rdma_id: 0,
+        rdma_seqnum: 0,
+        rdma_offset: 0,
+        handle: 0xabc,
+        magic: pull_magic(4),
+        first_frame_offset: 0,
+        block_length: 1,
+        frame_index: 0,
+    }
+}
+
+#[test]
+fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alone() {
+    for (endpoint, code) in [
+        (2, NackCode::EndpointClosed),
+        (31, NackCode::EndpointClosed),
+        (32, NackCode::BadEndpoint),
+    ] {
+        let mut rig = rig();
+        rig.peers.set_reverse(0, 55);
+        let mut refused = 0;
+        for packet in sequenced(endpoint) {
+            rig.put(packet);
+            refused += 1;
+            assert_eq!(rig.count(Counter::DropBadEndpoint), refused);
+            let sent = rig.sent();
+            let (head, answer) = rig.dialect.decode(&sent[0]).unwrap();
+            assert_eq!((sent.len(), head.peer_index), (1, 55));
+            let nack = NackLib {
+                src_endpoint: endpoint,
+                dst_endpoint: 4,
+                code,
+                peer_index: 55,
+                seqnum: 77,
+            };
+            assert_eq!(answer, Packet::NackLib(nack));
+        }
+        rig.put(Packet::Pull(pull(endpoint)));
+        let sent = rig.sent();
+        let nack = NackMcp {
+            src_endpoint: 4,
+            code,
+            handle: 0xabc,
+            magic: pull_magic(4),
+        };
+        assert_eq!(rig.dialect.decode(&sent[0]).unwrap().1, Packet::NackMcp(nack));
+        for kind in [
+            ConnectKind::Request { key: 0 },
+            ConnectKind::Reply { session: 1, status: 0 },
+        ] {
+            rig.put(connect(endpoint, kind));
+            let sent = rig.sent();
+            let nack = NackLib {
+                src_endpoint: endpoint,
+                dst_endpoint: 4,
+                code,
+                peer_index: 6,
+                seqnum: 0,
+            };
+            assert_eq!(rig.dialect.decode(&sent[0]).unwrap().1, Packet::NackLib(nack));
+        }
+    }
+    let mut rig = rig();
+    for packet in sequenced(1) {
+        rig.put(packet);
+    }
+    rig.put(Packet::Pull(pull(1)));
+    rig.put(connect(1, ConnectKind::Request { key: 0 }));
+    assert!(rig.sent().is_empty());
+    assert_eq!(rig.count(Counter::DropBadEndpoint), 0);
+}
+
+#[test]
+fn what_is_never_refused_is_only_counted() {
+    let mut rig = rig();
+    let ack = Ack {
+        dst_endpoint: 2,
+        src_endpoint: 4,
+        session: 1,
+        ack: 1,
+        session_id: 1,
+        acknum: 1,
+        send_seq: 1,
+        resent: 0,
+    };
+    rig.put(Packet::Ack(ack));
+    let nack = NackLib {
+        src_endpoint: 4,
+        dst_endpoint: 2,
+        code: NackCode::BadSession,
+        peer_index: 0,
+        seqnum: 1,
+    };
+    rig.put(Packet::NackLib(nack));
+    assert_eq!(rig.count(Counter::DropBadEndpoint), 2);
+    for magic in [pull_magic(2), 0] {
+        rig.put(Packet::PullReply(PullReply {
+            frame_seqnum: 0,
+            msg_offset: 0,
+            handle: 0,
+            magic,
+            data: b"x",
+        }));
+        rig.put(Packet::NackMcp(NackMcp {
+            src_endpoint: 4,
+            code: NackCode::BadSession,
+            handle: 0,
+            magic,
+        }));
+    }
+    assert_eq!(rig.count(Counter::DropPullReplyBadMagicEndpoint), 2);
+    assert_eq!(rig.count(Counter::DropNackMcpBadMagicEndpoint), 2);
+    assert!(rig.sent().is_empty());
+}
+
+#[test]
+fn refusals_need_a_known_peer() {
+    let mut rig = rig();
+    for packet in sequenced(2) {
+        let frame = rig.frame(PEER, OWN, 3, packet);
+        rig.bytes(&frame);
+        let frame = rig.frame(STRANGER, OWN, 0, packet);
+        rig.bytes(&frame);
+    }
+    assert_eq!(rig.count(Counter::DropBadPeerIndex), 10);
+    let nack = Packet::NackLib(NackLib {
+        src_endpoint: 4,
+        dst_endpoint: 2,
+        code: NackCode::BadSession,
+        peer_index: 0,
+        seqnum: 1,
+    });
+    for (src, index) in [(PEER, 3), (STRANGER, PEER_INDEX_UNKNOWN)] {
+        let frame = rig.frame(src, OWN, index, nack);
+        rig.bytes(&frame);
+    }
+    assert_eq!(
+        (
+            rig.count(Counter::DropNackBadPeerIndex),
+            rig.count(Counter::DropBadPeerAddr)
+        ),
+        (1, 1)
+    );
+    let reply = rig.frame(
+        STRANGER,
+        OWN,
+        0,
+        connect(2, ConnectKind::Reply { session: 1, status: 0 }),
+    );
+    rig.bytes(&reply);
+    assert_eq!(rig.count(Counter::DropBadPeerAddr), 2);
+    assert!(rig.sent().is_empty());
+}
