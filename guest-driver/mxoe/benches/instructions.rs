@@ -167,7 +167,7 @@ fn table(posted: u64) -> Table {
     table
 }
 
-// Messages come in the reverse order of the receives, ten of which are posted anew each time.
+// Messages come in the reverse order of the receives; eight are taken, then posted anew.
 #[library_benchmark]
 #[bench::of_10_posted(table(10), 10)]
 #[bench::of_10000_posted(table(10_000), 10_000)]
