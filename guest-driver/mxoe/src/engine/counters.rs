@@ -144,6 +144,7 @@ counters! {
     EarlyCompletionStopped "EARLY_COMPLETION_STOPPED" "sends that did not complete early because a limit is reached",
     SendsThrottled "SENDS_THROTTLED" "sends that waited for a window or a region",
     PartnersLost "PARTNERS_LOST" "partners given up or replaced by a new instance",
+    LostOnPurpose "LOST_ON_PURPOSE" "not sent: packets lost on purpose, for a test",
     PeersAdded "PEERS_ADDED" "peers that were added because they showed themselves",
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod hash;
 mod host;
 mod large_receive;
 mod large_send;
+mod losses;
 mod message;
 mod partner;
 mod peers;
@@ -41,6 +42,7 @@ pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
 };
+pub use losses::Lost;
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
 
@@ -49,6 +51,7 @@ use self::{
     early::EarlyStore,
     hash::Keyed,
     large_receive::Large,
+    losses::Loss,
     message::Message,
     partner::Partner,
     pull::Pulls,
@@ -89,6 +92,7 @@ pub struct Engine<P> {
     events: VecDeque<Event>,
     replies_next: bool,
     last_partner: u32,
+    losses: Vec<Loss>,
 }
 
 impl<P: Peers> Engine<P> {
@@ -130,6 +134,7 @@ impl<P: Peers> Engine<P> {
             events: VecDeque::new(),
             replies_next: false,
             last_partner: 0,
+            losses: Vec::new(),
             config,
         }
     }

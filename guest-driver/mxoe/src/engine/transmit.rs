@@ -12,6 +12,16 @@ impl<P: Peers> Engine<P> {
     /// The next frame to be sent, its first bytes written to `out`. `None`: nothing more for now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
+        loop {
+            let transmit = self.next_transmit(now, out)?;
+            if self.losses.is_empty() || !self.loses(out) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    #[inline]
+    fn next_transmit(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         while let Some(control) = self.control.pop_front() {
             if let Some(transmit) = self.emit_control(now, control, out) {
                 return Some(transmit);

@@ -298,7 +298,8 @@ impl Node {
                     transferred,
                 } => {
                     self.memory.remove(&token);
-                    self.in_flight -= 1;
+                    // One that completed early was not counted, and tells only if it failed.
+                    self.in_flight = self.in_flight.saturating_sub(1);
                     self.sent.push((token, status, transferred));
                 }
                 Event::Received {
