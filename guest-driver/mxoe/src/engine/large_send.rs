@@ -148,7 +148,11 @@ impl<P: Peers> Engine<P> {
     /// Gives a region back and lets those go on that wait for one.
     pub(super) fn free_region(&mut self, number: u8) {
         self.regions.release(number);
-        if let Some(waiter) = self.regions.next_waiter() {
+        // One of them may not need it any more.
+        while !self.regions.is_full() {
+            let Some(waiter) = self.regions.next_waiter() else {
+                return;
+            };
             self.partners[waiter as usize].waits_for_region = false;
             self.pump(waiter);
         }

@@ -191,9 +191,20 @@ impl<P: Peers> Engine<P> {
             return;
         };
         message.give_up_ns = give_up_ns;
-        if message.sends > 0 {
-            let due = message.first_sent.plus_nanos(give_up_ns);
-            self.partner_timers.at_latest(message.partner, due);
+        if message.sends == 0 {
+            return;
+        }
+        let due = message.first_sent.plus_nanos(give_up_ns);
+        self.partner_timers.at_latest(message.partner, due);
+        if let message::Kind::Rndv { region } = message.kind
+            && let Some(claimed) = self.regions.get_mut(region.into())
+            && claimed.message == send.slot
+        {
+            claimed.give_up_ns = give_up_ns;
+            let due = claimed.active_at.plus_nanos(give_up_ns);
+            if claimed.acknowledged {
+                self.regions.timers.at_latest(region.into(), due);
+            }
         }
     }
 

@@ -88,9 +88,14 @@ impl Regions {
         self.used
     }
 
+    /// Whether all regions are in use.
+    pub(super) const fn is_full(&self) -> bool {
+        self.used >= self.limit
+    }
+
     /// Reserves a region; `None` while all are in use.
     pub(super) fn claim(&mut self, claim: Claim) -> Option<u8> {
-        if self.used >= self.limit {
+        if self.is_full() {
             return None;
         }
         self.used += 1;

@@ -1,12 +1,12 @@
 //! Loss, reordering and duplication in virtual time: exactly once, in order per sender, whole, whatever the link does.
 
 use mxoe::{
-    engine::SendOptions,
-    wire::{PacketType, Preset},
+    engine::{Config, PRESET_OTHER, SendOptions},
+    wire::{PacketType, Preset, Sizes},
 };
 
 use super::{
-    node::{Node, config_of},
+    node::{Node, config_of, mac_of},
     world::{Faults, Suffered, World},
 };
 
@@ -244,5 +244,44 @@ fn every_single_frame_of_a_large_transfer_can_be_lost() {
         for frame in 1..=frames {
             run(Some(frame));
         }
+    }
+}
+
+/// One message over a lossy link.
+fn transfer(sizes: Sizes, length: u32) {
+    let nodes = (0..2).map(|node| {
+        let config = Config::with_sizes(mac_of(node), 1, 5 + node as u32, sizes, PRESET_OTHER);
+        Node::new(config)
+    });
+    let mut world = World::new(nodes.collect(), 4);
+    let to = world.connect(0, 1);
+    world.faults = Faults {
+        lose: 10,
+        duplicate: 10,
+        reorder: 10,
+        reorder_ns: 60_000,
+    };
+    let now = world.now;
+    world.nodes[1].post_any(now, 1);
+    world.nodes[0].send(now, to, 1, length, SendOptions::default());
+    world.kick(0);
+    assert!(
+        world.run(60_000_000_000, |world| world.nodes[0].sent.len() == 1),
+        "{}",
+        world.report()
+    );
+    assert_eq!(world.nodes[1].program.got[0].transferred, length);
+}
+
+#[test]
+fn a_message_longer_than_every_counter_arrives_whole() {
+    // More than 65536 frames: numbers on the wire have eight bits, ordinals of the window sixteen.
+    transfer(Sizes::native(1500, 32).unwrap(), 100 << 20);
+}
+
+#[test]
+fn blocks_of_other_sizes_work() {
+    for (frame_len_max, block_frames) in [(256, 64), (1_500, 64), (1_500, 1), (9_000, 2), (65_535, 32)] {
+        transfer(Sizes::native(frame_len_max, block_frames).unwrap(), 3 << 20);
     }
 }

@@ -2,7 +2,7 @@
 //! conversation works.
 
 use mxoe::{
-    engine::{Config, Counter, SendOptions, Status},
+    engine::{Config, Counter, Posted, SendOptions, Status},
     wire::{Connect, ConnectKind, Extension, Packet, Preset, Sizes},
 };
 
@@ -121,6 +121,22 @@ fn a_message_that_is_announced_and_never_taken_ends_after_the_time_out() {
     world.kick(1);
     world.run(100_000_000, |_| false);
     assert_eq!(world.nodes[1].program.got[0].status, Status::BadRdmaWindow);
+}
+
+#[test]
+fn the_time_out_of_a_message_can_be_changed_while_it_runs() {
+    let mut world = pair(Preset::Native1500, 500_000_000_000);
+    let to = world.connect(0, 1);
+    let now = world.now;
+    let Posted::Pending(send) = world.nodes[0].send(now, to, 1, 100_000, SendOptions::default()) else {
+        panic!("large messages complete late")
+    };
+    world.kick(0);
+    world.run(1_000_000_000, |_| false);
+    world.nodes[0].engine.set_send_give_up(send, 2_000_000_000);
+    world.kick(0);
+    world.run(1_500_000_000, |_| false);
+    assert_eq!(world.nodes[0].sent, [(1, Status::Timeout, 0)]);
 }
 
 #[test]
