@@ -157,6 +157,12 @@ impl Nic {
     pub fn link_name(index: usize) -> String {
         format!("nic{index}")
     }
+
+    /// QEMU's name for the `index`-th card's vhost-user socket: what [`super::Qmp::socket_is_connected`] wants.
+    #[must_use]
+    pub fn socket_name(index: usize) -> String {
+        format!("nicsocket{index}")
+    }
 }
 
 /// A card on QEMU's user-mode network: the guest reaches what the host's user reaches, nobody reaches the guest. The
@@ -226,19 +232,20 @@ impl Qemu {
         };
         match &nic.backend {
             NicBackend::VhostUser { socket, mode } => {
+                let name = Nic::socket_name(index);
                 let mode = match mode {
                     SocketMode::BackendListens => self.reconnect(),
                     SocketMode::QemuListens => "server=on",
                 };
                 list.file(
                     "-chardev",
-                    &format!("socket,id=nicsocket{index},path="),
+                    &format!("socket,id={name},path="),
                     socket,
                     &format!(",{mode}"),
                 );
                 list.text(
                     "-netdev",
-                    &format!("vhost-user,id=nicback{index},chardev=nicsocket{index}{queues}"),
+                    &format!("vhost-user,id=nicback{index},chardev={name}{queues}"),
                 );
             }
             NicBackend::Tap { interface } => {

@@ -68,6 +68,19 @@ impl Qmp {
         self.execute("set_link", json!({"name": card, "up": up})).map(drop)
     }
 
+    /// Whether a card's backend is connected, and QEMU has done all that it does then, such as setting the link up;
+    /// `socket` is [`super::Nic::socket_name`].
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn socket_is_connected(&mut self, socket: &str) -> Result<bool, QemuError> {
+        // Both happen in one turn of QEMU's main loop, which answers us in another.
+        let all = self.execute("query-chardev", Value::Null)?;
+        let found = all.as_array().into_iter().flatten().find(|one| one["label"] == socket);
+        let name = found.and_then(|one| one["filename"].as_str());
+        Ok(name.is_some_and(|name| !name.starts_with("disconnected:")))
+    }
+
     /// Stops the guest's processors.
     ///
     /// # Errors

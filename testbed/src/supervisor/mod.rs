@@ -1,6 +1,7 @@
 //! The one process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
 //! with it. What verbs may ask of it is in `protocol`; this module starts and stops, the others do the work.
 
+mod carrier;
 pub mod client;
 mod memory;
 mod node;
@@ -78,6 +79,8 @@ struct Shared {
     inner: Mutex<Inner>,
     changed: Condvar,
     settings: Mutex<Settings>,
+    /// Held while a guest is told of its cable: one at a time, since a monitor serves one client.
+    carriers: Mutex<()>,
     reaper: Mutex<Option<Reaper>>,
 }
 
@@ -236,6 +239,7 @@ impl Supervisor {
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             settings,
+            carriers: Mutex::new(()),
             reaper: Mutex::new(None),
         });
         let supervisor = Self { shared, lock };

@@ -11,7 +11,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use weft_agent::config::{GuestConfig, Host, Interface};
 
 use super::{
-    Guest, Inner, Shared, handle_of,
+    Guest, Inner, Shared, carrier, handle_of,
     protocol::{LabPhase, NodePhase, NodeStatus},
     thread,
     vnicd::describe,
@@ -19,14 +19,14 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, GuestChannel, Welcome},
     lab::{Boot, Lab, Node, port_name},
-    qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
+    qemu::{self, Machine, NicBackend, OnReboot, SocketMode, Uplink},
 };
 
 /// How long a new QEMU may take until its sockets listen.
-const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a QEMU that has not opened its sockets yet is looked at: it may have ended.
-const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The agent of a guest is waited for in pieces of this length, for as long as its QEMU lives.
 const AGENT_PATIENCE: Duration = Duration::from_secs(3600);
@@ -142,7 +142,7 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
     for card in 0..node.nics.len() {
         let up = shared.settings().link_is_up(&port_name(&node.name, card));
         if !up {
-            set_carrier(shared, &node.name, card, false)?;
+            carrier::apply(shared, &node.name, card)?;
         }
     }
     shared.update_guest(&node.name, |guest| guest.channel = Some(channel.clone()));
@@ -164,12 +164,6 @@ fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel
             return Err(error).with_context(|| format!("QEMU did not open its sockets: {}", process.last_words()));
         }
     }
-}
-
-/// Lets the guest see its cable plugged in or pulled out: `vnicd` has no way to tell it, QEMU has.
-pub(super) fn set_carrier(shared: &Shared, node: &str, card: usize, up: bool) -> Result<()> {
-    let mut qmp = Qmp::connect(&shared.state.socket(&format!("{node}.qmp"))?, QEMU_START_TIMEOUT)?;
-    Ok(qmp.set_link(&qemu::Nic::link_name(card), up)?)
 }
 
 /// Notes each boot of the guest, for as long as its QEMU lives.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::{
-    Shared, node,
+    Shared, carrier, node,
     protocol::{Answer, LabPhase, REQUEST_LEN_MAX, Request},
     thread,
 };
@@ -140,7 +140,7 @@ fn link(
             Some((node.name.clone(), card))
         });
         let (node, card) = found.with_context(|| format!("there is no NIC {port}"))?;
-        node::set_carrier(shared, &node, card, is_up)?;
+        carrier::apply(shared, &node, card)?;
     }
     Ok(now)
 }

@@ -7,13 +7,14 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::Shared;
+use super::{Shared, carrier, thread};
 use crate::{qemu::spawn_bound, vnicd_client::VnicdClient};
 
 /// How long a new `vnicd` may take until its control socket answers.
@@ -120,7 +121,7 @@ pub(super) fn end(shared: &Shared) {
 }
 
 /// The thread that starts `vnicd` again whenever it ends; gives up with a sentence when that helps nothing.
-pub(super) fn keep(shared: &Shared, mut vnicd: Vnicd) {
+pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
     let mut short_lives = 0;
     let mut started = Instant::now();
     loop {
@@ -153,6 +154,10 @@ pub(super) fn keep(shared: &Shared, mut vnicd: Vnicd) {
             Ok(new) => {
                 vnicd = new;
                 shared.update(|inner| inner.vnicd_restarts += 1);
+                let (beside, pid) = (Arc::clone(shared), vnicd.child.id());
+                if let Err(error) = thread("carriers", move || carrier::keep_pulled(&beside, pid)) {
+                    return shared.fail(error);
+                }
             }
             Err(error) => return shared.fail(error),
         }

@@ -1,10 +1,17 @@
 //! Cards and cables of a running lab, on every QEMU.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{PAIR, World, eventually, qemus};
+use crate::support::{PAIR, World, eventually, qemus, signal};
+
+/// For how long a monitor that is not there would be waited for.
+const MONITOR_PATIENCE: Duration = Duration::from_secs(30);
+
+/// For how long something that must not change is left alone: QEMU's reaction to a new `vnicd` takes milliseconds.
+const STILL: Duration = Duration::from_secs(2);
 
 /// Counters of the interrupts of one card, by reason.
 fn reasons(world: &World, nic: &str) -> Value {
@@ -103,8 +110,36 @@ fn a_pulled_cable_is_seen_by_the_guest_and_stays_pulled_over_restarts() {
         world.ok(&["restart", "n2"]);
         world.ok(&["wait", "n2"]);
         assert_eq!(carrier("n2"), "0");
+
+        signal(world.pid("vnicd_pid"), Signal::KILL);
+        eventually("a new vnicd", || world.json(&["ps"])[0]["vnicd_restarts"] == 1);
+        eventually("both cards have found it", || {
+            ["n1", "n2"]
+                .iter()
+                .all(|nic| world.json(&["nic", "info", nic])[0]["connected"] == true)
+        });
+        eventually("n1 has its carrier back", || carrier("n1") == "1");
+        eventually("n2 has none", || carrier("n2") == "0");
+        std::thread::sleep(STILL);
+        assert_eq!(carrier("n2"), "0", "and that is not changed by what comes later");
+        assert_eq!(carrier("n1"), "1");
+
         world.ok(&["link", "set", "n2", "up"]);
         eventually("a carrier", || carrier("n2") == "1");
         world.ok(&["exec", "n1", "--", "ping", "-c", "2", "-i", "0.1", "n2"]);
     }
+}
+
+#[test]
+fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boots() {
+    let world = World::new(None);
+    world.up(PAIR);
+    world.run(&["exec", "n2", "--", "poweroff", "-f"]);
+    eventually("n2 is off", || world.json(&["ps"])[1]["phase"] == "off");
+    let began = Instant::now();
+    world.ok(&["link", "set", "n2", "down"]);
+    assert!(began.elapsed() < MONITOR_PATIENCE, "nobody waited for a monitor");
+    world.ok(&["restart", "n2"]);
+    world.ok(&["wait", "n2"]);
+    assert_eq!(world.guest("n2", "cat /sys/class/net/eth0/carrier").trim(), "0");
 }
