@@ -1,6 +1,7 @@
 //! Name, index, address, MTU and state of a network interface, asked of the kernel without any privilege.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsRawFd, OwnedFd},
 };
@@ -10,17 +11,29 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::NetifError;
 
-/// What is needed to open a port on an interface.
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) index: i32,
-    pub(crate) mac: MacAddr,
-    pub(crate) mtu: usize,
+/// An Ethernet interface as it is at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in its network namespace; stays when it is renamed.
+    pub index: i32,
+    /// Its address.
+    pub mac: MacAddr,
+    /// Longest payload of a frame in bytes.
+    pub mtu: usize,
+    /// Whether it is switched on.
+    pub up: bool,
+    /// Whether it is the loopback interface.
+    pub loopback: bool,
 }
 
 impl Interface {
-    /// Looks `name` up; it must exist, carry Ethernet and be up.
-    pub(crate) fn find(name: &str) -> Result<Self, NetifError> {
+    /// Looks `name` up; it must exist and carry Ethernet frames.
+    ///
+    /// # Errors
+    /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Io`].
+    pub fn find(name: &str) -> Result<Self, NetifError> {
         // Any socket answers these requests; a local one exists on every kernel.
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(|e| {
             NetifError::Io {
@@ -61,15 +74,60 @@ impl Interface {
                 hardware_type: hardware.sa_family,
             });
         }
-        if i32::from(flags) & libc::IFF_UP == 0 {
-            return Err(NetifError::Down { name: name.to_owned() });
-        }
         Ok(Self {
             name: name.to_owned(),
             index,
             mac: MacAddr(core::array::from_fn(|i| hardware.sa_data[i] as u8)),
             mtu: usize::try_from(mtu).unwrap_or(0),
+            up: i32::from(flags) & libc::IFF_UP != 0,
+            loopback: i32::from(flags) & libc::IFF_LOOPBACK != 0,
         })
+    }
+
+    /// Looks up the interface with this number, whatever it is called now.
+    ///
+    /// # Errors
+    /// As [`Interface::find`].
+    pub fn find_by_index(index: i32) -> Result<Self, NetifError> {
+        let mut name = [0u8; libc::IFNAMSIZ];
+        // SAFETY: the buffer has the length that the call demands.
+        let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };
+        let text = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+        if found.is_null() {
+            return Err(NetifError::NoSuchInterface {
+                name: format!("number {index}"),
+            });
+        }
+        Self::find(&text)
+    }
+
+    /// Every Ethernet interface of this network namespace, by index.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] if the kernel does not tell.
+    pub fn list() -> Result<Vec<Self>, NetifError> {
+        // SAFETY: takes nothing; the result is checked before use.
+        let first = unsafe { libc::if_nameindex() };
+        if first.is_null() {
+            return Err(NetifError::Io {
+                what: "list the interfaces",
+                source: io::Error::last_os_error(),
+            });
+        }
+        let mut names = Vec::new();
+        let mut at = first;
+        // SAFETY: the list ends with an entry of index 0 and no name; names end with a zero. It is freed once, below.
+        unsafe {
+            while (*at).if_index != 0 && !(*at).if_name.is_null() {
+                names.push(CStr::from_ptr((*at).if_name).to_string_lossy().into_owned());
+                at = at.add(1);
+            }
+            libc::if_freenameindex(first);
+        }
+        // One that vanished in between or is no Ethernet is left out.
+        let mut found: Vec<Self> = names.iter().filter_map(|name| Self::find(name).ok()).collect();
+        found.sort_by_key(|interface| interface.index);
+        Ok(found)
     }
 
     fn request(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {

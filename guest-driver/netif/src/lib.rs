@@ -5,6 +5,7 @@
 
 mod af_packet;
 mod error;
+mod filter;
 mod interface;
 mod memory;
 mod ready;
@@ -17,9 +18,11 @@ use std::{
     time::Instant,
 };
 
-pub use af_packet::{AfPacket, AfPacketOptions};
+pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout};
 pub use error::NetifError;
 use ether::MacAddr;
+pub use filter::Instruction;
+pub use interface::Interface;
 pub use memory::{MemoryPort, memory_pair};
 
 /// Most frames that [`Netif::send_burst`] takes in one call: two medium messages of the most fragments a receiver can

@@ -19,8 +19,9 @@ use std::{
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 use rustix::{event::PollFlags, io::Errno};
 
+pub use self::ring::RingLayout;
 use self::ring::RxRing;
-use crate::{Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for};
+use crate::{Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for};
 
 /// How a packet socket is set up.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +54,41 @@ pub struct AfPacket {
     counters: NetifCounters,
 }
 
-impl AfPacket {
-    /// Opens a port on the interface `name` for frames of `ether_type`; frames that arrive from now on are received.
+/// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
+/// interface. Its filter is locked, so that whoever gets it receives nothing else.
+pub struct PreparedSocket {
+    /// The interface as it was when the socket was bound.
+    pub interface: Interface,
+    /// Where the slots of the ring lie.
+    pub layout: RingLayout,
+    /// The socket.
+    pub socket: OwnedFd,
+}
+
+impl PreparedSocket {
+    /// Prepares a socket for frames of `ether_type` that pass `filter`; frames that arrive from now on wait in its ring.
     ///
     /// # Errors
-    /// [`NetifError`]: no such interface, not Ethernet, down, no privilege, or what the kernel says.
-    pub fn open(name: &str, ether_type: EtherType, options: &AfPacketOptions) -> Result<Self, NetifError> {
+    /// As [`AfPacket::open`].
+    pub fn new(
+        name: &str,
+        ether_type: EtherType,
+        options: &AfPacketOptions,
+        filter: &[Instruction],
+    ) -> Result<Self, NetifError> {
+        Self::prepare(name, ether_type, options, Some(filter))
+    }
+
+    fn prepare(
+        name: &str,
+        ether_type: EtherType,
+        options: &AfPacketOptions,
+        filter: Option<&[Instruction]>,
+    ) -> Result<Self, NetifError> {
         let interface = Interface::find(name)?;
+        if !interface.up {
+            return Err(NetifError::Down { name: name.to_owned() });
+        }
         let io = |what| move |source| NetifError::Io { what, source };
         let socket = socket::open().map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege { name: name.to_owned() },
@@ -78,15 +107,65 @@ impl AfPacket {
         if options.qdisc_bypass {
             socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32).map_err(io("bypass traffic control"))?;
         }
-        let ring = RxRing::map(fd, interface.mtu + ETHERNET_HEADER_LEN, options.ring_len)
-            .map_err(io("set up the receive ring"))?;
+        if let Some(filter) = filter {
+            socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
+            socket::lock_filter(fd).map_err(io("lock the filter"))?;
+        }
+        socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
+        let layout = RingLayout::new(interface.mtu + ETHERNET_HEADER_LEN, options.ring_len);
+        layout.request(fd).map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+        Ok(Self {
+            interface,
+            layout,
+            socket,
+        })
+    }
+}
+
+/// Bytes that may wait in a socket to be sent: a burst of the longest frames several times over.
+const SEND_BUFFER_LEN: usize = 4 << 20;
+
+impl AfPacket {
+    /// Opens a port on the interface `name` for frames of `ether_type`; frames that arrive from now on are received.
+    ///
+    /// # Errors
+    /// [`NetifError`]: no such interface, not Ethernet, down, no privilege, or what the kernel says.
+    pub fn open(name: &str, ether_type: EtherType, options: &AfPacketOptions) -> Result<Self, NetifError> {
+        Self::from_prepared(PreparedSocket::prepare(name, ether_type, options, None)?)
+    }
+
+    /// A port on a socket that was prepared, here or in another process. Needs no privilege.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] if the ring is not laid out as the caller says.
+    pub fn from_prepared(prepared: PreparedSocket) -> Result<Self, NetifError> {
+        let PreparedSocket {
+            interface,
+            layout,
+            socket,
+        } = prepared;
+        let ring = RxRing::map(socket.as_fd(), layout).map_err(|source| NetifError::Io {
+            what: "map the receive ring",
+            source,
+        })?;
         Ok(Self {
             interface,
             ring,
             socket,
             lent: false,
             counters: NetifCounters::default(),
+        })
+    }
+
+    /// Replaces the port's filter: only frames that it passes arrive from now on.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] if the kernel does not take the program or the filter is locked.
+    pub fn set_filter(&self, filter: &[Instruction]) -> Result<(), NetifError> {
+        socket::attach_filter(self.socket.as_fd(), filter).map_err(|source| NetifError::Io {
+            what: "attach the filter",
+            source,
         })
     }
 

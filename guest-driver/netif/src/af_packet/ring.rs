@@ -28,6 +28,60 @@ const fn align(len: usize) -> usize {
     (len + libc::TPACKET_ALIGNMENT - 1) & !(libc::TPACKET_ALIGNMENT - 1)
 }
 
+/// Where the slots of a receive ring lie. Whoever maps a ring that another process set up needs it: the kernel cannot be
+/// asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLayout {
+    /// Bytes of a block.
+    pub block_len: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// Bytes of a slot: header, address and frame.
+    pub slot_len: usize,
+}
+
+impl RingLayout {
+    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes.
+    pub(super) fn new(frame_len: usize, ring_len: usize) -> Self {
+        let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
+        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
+        Self {
+            block_len,
+            blocks: ring_len.div_ceil(block_len).max(2),
+            slot_len,
+        }
+    }
+
+    const fn slots_per_block(&self) -> usize {
+        self.block_len / self.slot_len
+    }
+
+    /// Slots of the ring: frames that it holds.
+    pub const fn slots(&self) -> usize {
+        self.slots_per_block() * self.blocks
+    }
+
+    /// False for numbers that no ring can have.
+    const fn is_sound(&self) -> bool {
+        self.slot_len >= FRAME_OFFSET_MAX
+            && self.slot_len <= self.block_len
+            && self.blocks > 0
+            && self.block_len.checked_mul(self.blocks).is_some()
+    }
+
+    /// Makes the kernel allocate the ring. The socket must be set to TPACKET_V2.
+    pub(super) fn request(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let request = tpacket_req {
+            tp_block_size: self.block_len.try_into().map_err(too_large)?,
+            tp_block_nr: self.blocks.try_into().map_err(too_large)?,
+            tp_frame_size: self.slot_len.try_into().map_err(too_large)?,
+            tp_frame_nr: self.slots().try_into().map_err(too_large)?,
+        };
+        set_option(socket, libc::PACKET_RX_RING, &request)
+    }
+}
+
 /// One frame in the ring.
 pub(super) struct Slot<'a> {
     /// The frame.
@@ -52,24 +106,14 @@ pub(super) struct RxRing {
 unsafe impl Send for RxRing {}
 
 impl RxRing {
-    /// Asks for a ring of about `ring_len` bytes with slots for frames of `frame_len` bytes, and maps it. The socket
-    /// must be set to TPACKET_V2.
-    pub(super) fn map(socket: BorrowedFd<'_>, frame_len: usize, ring_len: usize) -> io::Result<Self> {
-        let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
-        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
-        let slots_per_block = block_len / slot_len;
-        let blocks = ring_len.div_ceil(block_len).max(2);
-        let slots = blocks * slots_per_block;
-        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
-        let request = tpacket_req {
-            tp_block_size: block_len.try_into().map_err(too_large)?,
-            tp_block_nr: blocks.try_into().map_err(too_large)?,
-            tp_frame_size: slot_len.try_into().map_err(too_large)?,
-            tp_frame_nr: slots.try_into().map_err(too_large)?,
-        };
-        set_option(socket, libc::PACKET_RX_RING, &request)?;
-        let len = block_len * blocks;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; `len` is what the request above allocated.
+    /// Maps the ring of this layout that was requested for the socket.
+    pub(super) fn map(socket: BorrowedFd<'_>, layout: RingLayout) -> io::Result<Self> {
+        if !layout.is_sound() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let len = layout.block_len * layout.blocks;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a `len` that is not the
+        // ring's.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -84,9 +128,9 @@ impl RxRing {
         Ok(Self {
             base,
             len,
-            slot_len,
-            slots_per_block,
-            slots,
+            slot_len: layout.slot_len,
+            slots_per_block: layout.slots_per_block(),
+            slots: layout.slots(),
             next: 0,
         })
     }

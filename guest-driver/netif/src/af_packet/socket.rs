@@ -9,7 +9,7 @@ use std::{
 use ether::EtherType;
 use libc::{c_int, c_void, mmsghdr, sockaddr_ll, socklen_t};
 
-use crate::BURST_MAX;
+use crate::{BURST_MAX, Instruction};
 
 /// A packet socket that receives nothing until it is bound.
 pub(super) fn open() -> io::Result<OwnedFd> {
@@ -30,11 +30,15 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 
 /// Sets an option of level SOL_PACKET.
 pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
+    set_option_of(socket, libc::SOL_PACKET, option, value)
+}
+
+fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: pointer and length describe `value`, which outlives the call.
     check(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_PACKET,
+            level,
             option,
             std::ptr::from_ref(value).cast::<c_void>(),
             size_of::<T>() as socklen_t,
@@ -57,6 +61,28 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) ->
             size_of::<sockaddr_ll>() as socklen_t,
         )
     })
+}
+
+/// Only frames that `filter` passes are received from now on.
+pub(super) fn attach_filter(socket: BorrowedFd<'_>, filter: &[Instruction]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: filter.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?,
+        // The kernel only reads through this pointer, and copies what it reads.
+        filter: filter.as_ptr().cast_mut().cast(),
+    };
+    set_option_of(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// Nobody who holds the socket can change its filter any more.
+pub(super) fn lock_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option_of(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1_i32)
+}
+
+/// Bytes that may wait to be sent; beyond the system's limit if the process may.
+pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+    set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &len)
+        .or_else(|_| set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &len))
 }
 
 /// Frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.

@@ -1,0 +1,224 @@
+//! How a program reaches the authority of an interface: it opens endpoints, adds peers, and takes an open endpoint back to an
+//! authority that was restarted.
+
+use std::{
+    fs::File,
+    io::ErrorKind,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ether::MacAddr;
+use mxoe::wire::Preset;
+use netif::{AfPacket, Interface, PreparedSocket};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    sockopt::{Timeout, set_socket_timeout},
+};
+
+use crate::{
+    BoardStatus, OmxdError, PeerTable, Place,
+    protocol::{self, Opened, Reply, Request},
+    start,
+};
+
+/// An answer takes microseconds; an authority that needs longer than this is not there.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// A peer is added while a frame is being handled: nothing may wait long for it.
+const PEER_LIMIT: Duration = Duration::from_millis(100);
+/// Another process's authority is just starting: this long until it listens.
+const START_LIMIT: Duration = Duration::from_secs(2);
+const START_PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection to the authority of one interface.
+pub struct Session {
+    interface: Interface,
+    place: Place,
+    socket: OwnedFd,
+}
+
+/// An endpoint as the authority handed it out.
+pub struct OpenedEndpoint {
+    /// Its number.
+    pub endpoint: u8,
+    /// The port on which its frames arrive.
+    pub port: AfPacket,
+    /// The interface's peers.
+    pub table: PeerTable,
+    /// Sizes on the wire.
+    pub preset: Preset,
+    /// The board's name.
+    pub board_name: String,
+}
+
+impl Session {
+    /// Connects to the authority of `interface`, and starts one if there is none and this process may.
+    ///
+    /// # Errors
+    /// [`OmxdError`]: no authority and no privilege, not in the group, the authority did not start.
+    pub fn connect(interface: &Interface) -> Result<Self, OmxdError> {
+        let place = Place::of(interface.index)?;
+        let socket = Self::reach(interface, &place)?;
+        Ok(Self {
+            interface: interface.clone(),
+            place,
+            socket,
+        })
+    }
+
+    /// Connects to the authority of `interface` if one runs.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub fn connect_to_running(interface: &Interface) -> Result<Option<Self>, OmxdError> {
+        let place = Place::of(interface.index)?;
+        Ok(Self::try_reach(interface, &place)?.map(|socket| Self {
+            interface: interface.clone(),
+            place,
+            socket,
+        }))
+    }
+
+    fn reach(interface: &Interface, place: &Place) -> Result<OwnedFd, OmxdError> {
+        if let Some(socket) = Self::try_reach(interface, place)? {
+            return Ok(socket);
+        }
+        if !start::may_start() {
+            return Err(OmxdError::NoAuthority {
+                interface: interface.name.clone(),
+            });
+        }
+        start::start(&interface.name)?;
+        // It listens, unless another process's is the one that does: then it was started a moment ago.
+        let begin = Instant::now();
+        loop {
+            if let Some(socket) = Self::try_reach(interface, place)? {
+                return Ok(socket);
+            }
+            if begin.elapsed() > START_LIMIT {
+                return Err(OmxdError::NotStarted {
+                    sentence: "another one owns the interface and does not listen".to_owned(),
+                });
+            }
+            thread::sleep(START_PAUSE);
+        }
+    }
+
+    fn try_reach(interface: &Interface, place: &Place) -> Result<Option<OwnedFd>, OmxdError> {
+        let path = place.socket();
+        let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(OmxdError::io("open a socket"))?;
+        match connect(&socket, &address).map_err(std::io::Error::from) {
+            Ok(()) => Ok(Some(socket)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(OmxdError::NotInGroup {
+                interface: interface.name.clone(),
+            }),
+            Err(error) => Err(OmxdError::io("connect to omxd")(error)),
+        }
+    }
+
+    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+        let socket = self.socket.as_fd();
+        set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
+        protocol::send(socket, request, &[])?;
+        let (reply, fds) = protocol::receive(socket)?.ok_or(OmxdError::Gone)?;
+        if let Reply::Refused { reason, sentence } = reply {
+            return Err(OmxdError::Refused { reason, sentence });
+        }
+        Ok((reply, fds))
+    }
+
+    /// Opens an endpoint, this number or the lowest that is free. It stays open as long as the connection.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] when it is open already or does not exist.
+    pub fn open_endpoint(&self, endpoint: Option<u8>) -> Result<OpenedEndpoint, OmxdError> {
+        let request = Request::Open {
+            endpoint,
+            command: command(),
+        };
+        let (Reply::Opened(opened), fds) = self.request(&request, ANSWER_LIMIT)? else {
+            return Err(OmxdError::Protocol);
+        };
+        Self::take(&opened, fds)
+    }
+
+    fn take(opened: &Opened, fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
+        let [socket, table] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+        let table = PeerTable::map(File::from(table))?;
+        let port = AfPacket::from_prepared(PreparedSocket {
+            interface: opened.interface(table.own_mac()),
+            layout: opened.layout(),
+            socket,
+        })?;
+        Ok(OpenedEndpoint {
+            endpoint: opened.endpoint,
+            port,
+            table,
+            preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
+            board_name: opened.board_name.clone(),
+        })
+    }
+
+    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
+    ///
+    /// # Errors
+    /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
+    pub fn resume(&mut self, endpoint: u8) -> Result<(), OmxdError> {
+        self.socket = Self::reach(&self.interface, &self.place)?;
+        let request = Request::Resume {
+            endpoint,
+            command: command(),
+        };
+        match self.request(&request, ANSWER_LIMIT)? {
+            (Reply::Resumed, _) => Ok(()),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
+    /// The index of a peer, which is added to the table if it is not there.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] when the table is full; [`OmxdError::Gone`] when the authority does not answer at once.
+    pub fn add_peer(&self, mac: MacAddr) -> Result<u16, OmxdError> {
+        match self.request(&Request::AddPeer { mac: mac.to_u64() }, PEER_LIMIT)? {
+            (Reply::Peer { index }, _) => Ok(index),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
+    /// What the authority knows of its interface, and its peer table.
+    ///
+    /// # Errors
+    /// [`OmxdError::Gone`].
+    pub fn status(&self) -> Result<(BoardStatus, PeerTable), OmxdError> {
+        let (Reply::Status(status), fds) = self.request(&Request::Status, ANSWER_LIMIT)? else {
+            return Err(OmxdError::Protocol);
+        };
+        let table = fds.into_iter().next().ok_or(OmxdError::Protocol)?;
+        Ok((status, PeerTable::map(File::from(table))?))
+    }
+
+    /// The interface.
+    pub const fn interface(&self) -> &Interface {
+        &self.interface
+    }
+}
+
+impl AsFd for Session {
+    /// Becomes readable when the authority is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn command() -> String {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

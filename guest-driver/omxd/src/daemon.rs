@@ -1,0 +1,488 @@
+//! The authority at work: one thread that sleeps on its packet socket, its Unix socket and its clients. What is said on the
+//! wire is `mxoe::authority`; here it gets frames, a peer table and a clock.
+
+use std::{
+    fs,
+    io::IoSlice,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
+    },
+    time::{Duration, Instant},
+};
+
+use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
+use mxoe::{
+    authority::{Authority, AuthorityConfig, AuthorityEvent},
+    engine::Peers,
+    wire::{Dialect, Preset, RAW_FRAME_LEN_MAX},
+};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt},
+};
+
+use crate::{
+    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
+    endpoints::Endpoints,
+    filter,
+    protocol::{self, Opened, Refusal, Reply, Request},
+};
+
+/// Connections at once: every endpoint, and as many programs that only ask.
+const CONNECTIONS_MAX: usize = 2 * ENDPOINTS as usize;
+/// Frames handled before clients get their turn.
+const FRAMES_PER_TURN: usize = 64;
+/// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
+const OWN_RING_LEN: usize = 512 << 10;
+/// The interface is looked at this often: whether it is there and what it is called.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An authority that was started on demand ends this long after its last client.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How an authority is set up.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Name of the interface.
+    pub interface: String,
+    /// Sizes on the wire; by default what fits the MTU.
+    pub preset: Option<Preset>,
+    /// Name of the board; by default `<node>:0`.
+    pub board_name: Option<String>,
+    /// Group whose members may open endpoints; by default `omx` where it exists.
+    pub group: Option<String>,
+    /// Ends some seconds after the last client.
+    pub on_demand: bool,
+    /// Bytes of an endpoint's receive ring.
+    pub ring_len: usize,
+}
+
+impl DaemonOptions {
+    /// The defaults for an interface.
+    pub fn new(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            preset: None,
+            board_name: None,
+            group: None,
+            on_demand: false,
+            // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
+            ring_len: 4 << 20,
+        }
+    }
+}
+
+struct Connection {
+    id: u64,
+    socket: OwnedFd,
+    pid: u32,
+}
+
+/// The authority of one interface.
+pub struct Daemon {
+    options: DaemonOptions,
+    interface: Interface,
+    place: Place,
+    preset: Preset,
+    board_name: String,
+    port: AfPacket,
+    listener: OwnedFd,
+    table: PeerTableWriter,
+    authority: Authority,
+    endpoints: Endpoints,
+    connections: Vec<Connection>,
+    connection_next: u64,
+    begin: Instant,
+    idle_since: Instant,
+    looked: Instant,
+}
+
+impl Daemon {
+    /// Becomes the authority of an interface and listens.
+    ///
+    /// # Errors
+    /// [`OmxdError`], in one sentence each; [`OmxdError::AlreadyRunning`] if there is one.
+    pub fn new(options: DaemonOptions) -> Result<Self, OmxdError> {
+        let interface = Interface::find(&options.interface)?;
+        let preset = choose_preset(&interface, options.preset)?;
+        let place = Place::of(interface.index)?;
+        let group = match &options.group {
+            Some(name) => Some(group_id(name).ok_or_else(|| OmxdError::NoGroup { group: name.clone() })?),
+            None => group_id("omx"),
+        };
+        fs::create_dir_all(place.dir()).map_err(OmxdError::io("make the directory of omxd's sockets"))?;
+        let table = PeerTableWriter::open(&place.table(), interface.mac)?.ok_or_else(|| OmxdError::AlreadyRunning {
+            interface: interface.name.clone(),
+        })?;
+        let board_name = options.board_name.clone().unwrap_or_else(default_board_name);
+        table.set_name(0, board_name.as_bytes());
+
+        let begin = Instant::now();
+        let dialect = Dialect::new(preset.sizes()).with_marks(true);
+        let mut authority = Authority::new(AuthorityConfig {
+            mac: interface.mac,
+            dialect,
+            endpoints: ENDPOINTS.into(),
+            name: board_name.as_bytes().into(),
+        });
+        for index in 0..table.table().len() {
+            match table.table().name(index) {
+                Some(name) => authority.set_name(index, name.as_bytes()),
+                None => authority.peer_added(Time::ZERO, index),
+            }
+        }
+        authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
+        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO);
+        let own_ring = AfPacketOptions {
+            ring_len: OWN_RING_LEN,
+            ..AfPacketOptions::default()
+        };
+        let port = AfPacket::open(&interface.name, EtherType::MXOE, &own_ring)?;
+        port.set_filter(&filter::for_authority(endpoints.open()))?;
+        let listener = listen_at(&place, group)?;
+        Ok(Self {
+            options,
+            interface,
+            place,
+            preset,
+            board_name,
+            port,
+            listener,
+            table,
+            authority,
+            endpoints,
+            connections: Vec::new(),
+            connection_next: 0,
+            begin,
+            idle_since: begin,
+            looked: begin,
+        })
+    }
+
+    /// The interface's authority serves until `stop` is readable, its interface is gone, or, started on demand, nobody
+    /// needs it any more.
+    ///
+    /// # Errors
+    /// [`NetifError::NoSuchInterface`] when the interface is gone.
+    pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), OmxdError> {
+        loop {
+            let more_frames = self.handle_frames();
+            self.handle_time()?;
+            self.transmit();
+            if self.options.on_demand && self.connections.is_empty() && self.idle_since.elapsed() > LINGER {
+                tracing::info!(interface = self.interface.name, "no endpoint is open any more; omxd ends");
+                return Ok(());
+            }
+            let timeout = if more_frames { Duration::ZERO } else { self.sleep_at_most() };
+            let timeout = rustix::event::Timespec {
+                tv_sec: timeout.as_secs().cast_signed(),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let (stopped, listener, clients) = {
+                let mut fds = vec![
+                    PollFd::from_borrowed_fd(stop, PollFlags::IN),
+                    PollFd::new(&self.listener, PollFlags::IN),
+                    PollFd::new(&self.port, PollFlags::IN),
+                ];
+                fds.extend(self.connections.iter().map(|c| PollFd::new(&c.socket, PollFlags::IN)));
+                match poll(&mut fds, Some(&timeout)) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(OmxdError::io("wait for something to do")(error)),
+                }
+                let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+                (ready[0], ready[1], ready[3..].to_vec())
+            };
+            if stopped {
+                return Ok(());
+            }
+            for at in (0..clients.len()).rev().filter(|at| clients[*at]) {
+                self.serve(at);
+            }
+            if listener {
+                self.accept();
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.begin.elapsed().as_nanos() as u64)
+    }
+
+    fn sleep_at_most(&self) -> Duration {
+        let due = [self.authority.poll_timeout(), self.endpoints.due()].into_iter().flatten().min();
+        let next = due.map_or(LOOK_EVERY, |due| Duration::from_nanos(due.nanos_since(self.now())));
+        next.min(LOOK_EVERY)
+    }
+
+    /// True if there may be more.
+    fn handle_frames(&mut self) -> bool {
+        let now = self.now();
+        for _ in 0..FRAMES_PER_TURN {
+            let Ok(Some(frame)) = self.port.poll_receive() else {
+                // Gone or switched off: `handle_time` looks.
+                return false;
+            };
+            let endpoints = &self.endpoints;
+            self.authority
+                .handle(now, frame, &mut self.table, |number| endpoints.is_open(number));
+        }
+        true
+    }
+
+    fn handle_time(&mut self) -> Result<(), OmxdError> {
+        let now = self.now();
+        if self.authority.poll_timeout().is_some_and(|due| due <= now) {
+            self.authority.handle_timeout(now);
+        }
+        while let Some(event) = self.authority.poll_event() {
+            if let AuthorityEvent::Named { peer } = event
+                && let Some(name) = self.authority.name(peer)
+            {
+                self.table.set_name(peer, name);
+            }
+        }
+        if self.endpoints.expire(now) {
+            self.endpoints_changed();
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            let seen = Interface::find_by_index(self.interface.index)?;
+            if seen.name != self.interface.name {
+                tracing::info!(was = self.interface.name, is = seen.name, "the interface was renamed");
+            }
+            if seen.up != self.interface.up {
+                tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
+            }
+            let sound = choose_preset(&seen, Some(self.preset));
+            if seen.mtu != self.interface.mtu
+                && let Err(error) = sound
+            {
+                tracing::warn!("{error}; no endpoint can be opened until then");
+            }
+            // The address stays that of the table: endpoints have it in their frames.
+            self.interface = Interface {
+                mac: self.interface.mac,
+                ..seen
+            };
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self) {
+        let mut frame = [0; RAW_FRAME_LEN_MAX];
+        while let Some(len) = self.authority.poll_transmit(&self.table, &mut frame) {
+            // Refused by the port or on the way: it is lost like any other frame, and what asked for it asks again.
+            let _ = self.port.send(&[IoSlice::new(&frame[..len])]);
+        }
+    }
+
+    fn accept(&mut self) {
+        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+            return;
+        };
+        if self.connections.len() >= CONNECTIONS_MAX {
+            tracing::warn!("a connection beyond {CONNECTIONS_MAX} was refused");
+            return;
+        }
+        let pid = sockopt::socket_peercred(&socket).map_or(0, |who| who.pid.as_raw_nonzero().get().cast_unsigned());
+        self.connections.push(Connection {
+            id: self.connection_next,
+            socket,
+            pid,
+        });
+        self.connection_next += 1;
+    }
+
+    fn serve(&mut self, at: usize) {
+        match protocol::receive::<Request>(self.connections[at].socket.as_fd()) {
+            Ok(Some((request, _))) => {
+                if let Err(error) = self.answer(at, request) {
+                    tracing::debug!("{error}");
+                    self.disconnect(at);
+                }
+            }
+            Ok(None) => {}
+            Err(_) => self.disconnect(at),
+        }
+    }
+
+    fn disconnect(&mut self, at: usize) {
+        let connection = self.connections.remove(at);
+        self.endpoints.release(connection.id);
+        self.endpoints_changed();
+        self.idle_since = Instant::now();
+    }
+
+    fn endpoints_changed(&mut self) {
+        let open = self.endpoints.open();
+        self.table.set_open_endpoints(open);
+        // The old filter lets through more or less than the new one; what is for an open endpoint is left alone anyway.
+        if let Err(error) = self.port.set_filter(&filter::for_authority(open)) {
+            tracing::warn!("{error}; frames for open endpoints are looked at twice");
+        }
+    }
+
+    fn answer(&mut self, at: usize, request: Request) -> Result<(), OmxdError> {
+        let (id, pid) = (self.connections[at].id, self.connections[at].pid);
+        let who = |endpoint, mut command: String| {
+            command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+            OpenEndpoint { endpoint, pid, command }
+        };
+        let answer = match request {
+            Request::Open { endpoint, command } => match self.open(endpoint) {
+                Ok((opened, socket)) => {
+                    // A connection stands for one endpoint.
+                    self.endpoints.release(id);
+                    self.endpoints.give(id, who(opened.endpoint, command));
+                    self.endpoints_changed();
+                    let fds = [socket.as_fd(), self.table.readable()];
+                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
+                }
+                Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            },
+            Request::Resume { endpoint, command } => {
+                match self.endpoints.take_back(id, who(endpoint, command)) {
+                    Ok(()) => {
+                        self.endpoints_changed();
+                        Reply::Resumed
+                    }
+                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
+                }
+            }
+            Request::AddPeer { mac } => self.add_peer(mac),
+            Request::Status => {
+                let fds = [self.table.readable()];
+                let status = Reply::Status(self.status());
+                return protocol::send(self.connections[at].socket.as_fd(), &status, &fds);
+            }
+        };
+        protocol::send(self.connections[at].socket.as_fd(), &answer, &[])
+    }
+
+    fn add_peer(&mut self, mac: u64) -> Reply {
+        let bytes = mac.to_be_bytes();
+        let mac = MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let is_new = self.table.index(mac).is_none();
+        match self.table.index_or_add(mac) {
+            Some(index) => {
+                if is_new {
+                    self.authority.peer_added(self.now(), index);
+                }
+                Reply::Peer { index }
+            }
+            None => Reply::Refused {
+                reason: Refusal::NoPeer,
+                sentence: format!("{mac} is no peer's address, or the peer table is full ({} peers)", crate::PEERS),
+            },
+        }
+    }
+
+    fn open(&self, endpoint: Option<u8>) -> Result<(Opened, OwnedFd), (Refusal, String)> {
+        let endpoint = self.endpoints.choose(endpoint)?;
+        let system = |error: OmxdError| (Refusal::System, error.to_string());
+        let interface = Interface::find_by_index(self.interface.index).map_err(|e| system(e.into()))?;
+        choose_preset(&interface, Some(self.preset)).map_err(system)?;
+        let options = AfPacketOptions {
+            ring_len: self.options.ring_len,
+            ..AfPacketOptions::default()
+        };
+        let filter = filter::for_endpoint(interface.index, EtherType::MXOE, endpoint);
+        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)
+            .map_err(|error| system(error.into()))?;
+        let opened = Opened {
+            endpoint,
+            interface_name: interface.name,
+            interface_index: interface.index,
+            mtu: interface.mtu,
+            block_len: prepared.layout.block_len,
+            blocks: prepared.layout.blocks,
+            slot_len: prepared.layout.slot_len,
+            preset: self.preset.name().to_owned(),
+            board_name: self.board_name.clone(),
+        };
+        Ok((opened, prepared.socket))
+    }
+
+    fn status(&self) -> BoardStatus {
+        BoardStatus {
+            interface: self.interface.name.clone(),
+            mac: self.interface.mac.to_string(),
+            mtu: self.interface.mtu,
+            up: self.interface.up,
+            name: self.board_name.clone(),
+            preset: self.preset.name().to_owned(),
+            pid: std::process::id(),
+            endpoints_max: ENDPOINTS,
+            endpoints: self.endpoints.list(),
+            counters: self.authority.counters().values().to_vec(),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices.
+        let _ = fs::remove_file(self.place.socket());
+    }
+}
+
+/// Longest name of a program that is kept.
+const COMMAND_LEN_MAX: usize = 64;
+
+fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
+    let frame_len_max = interface.mtu + ETHERNET_HEADER_LEN;
+    let fits = |preset: Preset| preset.sizes().frame_len_max() as usize <= frame_len_max;
+    let preset = wanted.unwrap_or(if fits(Preset::Native9000) {
+        Preset::Native9000
+    } else {
+        Preset::Native1500
+    });
+    if fits(preset) {
+        return Ok(preset);
+    }
+    Err(OmxdError::PresetTooLong {
+        preset: preset.name(),
+        frame_len: preset.sizes().frame_len_max() as usize,
+        interface: interface.name.clone(),
+        frame_len_max,
+    })
+}
+
+fn default_board_name() -> String {
+    let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:0", node.trim_end())
+}
+
+/// Differs from start to start, so that others notice that this board began anew.
+fn begin_serial() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
+}
+
+fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
+    let path = place.socket();
+    // Left by an authority that was killed: the lock on the table says that nobody serves it.
+    let _ = fs::remove_file(&path);
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(OmxdError::io("open a socket"))?;
+    bind(&listener, &address).map_err(OmxdError::io("bind omxd's socket"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o660))
+        .map_err(OmxdError::io("say who may use omxd's socket"))?;
+    if group.is_some() {
+        std::os::unix::fs::chown(&path, None, group).map_err(OmxdError::io("give omxd's socket to its group"))?;
+    }
+    listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
+    Ok(listener)
+}
+
+/// The number of a group, as the system's file has it.
+fn group_id(name: &str) -> Option<u32> {
+    let groups = fs::read_to_string("/etc/group").ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}

@@ -1,0 +1,138 @@
+//! Which endpoint numbers are taken, by whom; numbers of an earlier authority are kept for their programs for a while.
+
+use ether::Time;
+
+use crate::{ENDPOINTS, OpenEndpoint, protocol::Refusal};
+
+/// Programs take their endpoints back within this time after an authority was restarted.
+pub(crate) const GRACE_NS: u64 = 5_000_000_000;
+
+/// Whose a number is.
+#[derive(Clone, Debug, Default)]
+enum Owner {
+    #[default]
+    Nobody,
+    /// A program of an earlier authority has it, until then.
+    Before { until: Time },
+    /// The program behind a connection.
+    Client { connection: u64, who: OpenEndpoint },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    owners: [Owner; ENDPOINTS as usize],
+}
+
+impl Endpoints {
+    /// Those that were open when an earlier authority ended are not given away.
+    pub(crate) fn new(open_before: u32, now: Time) -> Self {
+        let mut endpoints = Self::default();
+        for (number, owner) in endpoints.owners.iter_mut().enumerate() {
+            if open_before & (1 << number) != 0 {
+                *owner = Owner::Before {
+                    until: now.plus_nanos(GRACE_NS),
+                };
+            }
+        }
+        endpoints
+    }
+
+    /// A bit for each number that is taken.
+    pub(crate) fn open(&self) -> u32 {
+        let taken = |owner: &Owner| !matches!(owner, Owner::Nobody);
+        (0..ENDPOINTS)
+            .filter(|number| taken(&self.owners[usize::from(*number)]))
+            .fold(0, |open, number| open | 1 << number)
+    }
+
+    pub(crate) fn is_open(&self, number: u8) -> bool {
+        number < ENDPOINTS && self.open() & (1 << number) != 0
+    }
+
+    /// A free number: this one, or the lowest.
+    pub(crate) fn choose(&self, number: Option<u8>) -> Result<u8, (Refusal, String)> {
+        match number {
+            Some(number) if number >= ENDPOINTS => Err((
+                Refusal::BadEndpoint,
+                format!("there is no endpoint {number}: the highest is {}", ENDPOINTS - 1),
+            )),
+            Some(number) if self.is_open(number) => Err((
+                Refusal::Busy,
+                match &self.owners[usize::from(number)] {
+                    Owner::Client { who, .. } => format!(
+                        "endpoint {number} is open already, by process {} ({}); choose another",
+                        who.pid, who.command
+                    ),
+                    _ => format!("endpoint {number} belongs to a program from before omxd was restarted; choose another"),
+                },
+            )),
+            Some(number) => Ok(number),
+            None => (0..ENDPOINTS).find(|number| !self.is_open(*number)).ok_or_else(|| {
+                let sentence = format!("all {ENDPOINTS} endpoints of the interface are open; close one");
+                (Refusal::Busy, sentence)
+            }),
+        }
+    }
+
+    /// The number is this connection's from now on.
+    pub(crate) fn give(&mut self, connection: u64, who: OpenEndpoint) {
+        let number = usize::from(who.endpoint);
+        self.owners[number] = Owner::Client { connection, who };
+    }
+
+    /// A program takes its number back, if nobody else got it.
+    pub(crate) fn take_back(&mut self, connection: u64, who: OpenEndpoint) -> Result<(), (Refusal, String)> {
+        match self.owners.get(usize::from(who.endpoint)) {
+            Some(Owner::Nobody | Owner::Before { .. }) => {
+                self.give(connection, who);
+                Ok(())
+            }
+            _ => {
+                let sentence = format!("endpoint {} has been given to another program meanwhile", who.endpoint);
+                Err((Refusal::Busy, sentence))
+            }
+        }
+    }
+
+    /// The connection is gone: its number is free.
+    pub(crate) fn release(&mut self, connection: u64) {
+        for owner in &mut self.owners {
+            if matches!(owner, Owner::Client { connection: of, .. } if *of == connection) {
+                *owner = Owner::Nobody;
+            }
+        }
+    }
+
+    /// Frees numbers whose programs did not come back. True if there was one.
+    pub(crate) fn expire(&mut self, now: Time) -> bool {
+        let mut any = false;
+        for owner in &mut self.owners {
+            if matches!(owner, Owner::Before { until } if *until <= now) {
+                *owner = Owner::Nobody;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// When [`Endpoints::expire`] has something to do.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.owners
+            .iter()
+            .filter_map(|owner| match owner {
+                Owner::Before { until } => Some(*until),
+                _ => None,
+            })
+            .min()
+    }
+
+    pub(crate) fn list(&self) -> Vec<OpenEndpoint> {
+        self.owners
+            .iter()
+            .filter_map(|owner| match owner {
+                Owner::Client { who, .. } => Some(who.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! What can go wrong, each in one sentence that says what follows.
+
+use std::io;
+
+use netif::NetifError;
+
+/// Why an authority could not start, or a program could not get what it asked one for.
+#[derive(Debug, thiserror::Error)]
+pub enum OmxdError {
+    /// The interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] NetifError),
+    /// Nobody owns the interface, and this process may not.
+    #[error(
+        "no omxd runs for {interface} and this process may not start one: either have root start it (`systemctl start omxd@{interface}`), or give this program the capability CAP_NET_RAW"
+    )]
+    NoAuthority {
+        /// The interface.
+        interface: String,
+    },
+    /// The socket of the authority is there and may not be used.
+    #[error("omxd for {interface} does not serve this user: only members of its group may open endpoints (`usermod -aG omx` adds one)")]
+    NotInGroup {
+        /// The interface.
+        interface: String,
+    },
+    /// The program of the authority was not found.
+    #[error("the program omxd is neither beside this one nor installed; set OMX_OMXD to where it is")]
+    NoProgram,
+    /// The authority did not start.
+    #[error("omxd did not start: {sentence}")]
+    NotStarted {
+        /// What it said.
+        sentence: String,
+    },
+    /// Another authority owns the interface.
+    #[error("another omxd owns {interface}; this one ends")]
+    AlreadyRunning {
+        /// The interface.
+        interface: String,
+    },
+    /// The frames of the preset do not fit the interface.
+    #[error("{preset} sends frames of {frame_len} bytes, but {interface} takes {frame_len_max}: raise its MTU or choose another preset")]
+    PresetTooLong {
+        /// The preset.
+        preset: &'static str,
+        /// Its longest frame.
+        frame_len: usize,
+        /// The interface.
+        interface: String,
+        /// The longest frame it takes.
+        frame_len_max: usize,
+    },
+    /// The authority says no.
+    #[error("{sentence}")]
+    Refused {
+        /// Why, as a number for programs.
+        reason: crate::protocol::Refusal,
+        /// Why.
+        sentence: String,
+    },
+    /// The group that is to be served does not exist.
+    #[error("there is no group named {group:?}; create it (`groupadd --system {group}`) or choose another")]
+    NoGroup {
+        /// Its name.
+        group: String,
+    },
+    /// The peer table is not one.
+    #[error("{path} is not a peer table of this version; remove it, and omxd makes a new one")]
+    BadTable {
+        /// The file.
+        path: String,
+    },
+    /// What the other side said makes no sense.
+    #[error("the other side of omxd's socket speaks another version; install programs and daemon of the same one")]
+    Protocol,
+    /// The authority is gone.
+    #[error("the connection to omxd ended; it is made again when it is back")]
+    Gone,
+    /// The operating system refused something else.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl OmxdError {
+    pub(crate) fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Io {
+            what,
+            source: source.into(),
+        }
+    }
+}

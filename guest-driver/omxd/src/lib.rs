@@ -1,0 +1,28 @@
+//! The one authority of an interface (`mxoe-wire.md` 18): it owns the peer table, hands out endpoint numbers with sockets
+//! bound and filtered for them, and answers for endpoints that are not open. No message passes through it.
+//!
+//! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
+
+mod client;
+mod daemon;
+mod endpoints;
+mod error;
+mod filter;
+mod paths;
+mod protocol;
+mod start;
+mod table;
+
+pub use client::{OpenedEndpoint, Session};
+pub use daemon::{Daemon, DaemonOptions};
+pub use error::OmxdError;
+pub use paths::Place;
+pub use protocol::{BoardStatus, OpenEndpoint};
+pub use table::{PeerTable, PeerTableWriter};
+
+/// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps
+/// them in one 32-bit word.
+pub const ENDPOINTS: u8 = 32;
+
+/// Peers of an interface, as the reference has by default.
+pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;

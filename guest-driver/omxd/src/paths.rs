@@ -1,0 +1,50 @@
+//! Where the authority of an interface is met: a place in the file system for each (network namespace, interface).
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::OmxdError;
+
+/// Where authorities are met unless `OMX_RUN_DIR` says otherwise.
+const RUN_DIR: &str = "/run/omx";
+
+/// The files of one interface's authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    dir: PathBuf,
+    base: String,
+}
+
+impl Place {
+    /// The place of the interface with this index in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`OmxdError::Io`] without `/proc`.
+    pub fn of(interface_index: i32) -> Result<Self, OmxdError> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net")
+            .map_err(OmxdError::io("find out the network namespace"))?
+            .ino();
+        Ok(Self {
+            dir: std::env::var_os("OMX_RUN_DIR").map_or_else(|| PathBuf::from(RUN_DIR), PathBuf::from),
+            base: format!("net-{namespace}-if-{interface_index}"),
+        })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The socket on which the authority listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(format!("{}.sock", self.base))
+    }
+
+    /// The peer table, which outlives the authority. Whoever has it locked is the authority.
+    pub fn table(&self) -> PathBuf {
+        self.dir.join(format!("{}.peers", self.base))
+    }
+}

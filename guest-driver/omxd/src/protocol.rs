@@ -1,0 +1,179 @@
+//! What programs and the authority say to each other over a Unix socket that keeps messages apart: one JSON text per message,
+//! file descriptors beside it. One connection stands for one endpoint, or for somebody who only asks.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use netif::{Interface, RingLayout};
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::OmxdError;
+
+/// Longest message: the status of a board with 32 endpoints and all counters.
+const MESSAGE_LEN_MAX: usize = 16 * 1024;
+/// Descriptors beside a message.
+pub(crate) const FDS_MAX: usize = 4;
+
+/// Who a program is, for `omx_endpoint_info`.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct OpenEndpoint {
+    /// Endpoint number.
+    pub endpoint: u8,
+    /// Process number.
+    pub pid: u32,
+    /// Its program, as it says.
+    pub command: String,
+}
+
+/// An interface and its authority.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct BoardStatus {
+    /// Name of the interface.
+    pub interface: String,
+    /// Its address.
+    pub mac: String,
+    /// Its MTU in bytes, now.
+    pub mtu: usize,
+    /// Whether it is switched on, now.
+    pub up: bool,
+    /// The board's name.
+    pub name: String,
+    /// Sizes on the wire.
+    pub preset: String,
+    /// Process number of the authority.
+    pub pid: u32,
+    /// Endpoints there can be.
+    pub endpoints_max: u8,
+    /// Endpoints that are open.
+    pub endpoints: Vec<OpenEndpoint>,
+    /// What the authority counted, in the order of `mxoe::engine::Counter`.
+    pub counters: Vec<u32>,
+}
+
+/// What a program asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// An endpoint for this connection, this number or any.
+    Open { endpoint: Option<u8>, command: String },
+    /// The endpoint this process got from an earlier authority.
+    Resume { endpoint: u8, command: String },
+    /// The index of a peer, which is added.
+    AddPeer { mac: u64 },
+    /// What there is.
+    Status,
+}
+
+/// Why the authority says no.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such endpoint number.
+    BadEndpoint,
+    /// The endpoint is open already, or all are.
+    Busy,
+    /// The peer table is full, or the address is no peer's.
+    NoPeer,
+    /// The system refused something.
+    System,
+}
+
+/// What the authority answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// With the packet socket and the peer table.
+    Opened(Opened),
+    Resumed,
+    Peer { index: u16 },
+    /// With the peer table.
+    Status(BoardStatus),
+    Refused { reason: Refusal, sentence: String },
+}
+
+/// An endpoint, without its descriptors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    pub endpoint: u8,
+    pub interface_name: String,
+    pub interface_index: i32,
+    pub mtu: usize,
+    pub block_len: usize,
+    pub blocks: usize,
+    pub slot_len: usize,
+    pub preset: String,
+    pub board_name: String,
+}
+
+impl Opened {
+    pub(crate) const fn layout(&self) -> RingLayout {
+        RingLayout {
+            block_len: self.block_len,
+            blocks: self.blocks,
+            slot_len: self.slot_len,
+        }
+    }
+
+    pub(crate) fn interface(&self, mac: ether::MacAddr) -> Interface {
+        Interface {
+            name: self.interface_name.clone(),
+            index: self.interface_index,
+            mac,
+            mtu: self.mtu,
+            up: true,
+            loopback: false,
+        }
+    }
+}
+
+/// Sends one message.
+pub(crate) fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
+    let text = serde_json::to_vec(message).map_err(|_| OmxdError::Protocol)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(OmxdError::Protocol);
+    }
+    match sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL) {
+        Ok(_) => Ok(()),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(OmxdError::Gone),
+        Err(error) => Err(OmxdError::io("write to omxd's socket")(error)),
+    }
+}
+
+/// Receives one message. `Ok(None)`: nothing within the socket's time-out, or nothing now on one that does not block.
+pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>, OmxdError> {
+    let mut text = vec![0; MESSAGE_LEN_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(&mut text)];
+        match recvmsg(socket.as_fd(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => break received,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::CONNRESET) => return Err(OmxdError::Gone),
+            Err(error) => return Err(OmxdError::io("read from omxd's socket")(error)),
+        }
+    };
+    let fds: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received.bytes == 0 {
+        return Err(OmxdError::Gone);
+    }
+    let message = serde_json::from_slice(&text[..received.bytes]).map_err(|_| OmxdError::Protocol)?;
+    Ok(Some((message, fds)))
+}

@@ -1,0 +1,69 @@
+//! Starting an authority on demand: where the program is, whether this process may, and waiting until it listens.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use crate::OmxdError;
+
+/// What `omxd --on-demand` writes to its standard output when it listens.
+pub(crate) const READY: &str = "ready";
+/// What it writes when another one owns the interface already.
+pub(crate) const BUSY: &str = "busy";
+/// What it writes before a sentence that says why it ends.
+pub(crate) const FAILED: &str = "failed: ";
+
+/// Bit of CAP_NET_RAW in the capability sets of `/proc`.
+const CAP_NET_RAW: u32 = 13;
+
+/// Whether this process may open packet sockets.
+pub(crate) fn may_start() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set & (1 << CAP_NET_RAW) != 0)
+}
+
+fn program() -> Result<PathBuf, OmxdError> {
+    if let Some(path) = env::var_os("OMX_OMXD") {
+        return Ok(path.into());
+    }
+    // Beside the program, or one level up where test programs lie.
+    let own = env::current_exe().unwrap_or_default();
+    let beside = own.ancestors().skip(1).take(2).map(PathBuf::from);
+    let installed = ["/usr/local/sbin", "/usr/sbin", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
+    beside
+        .chain(installed)
+        .map(|dir| dir.join("omxd"))
+        .find(|path| path.is_file())
+        .ok_or(OmxdError::NoProgram)
+}
+
+/// Starts an authority for `interface` and waits until it listens. It lives on when this process ends.
+pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
+    let mut child = Command::new(program()?)
+        .args(["--interface", interface, "--on-demand"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(OmxdError::io("start omxd"))?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out)
+            .read_line(&mut line)
+            .map_err(OmxdError::io("hear from omxd"))?;
+    }
+    // `omxd --on-demand` leaves a process of its own behind and ends at once, so nothing is left to be waited for.
+    let _ = child.wait();
+    match line.trim_end() {
+        READY | BUSY => Ok(()),
+        other => Err(OmxdError::NotStarted {
+            sentence: other.strip_prefix(FAILED).unwrap_or("it ended without a word").to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,374 @@
+//! The peer table of an interface in a file that authority and programs map: index ↔ address, the index we have in each
+//! peer's table, names, and which endpoints are open. One process writes it, all read; it outlives its writer.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::OpenOptionsExt,
+    },
+    path::Path,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use ether::MacAddr;
+use mxoe::{
+    engine::Peers,
+    wire::{HOST_NAME_LEN_MAX, PEER_INDEX_UNKNOWN},
+};
+use rustix::{
+    fs::{FlockOperation, flock},
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+
+use crate::{OmxdError, PEERS};
+
+/// "WFTPEER1": the layout below.
+const MAGIC: u64 = u64::from_be_bytes(*b"WFTPEER1");
+const WORD_MAGIC: usize = 0;
+const WORD_MAC: usize = 1;
+const WORD_COUNT: usize = 2;
+const WORD_OPEN: usize = 3;
+const SLOTS_AT: usize = 8;
+/// Words of a slot, two cache lines so that no two slots share one.
+const SLOT_WORDS: usize = 16;
+const SLOT_MAC: usize = 0;
+const SLOT_REVERSE: usize = 1;
+/// Even: the name is whole; counts changes.
+const SLOT_NAME_VERSION: usize = 2;
+const SLOT_NAME: usize = 3;
+const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
+/// Looks at a name that is being written before it counts as unknown: its writer may have died in the middle.
+const NAME_TRIES: u32 = 10_000;
+const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
+const LEN: usize = WORDS * 8;
+
+/// A mapped peer table.
+pub struct PeerTable {
+    words: NonNull<AtomicU64>,
+    file: File,
+}
+
+// SAFETY: the mapping belongs to this value, and every access to it is atomic.
+unsafe impl Send for PeerTable {}
+// SAFETY: as above.
+unsafe impl Sync for PeerTable {}
+
+impl PeerTable {
+    /// Maps the table for reading, as a program that was given the file.
+    ///
+    /// # Errors
+    /// [`OmxdError::BadTable`], [`OmxdError::Io`].
+    pub fn map(file: File) -> Result<Self, OmxdError> {
+        let table = Self::map_with(file, ProtFlags::READ)?;
+        if table.word(WORD_MAGIC).load(Ordering::Acquire) != MAGIC {
+            return Err(bad_table("the file that omxd gave"));
+        }
+        Ok(table)
+    }
+
+    fn map_with(file: File, protection: ProtFlags) -> Result<Self, OmxdError> {
+        let len = file.metadata().map_err(OmxdError::io("look at the peer table"))?.len();
+        if len != LEN as u64 {
+            return Err(bad_table("the file that omxd gave"));
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes. The file is only
+        // shortened by an authority of another version, for which it must first be unlinked.
+        let base = unsafe { mmap(std::ptr::null_mut(), LEN, protection, MapFlags::SHARED, &file, 0) }
+            .map_err(OmxdError::io("map the peer table"))?;
+        let words = NonNull::new(base.cast()).ok_or_else(|| bad_table("the file that omxd gave"))?;
+        Ok(Self { words, file })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < WORDS, "inside the table");
+        // SAFETY: inside the mapping, which is aligned to a page and lives as long as `self`; all accesses are atomic.
+        unsafe { self.words.add(index).as_ref() }
+    }
+
+    fn slot(&self, index: u16, word: usize) -> &AtomicU64 {
+        self.word(SLOTS_AT + usize::from(index) * SLOT_WORDS + word)
+    }
+
+    /// The interface's own address.
+    pub fn own_mac(&self) -> MacAddr {
+        mac_of(self.word(WORD_MAC).load(Ordering::Acquire))
+    }
+
+    /// Peers in the table; their indices are below.
+    pub fn len(&self) -> u16 {
+        self.word(WORD_COUNT).load(Ordering::Acquire).min(PEERS.into()) as u16
+    }
+
+    /// Whether there is no peer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address of a peer.
+    #[inline]
+    pub fn mac(&self, index: u16) -> Option<MacAddr> {
+        (index < self.len()).then(|| mac_of(self.slot(index, SLOT_MAC).load(Ordering::Relaxed)))
+    }
+
+    /// Our index in that peer's table, as the authority knows it.
+    #[inline]
+    pub fn reverse(&self, index: u16) -> u16 {
+        if index >= self.len() {
+            return PEER_INDEX_UNKNOWN;
+        }
+        self.slot(index, SLOT_REVERSE).load(Ordering::Relaxed) as u16
+    }
+
+    /// Endpoint numbers that are open, a bit each.
+    pub fn open_endpoints(&self) -> u32 {
+        self.word(WORD_OPEN).load(Ordering::Acquire) as u32
+    }
+
+    /// The name of a peer; `None` while it is not known.
+    pub fn name(&self, index: u16) -> Option<String> {
+        if index >= self.len() {
+            return None;
+        }
+        for _ in 0..NAME_TRIES {
+            let before = self.slot(index, SLOT_NAME_VERSION).load(Ordering::Acquire);
+            let mut bytes = [0; HOST_NAME_LEN_MAX];
+            for (at, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+                chunk.copy_from_slice(&self.slot(index, SLOT_NAME + at).load(Ordering::Acquire).to_ne_bytes());
+            }
+            if before % 2 == 0 && self.slot(index, SLOT_NAME_VERSION).load(Ordering::Acquire) == before {
+                let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+                return (len > 0).then(|| String::from_utf8_lossy(&bytes[..len]).into_owned());
+            }
+            // Its writer is in the middle of a name of 80 bytes.
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// The peer with this name.
+    pub fn find(&self, name: &str) -> Option<u16> {
+        (0..self.len()).find(|index| self.name(*index).as_deref() == Some(name))
+    }
+}
+
+impl AsFd for PeerTable {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for PeerTable {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map_with`; nothing borrowed from it outlives `self`.
+        let _ = unsafe { munmap(self.words.as_ptr().cast(), LEN) };
+    }
+}
+
+fn mac_of(value: u64) -> MacAddr {
+    let bytes = value.to_be_bytes();
+    MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
+fn bad_table(path: impl Into<String>) -> OmxdError {
+    OmxdError::BadTable { path: path.into() }
+}
+
+/// The peer table in the hands of the authority. There is one at a time: the file is locked while this lives.
+pub struct PeerTableWriter {
+    table: PeerTable,
+    /// For clients: opened for reading only.
+    readable: File,
+    by_mac: HashMap<MacAddr, u16>,
+}
+
+impl PeerTableWriter {
+    /// Opens the table of the interface with address `own`, or makes it. Peers of an earlier authority keep their indices;
+    /// index 0 is the interface itself. `None`: another authority has it.
+    ///
+    /// # Errors
+    /// [`OmxdError::Io`], [`OmxdError::BadTable`].
+    pub fn open(path: &Path, own: MacAddr) -> Result<Option<Self>, OmxdError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .open(path)
+            .map_err(OmxdError::io("open the peer table"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(OmxdError::io("lock the peer table")(error)),
+        }
+        let fresh = file.metadata().map_err(OmxdError::io("look at the peer table"))?.len() == 0;
+        if fresh {
+            file.set_len(LEN as u64).map_err(OmxdError::io("make the peer table"))?;
+        }
+        let readable = File::open(path).map_err(OmxdError::io("open the peer table"))?;
+        let table = PeerTable::map_with(file, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mut writer = Self {
+            table,
+            readable,
+            by_mac: HashMap::new(),
+        };
+        let magic = writer.table.word(WORD_MAGIC).load(Ordering::Acquire);
+        if magic != MAGIC && magic != 0 {
+            return Err(bad_table(path.display().to_string()));
+        }
+        // A table made for another card whose place this is now says nothing about this one.
+        if magic == 0 || writer.table.own_mac() != own {
+            writer.store(WORD_COUNT, 0);
+            writer.store(WORD_OPEN, 0);
+            writer.store(WORD_MAC, own.to_u64());
+            writer.store(WORD_MAGIC, MAGIC);
+        }
+        for index in 0..writer.table.len() {
+            if let Some(mac) = writer.table.mac(index) {
+                writer.by_mac.insert(mac, index);
+            }
+        }
+        if let Some(index) = writer.index_or_add(own) {
+            writer.set_reverse(index, index);
+        }
+        Ok(Some(writer))
+    }
+
+    fn store(&self, word: usize, value: u64) {
+        self.table.word(word).store(value, Ordering::Release);
+    }
+
+    /// The table for reading.
+    pub const fn table(&self) -> &PeerTable {
+        &self.table
+    }
+
+    /// The file, opened so that nobody can write through it.
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+
+    /// Says which endpoints are open, a bit each.
+    pub fn set_open_endpoints(&self, open: u32) {
+        self.store(WORD_OPEN, open.into());
+    }
+
+    /// Gives a peer a name; what is beyond 79 bytes is cut.
+    pub fn set_name(&self, index: u16, name: &[u8]) {
+        if index >= self.table.len() {
+            return;
+        }
+        let mut bytes = [0; NAME_WORDS * 8];
+        let len = name.len().min(HOST_NAME_LEN_MAX - 1);
+        bytes[..len].copy_from_slice(&name[..len]);
+        let version = self.table.slot(index, SLOT_NAME_VERSION);
+        // Odd until the name is whole, also when a writer died in the middle of one.
+        let odd = version.load(Ordering::Relaxed) | 1;
+        version.store(odd, Ordering::SeqCst);
+        for (at, chunk) in bytes.chunks_exact(8).enumerate() {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            let word = u64::from_ne_bytes(word);
+            self.table.slot(index, SLOT_NAME + at).store(word, Ordering::SeqCst);
+        }
+        version.store(odd.wrapping_add(1), Ordering::SeqCst);
+    }
+}
+
+impl Peers for PeerTableWriter {
+    fn mac(&self, index: u16) -> Option<MacAddr> {
+        self.table.mac(index)
+    }
+
+    fn index(&self, mac: MacAddr) -> Option<u16> {
+        self.by_mac.get(&mac).copied()
+    }
+
+    fn index_or_add(&mut self, mac: MacAddr) -> Option<u16> {
+        if let Some(index) = self.by_mac.get(&mac) {
+            return Some(*index);
+        }
+        let index = self.table.len();
+        if u32::from(index) >= PEERS || mac.is_multicast() {
+            return None;
+        }
+        let slot = |word| self.table.slot(index, word);
+        slot(SLOT_MAC).store(mac.to_u64(), Ordering::Relaxed);
+        slot(SLOT_REVERSE).store(PEER_INDEX_UNKNOWN.into(), Ordering::Relaxed);
+        for word in 0..NAME_WORDS {
+            slot(SLOT_NAME + word).store(0, Ordering::Relaxed);
+        }
+        slot(SLOT_NAME_VERSION).store(0, Ordering::Relaxed);
+        self.store(WORD_COUNT, u64::from(index) + 1);
+        self.by_mac.insert(mac, index);
+        Some(index)
+    }
+
+    fn reverse(&self, index: u16) -> u16 {
+        self.table.reverse(index)
+    }
+
+    fn set_reverse(&mut self, index: u16, reverse: u16) {
+        if index < self.table.len() {
+            self.table.slot(index, SLOT_REVERSE).store(reverse.into(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    #[test]
+    fn indices_and_names_outlive_the_authority_and_readers_see_changes_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("peers");
+        let mut writer = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
+        assert!(PeerTableWriter::open(&path, OWN).unwrap().is_none(), "one authority at a time");
+        assert_eq!(writer.index(OWN), Some(0));
+        let reader = PeerTable::map(File::open(&path).unwrap()).unwrap();
+        assert_eq!(writer.index_or_add(PEER), Some(1));
+        writer.set_reverse(1, 77);
+        writer.set_name(1, b"node:0");
+        writer.set_open_endpoints(5);
+        assert_eq!((reader.mac(1), reader.reverse(1)), (Some(PEER), 77));
+        assert_eq!((reader.find("node:0"), reader.find("other")), (Some(1), None));
+        assert_eq!((reader.mac(2), reader.reverse(2), reader.name(0)), (None, PEER_INDEX_UNKNOWN, None));
+        drop(writer);
+        let mut again = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
+        assert_eq!((again.index_or_add(PEER), again.reverse(1)), (Some(1), 77));
+        assert_eq!(again.table().open_endpoints(), 5);
+        drop(again);
+        let other_card = PeerTableWriter::open(&path, PEER).unwrap().unwrap();
+        assert_eq!((other_card.index(PEER), other_card.table().open_endpoints()), (Some(0), 0));
+    }
+
+    #[test]
+    fn the_table_is_full_at_its_limit_and_takes_no_group_addresses() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = PeerTableWriter::open(&dir.path().join("peers"), OWN).unwrap().unwrap();
+        assert_eq!(writer.index_or_add(MacAddr::BROADCAST), None);
+        for n in 1..PEERS {
+            let bytes = n.to_be_bytes();
+            assert!(writer.index_or_add(MacAddr([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]])).is_some());
+        }
+        assert_eq!(writer.index_or_add(PEER), None);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused_in_a_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("peers");
+        std::fs::write(&path, vec![b'x'; LEN]).unwrap();
+        let Err(error) = PeerTableWriter::open(&path, OWN) else { panic!("taken") };
+        assert!(error.to_string().contains("is not a peer table"), "{error}");
+        std::fs::write(&path, b"short").unwrap();
+        assert!(PeerTableWriter::open(&path, OWN).is_err());
+    }
+}
