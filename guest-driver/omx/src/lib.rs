@@ -1,1 +1,42 @@
-//! x
+//! MX endpoints over any Ethernet interface: connect, send and receive with match bits, wait, probe, cancel (`mx-api.md`).
+//!
+//! The protocol is `mxoe::engine`, the port `netif`, the authority of the interface `omxd`; here are the endpoints that join
+//! them, matching, completion, blocking and the thread that helps a program that computes. No C interface lives here.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), omx::Error> {
+//! let endpoint = omx::Endpoint::open(&omx::EndpointOptions::default())?;
+//! let peer = endpoint.connect("02:00:00:00:00:02".parse().unwrap(), 0, 0, None)?;
+//! endpoint.send(b"hello", peer, 7)?;
+//! let mut answer = [0; 64];
+//! let status = endpoint.receive(&mut answer, 7, u64::MAX)?;
+//! println!("{} bytes", status.transferred);
+//! # Ok(()) }
+//! ```
+
+mod api;
+mod blocking;
+mod board;
+mod clock;
+mod endpoint;
+mod error;
+mod handler;
+mod helper;
+mod memory;
+mod options;
+mod peers;
+mod post;
+mod progress;
+mod request;
+mod slab;
+mod store;
+mod transmit;
+
+pub use board::{Board, BoardPeer};
+pub use endpoint::Endpoint;
+pub use error::{Error, StatusCode};
+pub use handler::{Action, Unexpected};
+pub use memory::{SEGMENTS_MAX, Segment};
+pub use mxoe::engine::{Counter, Counters};
+pub use options::{EndpointOptions, Waiting};
+pub use request::{Address, Request, RequestKind, Status};

@@ -17,7 +17,7 @@ pub use client::{OpenedEndpoint, Session};
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;
 pub use paths::Place;
-pub use protocol::{BoardStatus, OpenEndpoint};
+pub use protocol::{BoardStatus, OpenEndpoint, Refusal};
 pub use table::{PeerTable, PeerTableWriter};
 
 /// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps

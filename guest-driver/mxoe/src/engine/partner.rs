@@ -212,6 +212,11 @@ impl<P: Peers> Engine<P> {
         })
     }
 
+    /// The partner whose [`PartnerId::index`] this is.
+    pub fn partner_at(&self, index: usize) -> Option<PartnerId> {
+        (index < self.partners.len()).then_some(PartnerId(index as u32))
+    }
+
     /// Partners remembered.
     pub fn partners(&self) -> impl Iterator<Item = PartnerId> {
         (0..self.partners.len() as u32).map(PartnerId)

@@ -103,6 +103,19 @@ pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(unsafe { stats.assume_init() }.tp_drops)
 }
 
+/// Sends one frame without blocking.
+#[inline]
+pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    // SAFETY: plain data for which all zeros are valid.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    // `IoSlice` has the layout of iovec; the kernel only reads through these pointers.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    // SAFETY: all that the message points to is borrowed for this call.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Sends up to [`BURST_MAX`] frames in one system call without blocking; returns how many were taken, at least one.
 pub(super) fn send_burst(socket: BorrowedFd<'_>, frames: &[&[IoSlice<'_>]]) -> io::Result<usize> {
     // SAFETY: plain data for which all zeros are valid.

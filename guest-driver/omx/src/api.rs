@@ -1,0 +1,492 @@
+//! The calls of an endpoint (mx-api 5.3 – 5.6). Each makes some progress; none blocks but those that say so.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use ether::MacAddr;
+use mxoe::{engine::Counters, matching::Selector};
+
+use crate::{
+    Action, Address, Endpoint, Error, Request, RequestKind, Segment, Status, StatusCode, Unexpected, clock,
+    memory::Segments,
+    progress::Core,
+    request::State,
+};
+
+fn selector(match_info: u64, match_mask: u64) -> Result<Selector, Error> {
+    Selector::new(match_info, match_mask).ok_or(Error::BadMatchMask)
+}
+
+impl Endpoint {
+    /// One posting: `with` gets the endpoint, what it caused goes out, and whoever sleeps learns of it.
+    #[inline]
+    fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
+        let _inside = self.enter();
+        let mut core = self.advance();
+        if core.closed {
+            return Err(Error::BadEndpoint);
+        }
+        let before = core.completions();
+        let result = with(&mut core);
+        if core.stopped == 0 {
+            core.flush(clock::now());
+        }
+        self.wake_if(&core, before);
+        result
+    }
+
+    /// One look after some progress.
+    #[inline]
+    fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
+        let _inside = self.enter();
+        let mut core = self.advance();
+        if core.closed {
+            return Err(Error::BadEndpoint);
+        }
+        with(&mut core)
+    }
+
+    /// Starts a connection; its completion holds the address of the remote endpoint, and `match_info` and `context` as given.
+    ///
+    /// # Errors
+    /// [`Error::PeerNotFound`], [`Error::NoResources`], [`Error::BadEndpoint`].
+    pub fn iconnect(
+        &self,
+        mac: MacAddr,
+        endpoint: u8,
+        key: u32,
+        match_info: u64,
+        context: u64,
+    ) -> Result<Request, Error> {
+        self.post(|core| {
+            let request = core
+                .store
+                .requests
+                .add(RequestKind::Connect, match_info, context)
+                .ok_or(Error::NoResources)?;
+            if core.self_messages && mac == core.own.mac() && endpoint == core.own.endpoint {
+                let own = core.own;
+                let fits = key == core.engine.config().key;
+                if let Some(entry) = core.store.requests.get_mut(request) {
+                    entry.status.address = fits.then_some(own);
+                }
+                let code = if fits { StatusCode::Success } else { StatusCode::BadKey };
+                core.store.requests.complete(request, code);
+                return Ok(Request(request));
+            }
+            match core.engine.connect(clock::now(), mac, endpoint, key, request) {
+                Ok(_) => Ok(Request(request)),
+                Err(error) => {
+                    core.store.requests.remove(request);
+                    Err(match error {
+                        mxoe::engine::SendError::UnknownPeer => Error::PeerNotFound,
+                        _ => Error::NoResources,
+                    })
+                }
+            }
+        })
+    }
+
+    /// Connects, and blocks until there is an answer or `timeout` has passed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] (also after [`Endpoint::wakeup`]), [`Error::Failed`], and those of [`Endpoint::iconnect`].
+    pub fn connect(
+        &self,
+        mac: MacAddr,
+        endpoint: u8,
+        key: u32,
+        timeout: Option<Duration>,
+    ) -> Result<Address, Error> {
+        let request = self.iconnect(mac, endpoint, key, 0, 0)?;
+        let Some(status) = self.wait(request, timeout)? else {
+            if !self.cancel(request)? {
+                self.forget(request)?;
+            }
+            return Err(Error::Timeout);
+        };
+        match status.address {
+            Some(address) if status.code == StatusCode::Success => Ok(address),
+            _ => Err(Error::Failed(status.code)),
+        }
+    }
+
+    /// Ends the conversation with a partner: what is pending with it ends as unreachable.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn disconnect(&self, address: Address) -> Result<(), Error> {
+        self.post(|core| {
+            if let Some(partner) = core.engine.partner_at(address.partner as usize) {
+                core.engine.disconnect(partner);
+            }
+            Ok(())
+        })
+    }
+
+    /// Posts a message. `synchronous`: it completes only when it was matched.
+    ///
+    /// # Safety
+    /// The segments must stay valid and unchanged until the request is over, whoever takes its completion, or the last clone of
+    /// the endpoint is gone.
+    ///
+    /// # Errors
+    /// [`Error::BadSegments`], [`Error::NoResources`], [`Error::BadEndpoint`].
+    pub unsafe fn isend(
+        &self,
+        segments: &[Segment],
+        to: Address,
+        match_info: u64,
+        context: u64,
+        synchronous: bool,
+    ) -> Result<Request, Error> {
+        // SAFETY: the caller's promise is that of `Segments::new`.
+        let memory = unsafe { Segments::new(segments) }?;
+        self.post(|core| core.send(memory, to, match_info, context, synchronous).map(Request))
+    }
+
+    /// Posts a receive for messages whose information, masked, is `match_info`.
+    ///
+    /// # Safety
+    /// The segments must stay valid, and be used by nobody else, until the request is over or the last clone of the endpoint
+    /// is gone.
+    ///
+    /// # Errors
+    /// [`Error::BadMatchMask`], [`Error::BadMaskForContextId`], [`Error::BadSegments`], [`Error::NoResources`],
+    /// [`Error::BadEndpoint`].
+    pub unsafe fn irecv(
+        &self,
+        segments: &[Segment],
+        match_info: u64,
+        match_mask: u64,
+        context: u64,
+    ) -> Result<Request, Error> {
+        let selector = selector(match_info, match_mask)?;
+        // SAFETY: the caller's promise is that of `Segments::new`.
+        let memory = unsafe { Segments::new(segments) }?;
+        self.post(|core| core.receive(memory, selector, context).map(Request))
+    }
+
+    /// Sends and blocks until the buffer may be used again.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], and those of [`Endpoint::isend`].
+    pub fn send(&self, data: &[u8], to: Address, match_info: u64) -> Result<Status, Error> {
+        // SAFETY: `data` is borrowed until `finish` returns, which is when the request is over.
+        let request = unsafe { self.isend(&[Segment::of(data)], to, match_info, 0, false) }?;
+        self.finish(request)
+    }
+
+    /// The same, blocking until the message was matched.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`].
+    pub fn send_synchronous(&self, data: &[u8], to: Address, match_info: u64) -> Result<Status, Error> {
+        // SAFETY: as in `send`.
+        let request = unsafe { self.isend(&[Segment::of(data)], to, match_info, 0, true) }?;
+        self.finish(request)
+    }
+
+    /// Receives and blocks until a message is there. One that is too long is cut, with status *truncated*.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] (not for *truncated*), and those of [`Endpoint::irecv`].
+    pub fn receive(&self, buffer: &mut [u8], match_info: u64, match_mask: u64) -> Result<Status, Error> {
+        // SAFETY: `buffer` is borrowed until `finish` returns, which is when the request is over.
+        let request = unsafe { self.irecv(&[Segment::of_mut(buffer)], match_info, match_mask, 0) }?;
+        self.finish(request)
+    }
+
+    /// Blocks until a request is over, whatever wakes it up.
+    fn finish(&self, request: Request) -> Result<Status, Error> {
+        loop {
+            if let Some(status) = self.wait(request, None)? {
+                return match status.code {
+                    StatusCode::Success | StatusCode::Truncated => Ok(status),
+                    code => Err(Error::Failed(code)),
+                };
+            }
+            // A wakeup: not for this call, whose buffers are borrowed.
+        }
+    }
+
+    /// The status of a request that is over, which ends it; `None` while it goes on.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`], [`Error::BadEndpoint`].
+    #[inline]
+    pub fn test(&self, request: Request) -> Result<Option<Status>, Error> {
+        self.look(|core| match core.take(request.0) {
+            Some(status) => Ok(Some(status)),
+            None if core.store.requests.get(request.0).is_some() => Ok(None),
+            None => Err(Error::BadRequest),
+        })
+    }
+
+    /// Blocks until a request is over; `None` after `timeout` or a wakeup.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`], [`Error::BadEndpoint`].
+    #[inline]
+    pub fn wait(&self, request: Request, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
+        let _inside = self.enter();
+        let found = self.block(timeout, |core| match core.take(request.0) {
+            Some(status) => Some(Ok(status)),
+            None if core.closed => Some(Err(Error::BadEndpoint)),
+            None if core.store.requests.get(request.0).is_some() => None,
+            None => Some(Err(Error::BadRequest)),
+        });
+        match found {
+            Some(result) => result.map(Some),
+            None if self.lock().closed => Err(Error::BadEndpoint),
+            None => Ok(None),
+        }
+    }
+
+    /// The oldest completed request whose match information matches, with its status; it is over then.
+    ///
+    /// # Errors
+    /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
+    pub fn test_any(&self, match_info: u64, match_mask: u64) -> Result<Option<(Request, Status)>, Error> {
+        let selector = selector(match_info, match_mask)?;
+        self.look(|core| Ok(core.take_any(selector)))
+    }
+
+    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    ///
+    /// # Errors
+    /// As [`Endpoint::test_any`].
+    pub fn wait_any(
+        &self,
+        match_info: u64,
+        match_mask: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Option<(Request, Status)>, Error> {
+        let selector = selector(match_info, match_mask)?;
+        let _inside = self.enter();
+        self.blocked(timeout, |core| core.take_any(selector))
+    }
+
+    /// The oldest completed request, which stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn ipeek(&self) -> Result<Option<Request>, Error> {
+        self.look(|core| Ok(core.store.requests.first_done(Selector::ANY).map(Request)))
+    }
+
+    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn peek(&self, timeout: Option<Duration>) -> Result<Option<Request>, Error> {
+        let _inside = self.enter();
+        self.blocked(timeout, |core| core.store.requests.first_done(Selector::ANY).map(Request))
+    }
+
+    /// What the first matching unexpected message is; it stays.
+    ///
+    /// # Errors
+    /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
+    pub fn iprobe(&self, match_info: u64, match_mask: u64) -> Result<Option<Status>, Error> {
+        let selector = selector(match_info, match_mask)?;
+        self.look(|core| Ok(core.probe(selector)))
+    }
+
+    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    ///
+    /// # Errors
+    /// As [`Endpoint::iprobe`].
+    pub fn probe(
+        &self,
+        match_info: u64,
+        match_mask: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Status>, Error> {
+        let selector = selector(match_info, match_mask)?;
+        let _inside = self.enter();
+        self.blocked(timeout, |core| core.probe(selector))
+    }
+
+    fn blocked<T>(
+        &self,
+        timeout: Option<Duration>,
+        look: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let found = self.block(timeout, look);
+        if found.is_none() && self.lock().closed {
+            return Err(Error::BadEndpoint);
+        }
+        Ok(found)
+    }
+
+    /// Cancels a receive that has no message, or a connect that has no answer: true, and the request is gone. False: too late,
+    /// it goes on.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for a send.
+    pub fn cancel(&self, request: Request) -> Result<bool, Error> {
+        self.post(|core| {
+            let cancelled = core.cancel(request)?;
+            if cancelled {
+                core.store.requests.remove(request.0);
+            }
+            Ok(cancelled)
+        })
+    }
+
+    /// The same, but the request completes with status *cancelled*.
+    ///
+    /// # Errors
+    /// As [`Endpoint::cancel`].
+    pub fn cancel_and_keep(&self, request: Request) -> Result<bool, Error> {
+        self.post(|core| {
+            let cancelled = core.cancel(request)?;
+            if cancelled {
+                core.store.requests.complete(request.0, StatusCode::Cancelled);
+            }
+            Ok(cancelled)
+        })
+    }
+
+    /// Nobody will ask for the completion of this request.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`].
+    pub fn forget(&self, request: Request) -> Result<(), Error> {
+        self.look(|core| if core.store.requests.forget(request.0) { Ok(()) } else { Err(Error::BadRequest) })
+    }
+
+    /// What was given as context when the request was posted.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`].
+    pub fn context(&self, request: Request) -> Result<u64, Error> {
+        let core = self.lock();
+        core.store.requests.get(request.0).map(|entry| entry.status.context).ok_or(Error::BadRequest)
+    }
+
+    /// Whether the bytes of a send are safe elsewhere, so that its buffer may be used again.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for anything but a send.
+    pub fn is_buffered(&self, request: Request) -> Result<bool, Error> {
+        self.look(|core| match core.store.requests.get(request.0) {
+            Some(entry) if entry.kind == RequestKind::Send => Ok(entry.buffered),
+            _ => Err(Error::BadRequest),
+        })
+    }
+
+    /// After this long without an answer `request`, or every request posted from now on, is given up.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`].
+    pub fn set_request_timeout(&self, request: Option<Request>, timeout: Duration) -> Result<(), Error> {
+        let give_up_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.post(|core| {
+            match request {
+                None => core.engine.set_give_up(give_up_ns),
+                Some(request) => {
+                    let entry = core.store.requests.get(request.0).ok_or(Error::BadRequest)?;
+                    if let Some(send) = entry.send {
+                        core.engine.set_send_give_up(send, give_up_ns);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Threads that block on this endpoint return without a result. Not remembered: with nobody blocked it is lost.
+    pub fn wakeup(&self) {
+        self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
+        if self.lock().sleepers > 0 {
+            self.shared.wake_sleepers();
+        }
+    }
+
+    /// Makes progress and nothing else.
+    pub fn progress(&self) {
+        let _inside = self.enter();
+        drop(self.advance());
+    }
+
+    /// Nothing advances from now on, whoever calls, until [`Endpoint::reenable_progression`]; waits for a running unexpected
+    /// handler.
+    pub fn disable_progression(&self) {
+        loop {
+            let mut core = self.lock();
+            if core.handler_runs.is_none() || core.handler_runs == Some(std::thread::current().id()) {
+                if !core.stopped_by_program {
+                    core.stopped_by_program = true;
+                    core.stopped += 1;
+                }
+                return;
+            }
+            drop(core);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends [`Endpoint::disable_progression`], and advances once.
+    pub fn reenable_progression(&self) {
+        let mut core = self.lock();
+        if core.stopped_by_program {
+            core.stopped_by_program = false;
+            core.stopped -= 1;
+        }
+        if core.sleepers > 0 {
+            self.shared.wake_sleepers();
+        }
+        drop(core);
+        self.progress();
+    }
+
+    /// Calls `handler` for every message that matches no posted receive, from inside whatever call makes progress; `None`
+    /// ends that. Messages that are unexpected already are not shown.
+    pub fn set_unexpected_handler(
+        &self,
+        handler: Option<Box<dyn FnMut(&Self, Unexpected<'_>) -> Action + Send>>,
+    ) {
+        let mut core = self.lock();
+        core.store.has_handler = handler.is_some();
+        core.store.unseen.clear();
+        core.handler = handler;
+    }
+
+    /// What happened to frames of this endpoint.
+    pub fn counters(&self) -> Counters {
+        self.lock().engine.counters().clone()
+    }
+}
+
+impl Core {
+    fn take_any(&mut self, selector: Selector) -> Option<(Request, Status)> {
+        let request = self.store.requests.first_done(selector)?;
+        Some((Request(request), self.take(request)?))
+    }
+
+    fn probe(&self, selector: Selector) -> Option<Status> {
+        let (match_info, message) = self.store.table.unexpected.peek(selector)?;
+        Some(Status {
+            code: StatusCode::Success,
+            address: self.address(message.source),
+            match_info,
+            length: message.length,
+            transferred: message.length,
+            context: 0,
+        })
+    }
+
+    fn cancel(&mut self, request: Request) -> Result<bool, Error> {
+        let entry = self.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
+        match entry.kind {
+            RequestKind::Send => Err(Error::BadRequest),
+            RequestKind::Connect => Ok(entry.state == State::Pending && self.engine.cancel_connect(request.0)),
+            RequestKind::Receive => {
+                let posted = entry.posted.take();
+                Ok(posted.is_some_and(|posted| self.store.table.posted.cancel(posted).is_some()))
+            }
+        }
+    }
+}
+

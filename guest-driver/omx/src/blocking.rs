@@ -1,0 +1,92 @@
+//! Blocking: look, then spin or sleep until a frame, a protocol timer, the time limit, a wakeup, or another thread's progress.
+
+use std::{
+    os::fd::AsFd,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use netif::{Interest, Wake};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Endpoint, Waiting, clock, endpoint::Shared, progress::Core};
+
+/// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+impl Shared {
+    /// Whoever sleeps on this endpoint looks again.
+    pub(crate) fn wake_sleepers(&self) {
+        // Full only if it is readable anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Endpoint {
+    /// Makes progress until `look` finds what it looks for; `None` after `timeout`, a wakeup, or when the endpoint is closed.
+    pub(crate) fn block<T>(&self, timeout: Option<Duration>, mut look: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
+        let shared = &*self.shared;
+        let wakeups = shared.wakeups.load(Ordering::SeqCst);
+        let begin = Instant::now();
+        let deadline = timeout.and_then(|timeout| begin.checked_add(timeout));
+        loop {
+            let mut core = self.advance();
+            if let Some(found) = look(&mut core) {
+                return Some(found);
+            }
+            let closed = core.closed || shared.wakeups.load(Ordering::SeqCst) != wakeups;
+            if closed || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return None;
+            }
+            let spin = match shared.waiting {
+                Waiting::Spin => true,
+                Waiting::SpinThenSleep(limit) => begin.elapsed() < limit,
+                Waiting::Sleep => false,
+            };
+            if spin {
+                drop(core);
+                if shared.wanting.load(Ordering::Relaxed) > 0 {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            let now = clock::now();
+            // Only after this does the port's descriptor say something. An error: the link is down; timers still run.
+            let port = core.port.wait(Interest::Receive, Instant::now(), None);
+            if matches!(port, Ok(Wake::Ready)) && core.stopped == 0 {
+                continue;
+            }
+            let mut limit = deadline.map_or(SLEEP_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if let Some(due) = core.engine.poll_timeout()
+                && core.stopped == 0
+            {
+                limit = limit.min(Duration::from_nanos(due.nanos_since(now)));
+            }
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, core.stopped == 0);
+            events.set(PollFlags::OUT, core.burst.is_blocked() && core.stopped == 0);
+            core.sleepers += 1;
+            drop(core);
+            let mut fds = [
+                PollFd::from_borrowed_fd(shared.wake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(shared.port_fd.as_fd(), events),
+            ];
+            // A signal ends it early, which is a look too many.
+            let _ = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+            let mut core = self.lock();
+            core.sleepers -= 1;
+            if core.sleepers == 0 {
+                // The last one clears; the others have seen it.
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&shared.wake, &mut count);
+            }
+        }
+    }
+}
+
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs().cast_signed(),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,123 @@
+//! Boards: Ethernet interfaces with their authority, and the peers it knows.
+
+use ether::MacAddr;
+use netif::Interface;
+use omxd::{BoardStatus, Session};
+
+use crate::Error;
+
+/// An Ethernet interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Board {
+    number: u32,
+    interface: Interface,
+}
+
+/// A peer in the table of a board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardPeer {
+    /// Its index.
+    pub index: u16,
+    /// Its address.
+    pub mac: MacAddr,
+    /// Its name; `None` while it is not known.
+    pub name: Option<String>,
+}
+
+impl Board {
+    /// The boards of this host, numbered from 0: those that `OMX_IFACES` names (a list with commas), else every Ethernet
+    /// interface but loopback.
+    ///
+    /// # Errors
+    /// [`Error::BoardNotFound`] for a name in the list that does not exist.
+    pub fn all() -> Result<Vec<Self>, Error> {
+        let wanted = std::env::var("OMX_IFACES").ok().filter(|names| names.trim() != "all");
+        let found = match wanted {
+            Some(names) => names
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(|name| Interface::find(name).map_err(|_| not_found(name)))
+                .collect::<Result<Vec<_>, _>>()?,
+            None => Interface::list()
+                .map_err(|error| Error::from(omxd::OmxdError::from(error)))?
+                .into_iter()
+                .filter(|interface| !interface.loopback)
+                .collect(),
+        };
+        Ok((0..).zip(found).map(|(number, interface)| Self { number, interface }).collect())
+    }
+
+    /// The board on this interface; loopback, too.
+    ///
+    /// # Errors
+    /// [`Error::BoardNotFound`].
+    pub fn named(name: &str) -> Result<Self, Error> {
+        if let Some(board) = Self::all()?.into_iter().find(|board| board.interface.name == name) {
+            return Ok(board);
+        }
+        let interface = Interface::find(name).map_err(|_| not_found(name))?;
+        Ok(Self { number: 0, interface })
+    }
+
+    /// The first board that is switched on.
+    ///
+    /// # Errors
+    /// [`Error::BoardNotFound`].
+    pub fn first() -> Result<Self, Error> {
+        let up = |board: &Self| board.interface.up;
+        Self::all()?.into_iter().find(up).ok_or_else(|| not_found("that is switched on"))
+    }
+
+    /// The board with this number.
+    ///
+    /// # Errors
+    /// [`Error::BoardNotFound`].
+    pub fn number(number: u32) -> Result<Self, Error> {
+        let boards = Self::all()?;
+        let found = boards.into_iter().find(|board| board.number == number);
+        found.ok_or_else(|| not_found(&number.to_string()))
+    }
+
+    /// Its number.
+    pub const fn board_number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its interface.
+    pub const fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// What its authority knows, and its peers; starts an authority where there is none and this process may.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`], [`Error::Authority`].
+    pub fn status(&self) -> Result<(BoardStatus, Vec<BoardPeer>), Error> {
+        let (status, table) = Session::connect(&self.interface)?.status()?;
+        let peers = (0..table.len()).filter_map(|index| {
+            Some(BoardPeer {
+                index,
+                mac: table.mac(index)?,
+                name: table.name(index),
+            })
+        });
+        Ok((status, peers.collect()))
+    }
+
+    /// The address of the peer with this name.
+    ///
+    /// # Errors
+    /// [`Error::PeerNotFound`]; as [`Board::status`].
+    pub fn find_peer(&self, name: &str) -> Result<MacAddr, Error> {
+        let (_, table) = Session::connect(&self.interface)?.status()?;
+        let index = table.find(name).ok_or(Error::PeerNotFound)?;
+        table.mac(index).ok_or(Error::PeerNotFound)
+    }
+}
+
+fn not_found(board: &str) -> Error {
+    Error::BoardNotFound {
+        board: board.to_owned(),
+    }
+}

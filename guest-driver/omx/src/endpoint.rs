@@ -1,0 +1,299 @@
+//! An open endpoint: what its threads share, how it is opened and closed.
+
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use ether::MacAddr;
+use mxoe::{
+    engine::{Config, Engine, Limits, PeerMap},
+    wire::{Preset, SESSION_NONE},
+};
+use netif::Netif;
+use omxd::Session;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    Address, Board, EndpointOptions, Error, Waiting, clock, handler, helper,
+    peers::{EndpointPeers, SharedPeers},
+    progress::Core,
+    request::PARTNER_SELF,
+    store::Store,
+    transmit::Burst,
+};
+
+/// Bytes of an endpoint's receive ring, as the authority sets it up by default.
+const RING_LEN: usize = 4 << 20;
+/// Peers of a port without an authority.
+const OWN_PEERS_MAX: u32 = 64;
+
+pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
+
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Readable when somebody who sleeps is to look again.
+    pub(crate) wake: OwnedFd,
+    /// Readable when frames are there, as the port promises.
+    pub(crate) port_fd: OwnedFd,
+    /// Times that `wakeup` was called.
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) waiting: Waiting,
+    /// Threads that want the lock: who spins lets them.
+    pub(crate) wanting: AtomicU32,
+    /// Threads of the program inside a call.
+    pub(crate) inside: AtomicU32,
+    /// When the last one left, in nanoseconds of the library's clock.
+    pub(crate) left_at: AtomicU64,
+    /// The helper thread waits for this endpoint's frames.
+    pub(crate) watched: AtomicBool,
+    /// The helper thread makes progress here.
+    pub(crate) helped: bool,
+    pub(crate) session: Option<Arc<Mutex<Session>>>,
+    board: Option<Board>,
+    own: Address,
+}
+
+/// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
+/// made from any thread.
+#[derive(Clone)]
+pub struct Endpoint {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A thread of the program inside a call.
+pub(crate) struct Inside<'a>(&'a Shared);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.left_at.store(clock::now().as_nanos(), Ordering::Relaxed);
+        self.0.inside.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        if let Ok(core) = self.core.try_lock() {
+            return core;
+        }
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    /// The endpoint's number.
+    pub(crate) const fn own_endpoint(&self) -> u8 {
+        self.own.endpoint
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.core.try_lock().ok()
+    }
+}
+
+impl Endpoint {
+    /// Opens an endpoint on an interface, with its authority.
+    ///
+    /// # Errors
+    /// [`Error::BoardNotFound`], [`Error::Busy`], [`Error::BadEndpoint`], [`Error::BadParameter`],
+    /// [`Error::AccessDenied`], [`Error::Authority`].
+    pub fn open(options: &EndpointOptions) -> Result<Self, Error> {
+        options.context_mask()?;
+        let board = match &options.interface {
+            Some(name) => Board::named(name)?,
+            None => Board::first()?,
+        };
+        let session = Session::connect(board.interface())?;
+        let opened = session.open_endpoint(options.endpoint)?;
+        let session = Arc::new(Mutex::new(session));
+        let mac = opened.table.own_mac();
+        let limits = EndpointOptions::limits(RING_LEN);
+        let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
+        let port = Box::new(opened.port);
+        let identity = (mac, opened.endpoint, opened.preset);
+        Self::assemble(options, identity, limits, port, peers, Some((session, board)))
+    }
+
+    /// Opens an endpoint on a port of the program's own, which no authority serves: inside one process, for tests. Its number
+    /// is that of the options, or 0.
+    ///
+    /// # Errors
+    /// [`Error::BadParameter`], [`Error::System`].
+    pub fn open_on(options: &EndpointOptions, port: Box<dyn Netif + Send>, preset: Preset) -> Result<Self, Error> {
+        let identity = (port.mac(), options.endpoint.unwrap_or(0), preset);
+        let peers = EndpointPeers::Own(PeerMap::new(OWN_PEERS_MAX, random()?));
+        Self::assemble(options, identity, Limits::DEFAULT, port, peers, None)
+    }
+
+    fn assemble(
+        options: &EndpointOptions,
+        (mac, endpoint, preset): (MacAddr, u8, Preset),
+        limits: Limits,
+        port: Box<dyn Netif + Send>,
+        peers: EndpointPeers,
+        authority: Option<(Arc<Mutex<Session>>, Board)>,
+    ) -> Result<Self, Error> {
+        let context_mask = options.context_mask()?;
+        let system = |what| move |source| Error::System { what, source };
+        let seed = random()?;
+        let session = match random()? as u32 {
+            SESSION_NONE => 0,
+            session => session,
+        };
+        let mut config = Config::new(mac, endpoint, session, preset);
+        config.key = options.key;
+        config.limits = limits;
+        config.seed = seed;
+        config.timing.give_up_ns = options.give_up.as_nanos() as u64;
+        let own = Address {
+            mac: mac.0,
+            endpoint,
+            reserved: 0,
+            partner: PARTNER_SELF,
+            session,
+        };
+        let port_fd = port
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(system("watch the port"))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| system("make an event")(error.into()))?;
+        let (session, board) = authority.unzip();
+        let core = Core {
+            engine: Engine::new(config, peers),
+            store: Store::new(options.unexpected_bytes_max, seed),
+            port,
+            burst: Burst::new(),
+            own,
+            context_mask,
+            self_messages: options.self_messages,
+            sleepers: 0,
+            stopped: 0,
+            stopped_by_program: false,
+            handler: None,
+            handler_runs: None,
+            closed: false,
+        };
+        let endpoint = Self {
+            shared: Arc::new(Shared {
+                core: Mutex::new(core),
+                wake,
+                port_fd,
+                wakeups: AtomicU64::new(0),
+                waiting: options.waiting,
+                wanting: AtomicU32::new(0),
+                inside: AtomicU32::new(0),
+                left_at: AtomicU64::new(clock::now().as_nanos()),
+                watched: AtomicBool::new(false),
+                helped: options.progress,
+                session,
+                board,
+                own,
+            }),
+        };
+        helper::register(&endpoint.shared)?;
+        Ok(endpoint)
+    }
+
+    /// The endpoint's own address; what is sent to it is received here.
+    pub fn address(&self) -> Address {
+        self.shared.own
+    }
+
+    /// The interface, where the endpoint was opened on one.
+    pub fn board(&self) -> Option<&Board> {
+        self.shared.board.as_ref()
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        self.shared.lock()
+    }
+
+    /// A call of the program begins.
+    #[inline]
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        let shared = &*self.shared;
+        shared.inside.fetch_add(1, Ordering::SeqCst);
+        if shared.watched.load(Ordering::SeqCst) {
+            helper::leave_to_program(shared);
+        }
+        Inside(shared)
+    }
+
+    /// Makes progress and shows the handler what came; ends with the lock.
+    #[inline]
+    pub(crate) fn advance(&self) -> Locked<'_> {
+        let mut core = self.lock();
+        let before = core.completions();
+        core.step(clock::now());
+        if !core.store.unseen.is_empty() {
+            core = handler::run(self, core);
+        }
+        self.wake_if(&core, before);
+        core
+    }
+
+    /// Wakes whoever sleeps if requests were completed since.
+    #[inline]
+    pub(crate) fn wake_if(&self, core: &Core, completions_before: u64) {
+        if core.sleepers > 0 && core.completions() != completions_before {
+            self.shared.wake_sleepers();
+        }
+    }
+
+    /// Closes the endpoint: acknowledgements that are due go out, everything pending is dropped, and calls on other clones
+    /// find it closed.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`].
+    pub fn close(self) -> Result<(), Error> {
+        let inside = self.enter();
+        let mut core = self.lock();
+        if core.handler_runs == Some(std::thread::current().id()) {
+            return Err(Error::InHandler);
+        }
+        core.finish();
+        self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
+        self.shared.wake_sleepers();
+        drop(core);
+        drop(inside);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The last frames of the endpoint.
+    fn finish(&mut self) {
+        if self.closed {
+            return;
+        }
+        let now = clock::now();
+        self.engine.flush_acks();
+        self.flush(now);
+        self.closed = true;
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// A number that nobody can guess.
+fn random() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|source| Error::System {
+            what: "get a random number",
+            source,
+        })?;
+    Ok(u64::from_ne_bytes(bytes))
+}

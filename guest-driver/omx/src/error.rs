@@ -1,0 +1,185 @@
+//! What a call can come to and how a message can end, with the numbers of `open-mx.h` (mx-api 4).
+
+use mxoe::engine;
+use omxd::OmxdError;
+
+/// Why a call did nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such interface, or not one for messages.
+    #[error("there is no board {board}; `omx_info` lists those there are")]
+    BoardNotFound {
+        /// What was asked for.
+        board: String,
+    },
+    /// The endpoint does not exist or is closed.
+    #[error("the endpoint number is too high, or the endpoint is closed")]
+    BadEndpoint,
+    /// More than 256 segments, or more than 4 GiB.
+    #[error("a message has at most 256 segments and 4 GiB − 1 bytes; it was not taken")]
+    BadSegments,
+    /// The request is not one of this endpoint, or of a kind that the call does not take.
+    #[error("the request is over, or this call does not take its kind")]
+    BadRequest,
+    /// Match information has bits outside the mask.
+    #[error("the match information has bits outside its mask")]
+    BadMatchMask,
+    /// The mask leaves out a part of the context id.
+    #[error("the mask of a receive must hold the whole context id field of the endpoint")]
+    BadMaskForContextId,
+    /// A parameter has a value that it cannot have.
+    #[error("a context id has at most 16 bits and lies inside the 64 of the match information")]
+    BadParameter,
+    /// A limit is reached.
+    #[error("too many requests or bytes are pending; the request was not taken")]
+    NoResources,
+    /// The endpoint number is in use.
+    #[error("{sentence}")]
+    Busy {
+        /// By whom.
+        sentence: String,
+    },
+    /// This program may not use the interface.
+    #[error("{sentence}")]
+    AccessDenied {
+        /// Why, and what helps.
+        sentence: String,
+    },
+    /// The address is no peer's.
+    #[error("the address is not in the peer table, which is full or closed")]
+    PeerNotFound,
+    /// Nothing within the time, or woken up.
+    #[error("no answer within the time")]
+    Timeout,
+    /// A connect or a blocking transfer ended badly.
+    #[error("{0}")]
+    Failed(StatusCode),
+    /// Not from inside an unexpected handler.
+    #[error("an endpoint cannot be closed from inside its unexpected handler")]
+    InHandler,
+    /// The authority of the interface, or the system.
+    #[error(transparent)]
+    Authority(OmxdError),
+    /// The operating system refused something.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The number of `open-mx.h`.
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::BoardNotFound { .. } => 8,
+            Self::BadEndpoint => 9,
+            Self::BadSegments => 12,
+            Self::BadRequest => 13,
+            Self::BadMatchMask => 14,
+            Self::NoResources => 15,
+            Self::Busy { .. } => 20,
+            Self::BadParameter => 26,
+            Self::PeerNotFound => 36,
+            Self::Timeout => 30,
+            Self::Failed(StatusCode::Unreachable) => 30,
+            Self::Failed(status) => status.code(),
+            Self::AccessDenied { .. } => 7,
+            Self::BadMaskForContextId => 42,
+            Self::InHandler => 96,
+            Self::Authority(_) => 6,
+            Self::System { .. } => 97,
+        }
+    }
+}
+
+impl From<OmxdError> for Error {
+    fn from(error: OmxdError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            OmxdError::Refused { reason, .. } => match reason {
+                omxd::Refusal::Busy => Self::Busy { sentence },
+                omxd::Refusal::BadEndpoint => Self::BadEndpoint,
+                omxd::Refusal::NoPeer => Self::PeerNotFound,
+                omxd::Refusal::System => Self::Authority(error),
+            },
+            OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },
+            other => Self::Authority(other),
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum StatusCode {
+    /// Everything went well.
+    #[error("success")]
+    Success,
+    /// A transfer went on beyond its time limit.
+    #[error("the transfer took longer than its time limit")]
+    Timeout,
+    /// The receive buffer was shorter than the message.
+    #[error("the message was longer than the receive buffer; the beginning arrived")]
+    Truncated,
+    /// Cancelled by the program.
+    #[error("the program cancelled the receive")]
+    Cancelled,
+    /// The endpoint of the partner is not open.
+    #[error("the remote endpoint is not open")]
+    EndpointClosed,
+    /// The partner does not answer.
+    #[error("the remote endpoint does not answer")]
+    Unreachable,
+    /// The partner was opened anew.
+    #[error("the remote endpoint was closed and opened again since")]
+    BadSession,
+    /// Wrong connection key.
+    #[error("the remote endpoint was opened with another connection key")]
+    BadKey,
+    /// Both ends are set differently.
+    #[error("the remote endpoint uses other sizes on the wire; give both hosts the same preset")]
+    BadConnection,
+    /// The partner has no such endpoint number.
+    #[error("the remote host has no such endpoint number")]
+    BadEndpoint,
+    /// The sender's region is gone.
+    #[error("the sender has given the message up")]
+    BadRdmaWindow,
+}
+
+impl StatusCode {
+    /// The number of `open-mx.h`.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Success => 0,
+            Self::Timeout => 30,
+            Self::BadEndpoint => 32,
+            Self::EndpointClosed => 33,
+            Self::BadKey => 34,
+            Self::Cancelled => 90,
+            Self::BadRdmaWindow => 91,
+            Self::Unreachable => 92,
+            Self::BadSession | Self::BadConnection => 93,
+            Self::Truncated => 95,
+        }
+    }
+}
+
+impl From<engine::Status> for StatusCode {
+    fn from(status: engine::Status) -> Self {
+        match status {
+            engine::Status::Success => Self::Success,
+            engine::Status::Truncated => Self::Truncated,
+            engine::Status::BadKey => Self::BadKey,
+            engine::Status::BadConnection => Self::BadConnection,
+            engine::Status::BadEndpoint => Self::BadEndpoint,
+            engine::Status::EndpointClosed => Self::EndpointClosed,
+            engine::Status::BadSession => Self::BadSession,
+            engine::Status::BadRdmaWindow => Self::BadRdmaWindow,
+            engine::Status::Unreachable => Self::Unreachable,
+            engine::Status::Timeout => Self::Timeout,
+        }
+    }
+}

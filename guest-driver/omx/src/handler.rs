@@ -1,0 +1,105 @@
+//! The unexpected handler (mx-api 6.6): called for messages that match no posted receive, with the endpoint's lock released
+//! and its progress switched off.
+
+use std::thread;
+
+use crate::{
+    Address, Endpoint,
+    clock::now,
+    endpoint::Locked,
+    progress::Core,
+    store::UnexpBody,
+};
+
+/// A message without a receive, as the handler sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Unexpected<'a> {
+    /// Who sent it.
+    pub source: Address,
+    /// Its match information.
+    pub match_info: u64,
+    /// Its bytes.
+    pub length: u32,
+    /// The bytes, if they are all there: not for large messages and not for those in several fragments.
+    pub data: Option<&'a [u8]>,
+}
+
+/// What the handler did with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: it is matched with what was posted meanwhile, or stays unexpected.
+    Continue,
+    /// It is consumed. The sender of a large message completes as truncated.
+    Finished,
+}
+
+pub(crate) type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
+
+/// Shows the handler every message it has not seen. Called with the lock; returns with it.
+pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
+    while core.handler_runs.is_none() && !core.store.unseen.is_empty() {
+        let id = core.store.unseen.remove(0);
+        let Some((source, match_info, length, data)) = core.store.table.unexpected.get_mut(id).map(|message| {
+            let data = match &message.body {
+                UnexpBody::Whole(data) | UnexpBody::Own(_, data) => Some(data.clone()),
+                UnexpBody::Partial(..) | UnexpBody::Large(_) => None,
+            };
+            (message.source, message.match_info, message.length, data)
+        }) else {
+            // A receive was posted meanwhile and took it.
+            continue;
+        };
+        let (Some(source), Some(mut handler)) = (core.address(source), core.handler.take()) else { continue };
+        core.handler_runs = Some(thread::current().id());
+        core.stopped += 1;
+        drop(core);
+        let message = Unexpected {
+            source,
+            match_info,
+            length,
+            data: data.as_deref(),
+        };
+        let action = handler(endpoint, message);
+        core = endpoint.lock();
+        core.stopped -= 1;
+        core.handler_runs = None;
+        // Unless the handler registered another one.
+        if core.store.has_handler && core.handler.is_none() {
+            core.handler = Some(handler);
+        }
+        match action {
+            Action::Finished => core.consume(id),
+            Action::Continue => core.match_again(id),
+        }
+        core.flush(now());
+    }
+    core
+}
+
+impl Core {
+    fn consume(&mut self, id: mxoe::matching::UnexpectedId) {
+        let Some(message) = self.store.table.unexpected.remove(id) else { return };
+        match message.body {
+            UnexpBody::Large(large) => {
+                // Gone: its sender is, too.
+                let _ = self.engine.decline(large);
+            }
+            UnexpBody::Partial(key, _) => {
+                self.store.transfers.remove(key);
+            }
+            UnexpBody::Own(request, _) => self.own_matched(request, 0, message.length),
+            UnexpBody::Whole(_) => {}
+        }
+        self.engine.resume(now(), &mut self.store);
+    }
+
+    fn match_again(&mut self, id: mxoe::matching::UnexpectedId) {
+        let Some(match_info) = self.store.table.unexpected.get_mut(id).map(|message| message.match_info) else {
+            return;
+        };
+        let Some(request) = self.store.table.posted.take(match_info) else { return };
+        if let Some(message) = self.store.table.unexpected.remove(id) {
+            self.give(request, message);
+        }
+    }
+}

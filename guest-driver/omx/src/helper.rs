@@ -1,0 +1,205 @@
+//! The helper thread of the process (mx-api 6.7): it makes progress on endpoints whose program has not been in the library for
+//! a while, and brings endpoints back to an authority that was restarted. It starts with the first endpoint.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::{Error, blocking::timespec, clock, endpoint::Shared};
+
+/// A program that was in the library this short ago makes progress itself.
+const PROGRAM_NS: u64 = 200_000;
+/// While a program calls the library the helper looks this often whether it stopped.
+const LOOK: Duration = Duration::from_millis(1);
+/// While a program stays inside one call (it sleeps there), this seldom.
+const LOOK_RARELY: Duration = Duration::from_millis(20);
+/// An authority that is gone is looked for this often.
+const SEEK: Duration = Duration::from_millis(100);
+
+struct Helper {
+    endpoints: Mutex<Vec<Weak<Shared>>>,
+    /// Readable when the list changed or a program came back.
+    wake: OwnedFd,
+}
+
+static HELPER: OnceLock<Helper> = OnceLock::new();
+
+/// Puts an endpoint into the helper's care.
+pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
+    let system = |what| move |source| Error::System { what, source };
+    if HELPER.get().is_none() {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| system("make an event")(error.into()))?;
+        let helper = Helper {
+            endpoints: Mutex::new(Vec::new()),
+            wake,
+        };
+        // Another thread may have been first: then its is used.
+        if HELPER.set(helper).is_ok() {
+            thread::Builder::new()
+                .name("omx-progress".to_owned())
+                .spawn(run)
+                .map_err(system("start the helper thread"))?;
+        }
+    }
+    if let Some(helper) = HELPER.get() {
+        let mut endpoints = helper.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        endpoints.push(Arc::downgrade(shared));
+        helper.wake();
+    }
+    Ok(())
+}
+
+/// The program calls the library: the helper stops waiting for this endpoint's frames.
+#[cold]
+pub(crate) fn leave_to_program(shared: &Shared) {
+    if shared.watched.swap(false, Ordering::SeqCst)
+        && let Some(helper) = HELPER.get()
+    {
+        helper.wake();
+    }
+}
+
+impl Helper {
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// What the helper remembers of an endpoint between two looks.
+struct Care {
+    endpoint: Weak<Shared>,
+    left_at: u64,
+    look: Duration,
+    /// When to look for a lost authority.
+    seek_at: Option<Instant>,
+    /// The authority gave the endpoint's number away: nothing can be done any more.
+    lost: bool,
+}
+
+fn run() {
+    let Some(helper) = HELPER.get() else { return };
+    let mut cares: Vec<Care> = Vec::new();
+    loop {
+        {
+            let endpoints = helper.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            cares.retain(|care| care.endpoint.strong_count() > 0);
+            for endpoint in endpoints.iter() {
+                if !cares.iter().any(|care| care.endpoint.ptr_eq(endpoint)) {
+                    cares.push(Care {
+                        endpoint: Weak::clone(endpoint),
+                        left_at: 0,
+                        look: LOOK,
+                        seek_at: None,
+                        lost: false,
+                    });
+                }
+            }
+        }
+        let mut sleep = Duration::from_secs(3600);
+        let mut watched: Vec<OwnedFd> = Vec::new();
+        for care in &mut cares {
+            let Some(shared) = care.endpoint.upgrade() else { continue };
+            sleep = sleep.min(attend(care, &shared, &mut watched));
+        }
+        let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
+        fds.extend(watched.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&timespec(sleep)));
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&helper.wake, &mut count);
+    }
+}
+
+/// Does for an endpoint what is to be done; how long until the next look. Adds what is to be waited for.
+fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Duration {
+    let mut next = keep_authority(care, shared, watched);
+    if !shared.helped {
+        return next;
+    }
+    let left_at = shared.left_at.load(Ordering::Relaxed);
+    let now = clock::now();
+    let inside = shared.inside.load(Ordering::SeqCst) > 0;
+    if inside || now.as_nanos().saturating_sub(left_at) < PROGRAM_NS {
+        shared.watched.store(false, Ordering::SeqCst);
+        care.look = if left_at == care.left_at { (care.look * 2).min(LOOK_RARELY) } else { LOOK };
+        care.left_at = left_at;
+        return next.min(care.look);
+    }
+    care.look = LOOK;
+    // The program is elsewhere. From here on it says so when it comes back; had it come before that, it is seen now.
+    shared.watched.store(true, Ordering::SeqCst);
+    if shared.inside.load(Ordering::SeqCst) > 0 {
+        return next.min(LOOK);
+    }
+    let Some(mut core) = shared.try_lock() else { return next.min(LOOK) };
+    if core.closed {
+        return next;
+    }
+    core.step(now);
+    // Only after this does the port's descriptor say something.
+    let port = core.port.wait(netif::Interest::Receive, Instant::now(), None);
+    if matches!(port, Ok(netif::Wake::Ready)) && core.stopped == 0 {
+        return Duration::ZERO;
+    }
+    if core.stopped == 0 {
+        if let Some(due) = core.engine.poll_timeout() {
+            next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
+        }
+        watched.extend(shared.port_fd.try_clone());
+    }
+    if core.burst.is_blocked() {
+        next = next.min(LOOK);
+    }
+    next
+}
+
+/// Watches the connection to the authority, and makes it anew when it ended.
+fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Duration {
+    let never = Duration::from_secs(3600);
+    let Some(session) = &shared.session else { return never };
+    if care.lost {
+        return never;
+    }
+    // Busy: a peer is being added, so the authority is there.
+    let Ok(mut session) = session.try_lock() else { return LOOK };
+    if care.seek_at.is_none() {
+        let mut fds = [PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
+        let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);
+        if !ended {
+            watched.extend(session.as_fd().try_clone_to_owned());
+            return never;
+        }
+        tracing::info!(interface = session.interface().name, "omxd ended; looking for its successor");
+        care.seek_at = Some(Instant::now());
+    }
+    if let Some(seek_at) = care.seek_at
+        && seek_at > Instant::now()
+    {
+        return seek_at.saturating_duration_since(Instant::now());
+    }
+    let endpoint = shared.own_endpoint();
+    match session.resume(endpoint) {
+        Ok(()) => {
+            tracing::info!(endpoint, "omxd is back and has the endpoint again");
+            care.seek_at = None;
+            watched.extend(session.as_fd().try_clone_to_owned());
+            never
+        }
+        Err(error @ omxd::OmxdError::Refused { .. }) => {
+            tracing::error!("{error}; messages of this endpoint reach the other program");
+            care.lost = true;
+            never
+        }
+        Err(error) => {
+            tracing::debug!("{error}");
+            care.seek_at = Some(Instant::now() + SEEK);
+            SEEK
+        }
+    }
+}

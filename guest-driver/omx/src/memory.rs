@@ -1,0 +1,199 @@
+//! The program's buffers: lists of segments, copied to and from at any offset. Whoever posts a request promises that its
+//! segments stay until it is over; every access to them is in this file.
+
+use std::{io::IoSlice, slice};
+
+use crate::Error;
+
+/// Segments of a message, at most.
+pub const SEGMENTS_MAX: usize = 256;
+
+/// A piece of the program's memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Segment {
+    /// First byte; not looked at if there is none.
+    pub ptr: *mut u8,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Segment {
+    /// Memory to be sent, which is only read.
+    pub const fn of(data: &[u8]) -> Self {
+        Self {
+            ptr: data.as_ptr().cast_mut(),
+            len: data.len() as u32,
+        }
+    }
+
+    /// Memory to be received to.
+    pub const fn of_mut(data: &mut [u8]) -> Self {
+        Self {
+            ptr: data.as_mut_ptr(),
+            len: data.len() as u32,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum List {
+    One(Segment),
+    Many(Box<[Segment]>),
+}
+
+/// The memory of one request.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    list: List,
+    len: u32,
+}
+
+// SAFETY: the promise made to `Segments::new` is not tied to a thread.
+unsafe impl Send for Segments {}
+
+impl Segments {
+    pub(crate) const EMPTY: Self = Self {
+        list: List::One(Segment {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+        }),
+        len: 0,
+    };
+
+    /// # Safety
+    /// Until the request that gets them is over, the segments must stay valid for what it does: reading if it sends,
+    /// writing if it receives, and nobody else may write to them (or, if it receives, read).
+    ///
+    /// # Errors
+    /// [`Error::BadSegments`].
+    pub(crate) unsafe fn new(segments: &[Segment]) -> Result<Self, Error> {
+        if segments.len() > SEGMENTS_MAX {
+            return Err(Error::BadSegments);
+        }
+        let len: u64 = segments.iter().map(|segment| u64::from(segment.len)).sum();
+        let len = u32::try_from(len).map_err(|_| Error::BadSegments)?;
+        Ok(match segments {
+            _ if len == 0 => Self::EMPTY,
+            [one] => Self {
+                list: List::One(*one),
+                len,
+            },
+            many => Self {
+                list: List::Many(many.iter().copied().filter(|segment| segment.len > 0).collect()),
+                len,
+            },
+        })
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    fn list(&self) -> &[Segment] {
+        match &self.list {
+            List::One(one) => slice::from_ref(one),
+            List::Many(many) => many,
+        }
+    }
+
+    /// Calls `with` with every piece of memory that holds bytes `offset .. offset + len`, in order; what is beyond the end is
+    /// left out.
+    fn pieces(&self, offset: u32, len: usize, mut with: impl FnMut(*mut u8, usize)) {
+        let (mut skip, mut left) = (offset as usize, len);
+        for segment in self.list() {
+            let segment_len = segment.len as usize;
+            if skip >= segment_len {
+                skip -= segment_len;
+                continue;
+            }
+            let here = (segment_len - skip).min(left);
+            if here == 0 {
+                return;
+            }
+            with(segment.ptr.wrapping_add(skip), here);
+            left -= here;
+            skip = 0;
+        }
+    }
+
+    /// Copies received bytes to offset `offset`; what is beyond the end is left out.
+    #[inline]
+    pub(crate) fn write(&mut self, offset: u32, data: &[u8]) {
+        let mut rest = data;
+        self.pieces(offset, data.len(), |ptr, len| {
+            let (now, later) = rest.split_at(len);
+            // SAFETY: `ptr .. ptr + len` lies inside a segment, which may be written (`new`); `data` is not the program's.
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), ptr, len) };
+            rest = later;
+        });
+    }
+
+    /// Copies the first bytes out, as many as `out` has.
+    pub(crate) fn read(&self, out: &mut [u8]) {
+        let mut at = 0;
+        self.pieces(0, out.len(), |ptr, len| {
+            // SAFETY: `ptr .. ptr + len` lies inside a segment, which may be read (`new`); `out` is not the program's.
+            unsafe { std::ptr::copy_nonoverlapping(ptr, out[at..].as_mut_ptr(), len) };
+            at += len;
+        });
+    }
+
+    /// Adds the memory of bytes `offset .. offset + len` to a list for sending.
+    #[inline]
+    pub(crate) fn gather<'a>(&'a self, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) {
+        self.pieces(offset, len as usize, |ptr, len| {
+            // SAFETY: as in `read`; borrowed no longer than `self`, which goes when the request is over.
+            parts.push(IoSlice::new(unsafe { slice::from_raw_parts(ptr, len) }));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_to_and_come_from_any_offset_of_a_list() {
+        let mut memory = [0u8; 40];
+        let base = memory.as_mut_ptr();
+        let list: Vec<Segment> = [(0, 3), (10, 0), (20, 5), (30, 7)]
+            .iter()
+            .map(|(at, len)| Segment {
+                ptr: base.wrapping_add(*at),
+                len: *len,
+            })
+            .collect();
+        // SAFETY: all inside `memory`, which outlives the list and is not used meanwhile.
+        let mut segments = unsafe { Segments::new(&list) }.unwrap();
+        assert_eq!(segments.len(), 15);
+        segments.write(2, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        segments.write(14, &[9, 9, 9]);
+        let mut out = [0; 15];
+        segments.read(&mut out);
+        assert_eq!(out, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 9]);
+        let mut parts = Vec::new();
+        segments.gather(1, 9, &mut parts);
+        let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        assert_eq!(lens, [2, 5, 2]);
+        assert_eq!(memory[36], 9);
+        assert_eq!(memory[37..], [0, 0, 0], "nothing beyond the end");
+    }
+
+    #[test]
+    fn too_many_segments_and_too_many_bytes_are_refused() {
+        let one = Segment {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+        };
+        // SAFETY: empty segments, which nothing looks at.
+        unsafe {
+            assert!(Segments::new(&[one; SEGMENTS_MAX]).is_ok());
+            assert!(matches!(Segments::new(&[one; SEGMENTS_MAX + 1]), Err(Error::BadSegments)));
+        }
+        let huge = Segment { len: u32::MAX, ..one };
+        // SAFETY: refused before anything looks at them.
+        assert!(matches!(unsafe { Segments::new(&[huge, huge]) }, Err(Error::BadSegments)));
+    }
+}

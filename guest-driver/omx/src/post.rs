@@ -1,0 +1,243 @@
+//! Posting: which way a message goes, and what a new receive finds among the unexpected messages.
+
+use mxoe::{
+    engine::{PartnerId, Posted, SendError, SendOptions},
+    matching::Selector,
+};
+
+use crate::{
+    Address, Error, StatusCode,
+    clock::now,
+    memory::Segments,
+    progress::Core,
+    request::{PARTNER_SELF, RequestKind},
+    slab::Key,
+    store::{SendBytes, Source, Transfer, Unexp, UnexpBody, transfer_token},
+};
+
+/// Longest message that the engine copies when it is posted.
+const INLINE_LEN_MAX: usize = 128;
+
+impl Core {
+    /// A send to a partner or to the endpoint itself.
+    pub(crate) fn send(
+        &mut self,
+        memory: Segments,
+        to: Address,
+        match_info: u64,
+        context: u64,
+        synchronous: bool,
+    ) -> Result<Key, Error> {
+        let length = memory.len();
+        let request = self
+            .store
+            .requests
+            .add(RequestKind::Send, match_info, context)
+            .ok_or(Error::NoResources)?;
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.status.address = Some(to);
+            entry.status.length = length;
+        }
+        let posted = if to.partner == PARTNER_SELF {
+            self.send_to_own(request, &memory, match_info)
+        } else {
+            match self.engine.partner_at(to.partner as usize) {
+                Some(partner) if length as usize <= INLINE_LEN_MAX && !synchronous => {
+                    self.send_inline(request, &memory, partner, match_info)
+                }
+                Some(partner) => self.send_bulk(request, memory, partner, match_info, synchronous),
+                None => Err(SendError::NotConnected),
+            }
+        };
+        match posted {
+            Ok(()) => Ok(request),
+            Err(SendError::NotConnected | SendError::UnknownPeer | SendError::Gone) => {
+                self.store.requests.complete(request, StatusCode::Unreachable);
+                Ok(request)
+            }
+            Err(SendError::TooMany | SendError::TooLong) => {
+                self.store.requests.remove(request);
+                Err(Error::NoResources)
+            }
+        }
+    }
+
+    fn early(&mut self, request: Key) {
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.status.transferred = entry.status.length;
+            entry.buffered = true;
+        }
+        self.store.requests.complete(request, StatusCode::Success);
+    }
+
+    fn send_inline(
+        &mut self,
+        request: Key,
+        memory: &Segments,
+        partner: PartnerId,
+        match_info: u64,
+    ) -> Result<(), SendError> {
+        let mut data = [0; INLINE_LEN_MAX];
+        let data = &mut data[..memory.len() as usize];
+        memory.read(data);
+        match self.engine.send_inline(now(), partner, match_info, request, data)? {
+            Posted::Early(_) => self.early(request),
+            Posted::Pending(send) => {
+                if let Some(entry) = self.store.requests.get_mut(request) {
+                    entry.send = Some(send);
+                    entry.buffered = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_bulk(
+        &mut self,
+        request: Key,
+        memory: Segments,
+        partner: PartnerId,
+        match_info: u64,
+        synchronous: bool,
+    ) -> Result<(), SendError> {
+        let length = memory.len();
+        let transfer = Transfer::Send {
+            request: Some(request),
+            bytes: SendBytes::Program(memory),
+        };
+        let key = self.store.transfers.insert(transfer).ok_or(SendError::TooMany)?;
+        let options = SendOptions {
+            synchronous,
+            copyable: true,
+        };
+        let posted = self
+            .engine
+            .send(now(), partner, match_info, transfer_token(key), length, options);
+        match posted {
+            Ok(Posted::Early(_)) => {
+                if let Some(Transfer::Send { request, bytes }) = self.store.transfers.get_mut(key)
+                    && let SendBytes::Program(memory) = bytes
+                {
+                    let mut copy = vec![0; length as usize].into_boxed_slice();
+                    memory.read(&mut copy);
+                    *bytes = SendBytes::Copy(copy);
+                    *request = None;
+                }
+                self.early(request);
+                Ok(())
+            }
+            Ok(Posted::Pending(send)) => {
+                if let Some(entry) = self.store.requests.get_mut(request) {
+                    entry.send = Some(send);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.store.transfers.remove(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// A message to the endpoint itself: complete when it is matched.
+    fn send_to_own(&mut self, request: Key, memory: &Segments, match_info: u64) -> Result<(), SendError> {
+        let length = memory.len();
+        let mut data = vec![0; length as usize].into_boxed_slice();
+        memory.read(&mut data);
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.buffered = true;
+        }
+        let message = Unexp {
+            source: Source::Own,
+            match_info,
+            length,
+            body: UnexpBody::Own(request, data),
+        };
+        if let Some(receive) = self.store.table.posted.take(match_info) {
+            self.give(receive, message);
+            return Ok(());
+        }
+        let id = self
+            .store
+            .table
+            .unexpected
+            .add(match_info, length.into(), message)
+            .map_err(|_| SendError::TooMany)?;
+        if self.store.has_handler {
+            self.store.unseen.push(id);
+        }
+        Ok(())
+    }
+
+    /// A send to the endpoint itself was matched by a receive that took `taken` bytes.
+    pub(crate) fn own_matched(&mut self, request: Key, taken: u32, length: u32) {
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.status.transferred = taken;
+        }
+        let code = if taken < length { StatusCode::Truncated } else { StatusCode::Success };
+        self.store.requests.complete(request, code);
+    }
+
+    /// A receive.
+    pub(crate) fn receive(&mut self, memory: Segments, selector: Selector, context: u64) -> Result<Key, Error> {
+        if selector.mask() & self.context_mask != self.context_mask {
+            return Err(Error::BadMaskForContextId);
+        }
+        let request = self
+            .store
+            .requests
+            .add(RequestKind::Receive, selector.info(), context)
+            .ok_or(Error::NoResources)?;
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.memory = memory;
+        }
+        if let Some(message) = self.store.table.unexpected.take(selector) {
+            self.give(request, message);
+            // What was refused for want of room is offered again.
+            self.engine.resume(now(), &mut self.store);
+            return Ok(request);
+        }
+        let Some(posted) = self.store.table.posted.post(selector, request) else {
+            self.store.requests.remove(request);
+            return Err(Error::NoResources);
+        };
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.posted = Some(posted);
+        }
+        Ok(request)
+    }
+
+    /// Gives an unexpected message to a receive.
+    pub(crate) fn give(&mut self, request: Key, message: Unexp) {
+        let wanted = self
+            .store
+            .matched(request, message.source, message.match_info, message.length);
+        match message.body {
+            UnexpBody::Whole(data) => self.store.receive_whole(request, &data),
+            UnexpBody::Partial(key, data) => {
+                // What is not there yet arrives in its place.
+                if let Some(entry) = self.store.requests.get_mut(request) {
+                    entry.memory.write(0, &data);
+                }
+                match self.store.transfers.get_mut(key) {
+                    Some(transfer) => *transfer = Transfer::Receive { request },
+                    None => self.store.received(request, StatusCode::Unreachable, 0),
+                }
+            }
+            UnexpBody::Large(large) => {
+                let key = self.store.transfers.insert(Transfer::Receive { request });
+                let pulled = key.map(|key| self.engine.pull(now(), large, transfer_token(key), wanted));
+                if !matches!(pulled, Some(Ok(()))) {
+                    if let Some(key) = key {
+                        self.store.transfers.remove(key);
+                    }
+                    self.store.received(request, StatusCode::Unreachable, 0);
+                }
+            }
+            UnexpBody::Own(send, data) => {
+                self.store.receive_whole(request, &data);
+                self.own_matched(send, wanted, message.length);
+            }
+        }
+    }
+}

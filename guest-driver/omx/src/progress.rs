@@ -1,0 +1,189 @@
+//! One step of an endpoint: frames in, time, events, frames out. Whoever holds the endpoint's lock may take it.
+
+use ether::Time;
+use mxoe::engine::{Engine, Event, PartnerId};
+use netif::Netif;
+
+use crate::{
+    StatusCode,
+    handler::Handler,
+    peers::EndpointPeers,
+    request::{Address, Requests, Status},
+    slab::Key,
+    store::{Source, Store, Transfer, Unexp, UnexpBody, transfer_key},
+    transmit::Burst,
+};
+
+/// Frames handled before what they cause is sent.
+const FRAMES_PER_STEP: usize = 32;
+
+/// Everything behind an endpoint's lock.
+pub(crate) struct Core {
+    pub(crate) engine: Engine<EndpointPeers>,
+    pub(crate) store: Store,
+    pub(crate) port: Box<dyn Netif + Send>,
+    pub(crate) burst: Burst,
+    pub(crate) own: Address,
+    pub(crate) context_mask: u64,
+    pub(crate) self_messages: bool,
+    /// Threads asleep on this endpoint.
+    pub(crate) sleepers: u32,
+    /// Progress was switched off, by the program or while its handler runs.
+    pub(crate) stopped: u32,
+    /// The same by the program: idempotent.
+    pub(crate) stopped_by_program: bool,
+    pub(crate) handler: Option<Handler>,
+    pub(crate) handler_runs: Option<std::thread::ThreadId>,
+    pub(crate) closed: bool,
+}
+
+impl Core {
+    /// Takes frames, does what is due, sends. Whether there was anything.
+    pub(crate) fn step(&mut self, now: Time) -> bool {
+        if self.stopped > 0 || self.closed {
+            return false;
+        }
+        let mut busy = false;
+        loop {
+            let mut frames = 0;
+            while frames < FRAMES_PER_STEP {
+                // An error: the link is down. Frames arrive again when it is up.
+                let Ok(Some(frame)) = self.port.poll_receive() else { break };
+                self.engine.handle(now, frame, &mut self.store);
+                frames += 1;
+            }
+            if self.engine.poll_timeout().is_some_and(|due| due <= now) {
+                self.engine.handle_timeout(now);
+            }
+            busy |= self.flush(now) || frames > 0;
+            if frames < FRAMES_PER_STEP {
+                return busy;
+            }
+        }
+    }
+
+    /// Takes events and sends what is to be sent.
+    pub(crate) fn flush(&mut self, now: Time) -> bool {
+        self.events();
+        let sent = self
+            .burst
+            .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
+        self.events();
+        sent > 0
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Connected { token, partner, status } => self.connected(token, partner, status.into()),
+                Event::Sent {
+                    token,
+                    status,
+                    transferred,
+                } => self.sent(token, status.into(), transferred),
+                Event::Received {
+                    receive,
+                    status,
+                    transferred,
+                } => self.transfer_over(receive, status.into(), transferred),
+                Event::PartnerLost { partner } => self.partner_lost(partner),
+                Event::Mismatch {
+                    mac,
+                    endpoint,
+                    own,
+                    theirs,
+                } => tracing::error!(
+                    "{mac} endpoint {endpoint} and this one are set differently ({theirs:?} there, {own:?} here); give both the same preset"
+                ),
+            }
+        }
+    }
+
+    /// The address under which the program knows a partner, or the endpoint itself.
+    pub(crate) fn address(&self, source: Source) -> Option<Address> {
+        let partner = match source {
+            Source::Own => return Some(self.own),
+            Source::Partner(partner) => partner,
+        };
+        let info = self.engine.partner(partner)?;
+        Some(Address {
+            mac: info.mac.0,
+            endpoint: info.endpoint,
+            reserved: 0,
+            partner: partner.index() as u32,
+            session: info.session,
+        })
+    }
+
+    /// Takes the status of a request that is over.
+    #[inline]
+    pub(crate) fn take(&mut self, request: Key) -> Option<Status> {
+        let entry = self.store.requests.take(request)?;
+        Some(Status {
+            address: match entry.source {
+                Some(source) => self.address(source),
+                None => entry.status.address,
+            },
+            ..entry.status
+        })
+    }
+
+    fn connected(&mut self, token: u64, partner: PartnerId, code: StatusCode) {
+        let address = self.address(Source::Partner(partner));
+        if let Some(entry) = self.store.requests.get_mut(token) {
+            entry.status.address = address.filter(|_| code == StatusCode::Success);
+        }
+        self.store.requests.complete(token, code);
+    }
+
+    fn sent(&mut self, token: u64, code: StatusCode, transferred: u32) {
+        let request = match transfer_key(token) {
+            Some(key) => match self.store.transfers.remove(key) {
+                Some(Transfer::Send { request, .. }) => request,
+                _ => None,
+            },
+            // A short message: its completion was given early, unless it waited.
+            None => Some(token),
+        };
+        let Some(request) = request else { return };
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.status.transferred = transferred;
+        }
+        self.store.requests.complete(request, code);
+    }
+
+    fn transfer_over(&mut self, token: u64, code: StatusCode, transferred: u32) {
+        let Some(transfer) = transfer_key(token).and_then(|key| self.store.transfers.remove(key)) else {
+            return;
+        };
+        match transfer {
+            Transfer::Receive { request } => self.store.received(request, code, transferred),
+            Transfer::Unexpected { id: Some(id) } => {
+                if code != StatusCode::Success {
+                    self.store.table.unexpected.remove(id);
+                } else if let Some(message) = self.store.table.unexpected.get_mut(id)
+                    && let UnexpBody::Partial(_, memory) = &mut message.body
+                {
+                    message.body = UnexpBody::Whole(std::mem::take(memory));
+                }
+            }
+            Transfer::Unexpected { id: None } | Transfer::Send { .. } => {}
+        }
+    }
+
+    fn partner_lost(&mut self, partner: PartnerId) {
+        let of_partner = |message: &Unexp| message.source == Source::Partner(partner);
+        let transfers = &mut self.store.transfers;
+        self.store.table.unexpected.remove_if(of_partner, |message| {
+            if let UnexpBody::Partial(key, _) = message.body {
+                transfers.remove(key);
+            }
+        });
+    }
+
+    /// A count that changes with every completion.
+    pub(crate) const fn completions(&self) -> u64 {
+        let requests: &Requests = &self.store.requests;
+        requests.completions
+    }
+}

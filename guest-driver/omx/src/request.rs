@@ -1,0 +1,235 @@
+//! Requests of an endpoint and the order in which they completed.
+
+use ether::MacAddr;
+use mxoe::{
+    engine::SendId,
+    matching::{PostedId, Selector},
+};
+
+use crate::{
+    StatusCode,
+    memory::Segments,
+    slab::{Key, Slab},
+    store::Source,
+};
+
+/// Requests of an endpoint at once: what an unbounded loop of postings ends at.
+const REQUESTS_MAX: u32 = 1 << 20;
+
+/// Names a request of one endpoint until its completion was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request(pub(crate) Key);
+
+/// A remote endpoint, as one endpoint of this process knows it: it means nothing to another one. Equal partners have equal
+/// bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Address {
+    pub(crate) mac: [u8; 6],
+    pub(crate) endpoint: u8,
+    pub(crate) reserved: u8,
+    pub(crate) partner: u32,
+    pub(crate) session: u32,
+}
+
+/// The partner number of the endpoint itself.
+pub(crate) const PARTNER_SELF: u32 = u32::MAX;
+
+impl Address {
+    /// The interface's address.
+    pub const fn mac(&self) -> MacAddr {
+        MacAddr(self.mac)
+    }
+
+    /// The endpoint number.
+    pub const fn endpoint(&self) -> u8 {
+        self.endpoint
+    }
+
+    /// The session of the remote endpoint.
+    pub const fn session(&self) -> u32 {
+        self.session
+    }
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A message to be sent.
+    Send,
+    /// A message to be received.
+    Receive,
+    /// A connection.
+    Connect,
+}
+
+/// How a request ended, or what a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How.
+    pub code: StatusCode,
+    /// Where from, or where to; what was connected to.
+    pub address: Option<Address>,
+    /// Match information of the message, or as given.
+    pub match_info: u64,
+    /// Bytes of the message.
+    pub length: u32,
+    /// Bytes that were transferred.
+    pub transferred: u32,
+    /// What was given at posting.
+    pub context: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// A receive in the queue, which can be cancelled, or anything else that goes on.
+    Pending,
+    /// A receive that has its message.
+    Matched,
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: RequestKind,
+    pub(crate) state: State,
+    pub(crate) status: Status,
+    /// A receive's buffer.
+    pub(crate) memory: Segments,
+    /// Whose message a receive got.
+    pub(crate) source: Option<Source>,
+    pub(crate) posted: Option<PostedId>,
+    pub(crate) send: Option<SendId>,
+    /// A send's data are safe elsewhere.
+    pub(crate) buffered: bool,
+    /// Nobody will take the completion.
+    forgotten: bool,
+    next: Option<Key>,
+    previous: Option<Key>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requests {
+    entries: Slab<Entry>,
+    first_done: Option<Key>,
+    last_done: Option<Key>,
+    /// Completions so far: a sleeper looks whether it changed.
+    pub(crate) completions: u64,
+}
+
+impl Requests {
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: Slab::new(REQUESTS_MAX),
+            first_done: None,
+            last_done: None,
+            completions: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, kind: RequestKind, match_info: u64, context: u64) -> Option<Key> {
+        self.entries.insert(Entry {
+            kind,
+            state: State::Pending,
+            status: Status {
+                code: StatusCode::Success,
+                address: None,
+                match_info,
+                length: 0,
+                transferred: 0,
+                context,
+            },
+            memory: Segments::EMPTY,
+            source: None,
+            posted: None,
+            send: None,
+            buffered: false,
+            forgotten: false,
+            next: None,
+            previous: None,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Entry> {
+        self.entries.get_mut(key)
+    }
+
+    /// The request is over. Its status says how, but for the code.
+    #[inline]
+    pub(crate) fn complete(&mut self, key: Key, code: StatusCode) {
+        let last = self.last_done;
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if entry.state == State::Done {
+            return;
+        }
+        entry.state = State::Done;
+        entry.status.code = code;
+        entry.memory = Segments::EMPTY;
+        self.completions += 1;
+        if entry.forgotten {
+            self.entries.remove(key);
+            return;
+        }
+        entry.previous = last;
+        match last.and_then(|last| self.entries.get_mut(last)) {
+            Some(before) => before.next = Some(key),
+            None => self.first_done = Some(key),
+        }
+        self.last_done = Some(key);
+    }
+
+    /// Takes a request out, complete or not.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        if entry.state == State::Done {
+            match entry.previous.and_then(|previous| self.entries.get_mut(previous)) {
+                Some(before) => before.next = entry.next,
+                None => self.first_done = entry.next,
+            }
+            match entry.next.and_then(|next| self.entries.get_mut(next)) {
+                Some(after) => after.previous = entry.previous,
+                None => self.last_done = entry.previous,
+            }
+        }
+        Some(entry)
+    }
+
+    /// Takes out a request that is over.
+    #[inline]
+    pub(crate) fn take(&mut self, key: Key) -> Option<Entry> {
+        if self.entries.get(key)?.state != State::Done {
+            return None;
+        }
+        self.remove(key)
+    }
+
+    /// The oldest completed request that matches.
+    pub(crate) fn first_done(&self, selector: Selector) -> Option<Key> {
+        let mut at = self.first_done;
+        while let Some(key) = at {
+            let entry = self.entries.get(key)?;
+            if selector.matches(entry.status.match_info) {
+                return Some(key);
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// Nobody will ask for the completion.
+    pub(crate) fn forget(&mut self, key: Key) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        if entry.state == State::Done {
+            self.remove(key);
+        } else {
+            entry.forgotten = true;
+        }
+        true
+    }
+}

@@ -1,0 +1,245 @@
+//! What the endpoint holds of messages: requests, buffers on their way, posted receives and unexpected messages. It is the
+//! engine's host: it decides where arriving messages go and takes their bytes.
+
+use std::io::IoSlice;
+
+use mxoe::{
+    engine::{Arrival, Body, Host, LargeId, PartnerId, Token, Verdict},
+    matching::{MatchTable, UnexpectedId},
+};
+
+use crate::{
+    StatusCode,
+    memory::Segments,
+    request::{Requests, State},
+    slab::{Key, Slab},
+};
+
+/// Buffers on their way at once: sends and receives that the engine knows by name.
+const TRANSFERS_MAX: u32 = 1 << 20;
+/// Tokens of transfers have this bit, tokens of requests do not.
+const TRANSFER: Token = 1 << 63;
+
+/// An unexpected message.
+#[derive(Debug)]
+pub(crate) struct Unexp {
+    pub(crate) source: Source,
+    pub(crate) match_info: u64,
+    pub(crate) length: u32,
+    pub(crate) body: UnexpBody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Partner(PartnerId),
+    /// The endpoint itself.
+    Own,
+}
+
+#[derive(Debug)]
+pub(crate) enum UnexpBody {
+    Whole(Box<[u8]>),
+    /// Still arriving under the name of a transfer.
+    Partial(Key, Box<[u8]>),
+    Large(LargeId),
+    /// From the endpoint itself: the send completes when it is matched.
+    Own(Key, Box<[u8]>),
+}
+
+/// The bytes of a send.
+#[derive(Debug)]
+pub(crate) enum SendBytes {
+    Program(Segments),
+    Copy(Box<[u8]>),
+}
+
+#[derive(Debug)]
+pub(crate) enum Transfer {
+    /// The request is gone when the send completed early.
+    Send { request: Option<Key>, bytes: SendBytes },
+    /// To a request's buffer.
+    Receive { request: Key },
+    /// To an unexpected message that arrives in fragments. `None` until it has its name.
+    Unexpected { id: Option<UnexpectedId> },
+}
+
+pub(crate) const fn transfer_token(key: Key) -> Token {
+    key | TRANSFER
+}
+
+pub(crate) const fn transfer_key(token: Token) -> Option<Key> {
+    if token & TRANSFER != 0 { Some(token & !TRANSFER) } else { None }
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) table: MatchTable<Key, Unexp>,
+    pub(crate) requests: Requests,
+    pub(crate) transfers: Slab<Transfer>,
+    /// Unexpected messages that the handler has not seen; kept only while there is one.
+    pub(crate) unseen: Vec<UnexpectedId>,
+    pub(crate) has_handler: bool,
+}
+
+impl Store {
+    pub(crate) fn new(unexpected_bytes_max: u64, seed: u64) -> Self {
+        Self {
+            table: MatchTable::new(unexpected_bytes_max, seed),
+            requests: Requests::new(),
+            transfers: Slab::new(TRANSFERS_MAX),
+            unseen: Vec::new(),
+            has_handler: false,
+        }
+    }
+
+    /// A receive has found its message. How many bytes it takes.
+    pub(crate) fn matched(&mut self, request: Key, source: Source, match_info: u64, length: u32) -> u32 {
+        let Some(entry) = self.requests.get_mut(request) else { return 0 };
+        entry.state = State::Matched;
+        entry.posted = None;
+        entry.source = Some(source);
+        entry.status.match_info = match_info;
+        entry.status.length = length;
+        entry.memory.len().min(length)
+    }
+
+    /// A matched receive has all it gets.
+    pub(crate) fn received(&mut self, request: Key, code: StatusCode, transferred: u32) {
+        let Some(entry) = self.requests.get_mut(request) else { return };
+        let (length, room) = (entry.status.length, entry.memory.len());
+        let (code, transferred) = match code {
+            StatusCode::Success | StatusCode::Truncated if length > room => (StatusCode::Truncated, room),
+            StatusCode::Success | StatusCode::Truncated => (StatusCode::Success, transferred.min(room)),
+            code => (code, 0),
+        };
+        entry.status.transferred = transferred;
+        self.requests.complete(request, code);
+    }
+
+    /// Copies a whole message to a matched receive, which is over then.
+    #[inline]
+    pub(crate) fn receive_whole(&mut self, request: Key, data: &[u8]) {
+        if let Some(entry) = self.requests.get_mut(request) {
+            entry.memory.write(0, data);
+        }
+        self.received(request, StatusCode::Success, data.len() as u32);
+    }
+
+    /// Adds the memory that a frame's payload names to a list for sending. False if its send is over.
+    #[inline]
+    pub(crate) fn gather<'a>(&'a self, token: Token, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) -> bool {
+        let transfer = transfer_key(token).and_then(|key| self.transfers.get(key));
+        match transfer {
+            Some(Transfer::Send { bytes, .. }) => {
+                match bytes {
+                    SendBytes::Program(segments) => segments.gather(offset, len, parts),
+                    SendBytes::Copy(data) => {
+                        let range = offset as usize..(offset + len) as usize;
+                        parts.extend(data.get(range).map(IoSlice::new));
+                    }
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn arrive_posted(&mut self, request: Key, arrival: Arrival<'_>) -> Verdict {
+        let source = Source::Partner(arrival.partner);
+        let wanted = self.matched(request, source, arrival.match_info, arrival.length);
+        match arrival.body {
+            Body::Whole(data) => {
+                self.receive_whole(request, data);
+                Verdict::Take(0)
+            }
+            Body::Fragments => match self.transfers.insert(Transfer::Receive { request }) {
+                Some(key) => Verdict::Take(transfer_token(key)),
+                None => {
+                    self.received(request, StatusCode::Unreachable, 0);
+                    Verdict::Consumed
+                }
+            },
+            Body::Announced(_) => match self.transfers.insert(Transfer::Receive { request }) {
+                Some(key) => Verdict::Pull {
+                    receive: transfer_token(key),
+                    length: wanted,
+                },
+                None => {
+                    self.received(request, StatusCode::Unreachable, 0);
+                    Verdict::Consumed
+                }
+            },
+        }
+    }
+
+    fn arrive_unexpected(&mut self, arrival: Arrival<'_>) -> Verdict {
+        let (body, bytes, token) = match arrival.body {
+            Body::Whole(data) => (UnexpBody::Whole(data.into()), data.len(), None),
+            Body::Fragments => {
+                let Some(key) = self.transfers.insert(Transfer::Unexpected { id: None }) else {
+                    return Verdict::Refuse;
+                };
+                let memory = vec![0; arrival.length as usize].into_boxed_slice();
+                (UnexpBody::Partial(key, memory), arrival.length as usize, Some(key))
+            }
+            Body::Announced(large) => (UnexpBody::Large(large), 0, None),
+        };
+        let message = Unexp {
+            source: Source::Partner(arrival.partner),
+            match_info: arrival.match_info,
+            length: arrival.length,
+            body,
+        };
+        match self.table.unexpected.add(arrival.match_info, bytes as u64, message) {
+            Ok(id) => {
+                if self.has_handler {
+                    self.unseen.push(id);
+                }
+                if let Some(Transfer::Unexpected { id: name }) = token.and_then(|key| self.transfers.get_mut(key)) {
+                    *name = Some(id);
+                }
+                Verdict::Take(token.map_or(0, transfer_token))
+            }
+            Err(_) => {
+                if let Some(key) = token {
+                    self.transfers.remove(key);
+                }
+                Verdict::Refuse
+            }
+        }
+    }
+}
+
+impl Host for Store {
+    #[inline]
+    fn arrive(&mut self, arrival: Arrival<'_>) -> Verdict {
+        match self.table.posted.take(arrival.match_info) {
+            Some(request) => self.arrive_posted(request, arrival),
+            None => self.arrive_unexpected(arrival),
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]) {
+        match transfer_key(receive).and_then(|key| self.transfers.get(key)) {
+            Some(Transfer::Receive { request }) => {
+                if let Some(entry) = self.requests.get_mut(*request) {
+                    entry.memory.write(offset, data);
+                }
+            }
+            Some(Transfer::Unexpected { id: Some(id) }) => {
+                if let Some(Unexp {
+                    body: UnexpBody::Partial(_, memory),
+                    ..
+                }) = self.table.unexpected.get_mut(*id)
+                {
+                    let at = offset as usize;
+                    if let Some(place) = memory.get_mut(at..at + data.len()) {
+                        place.copy_from_slice(data);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

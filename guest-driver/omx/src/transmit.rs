@@ -1,0 +1,104 @@
+//! From the engine to the port: frames gathered from header and the program's memory, in bursts, without a copy. What the
+//! port does not take at once is kept and comes first the next time.
+
+use std::io::IoSlice;
+
+use ether::Time;
+use mxoe::engine::{Engine, HEAD_BUFFER_LEN, Transmit};
+use netif::{BURST_MAX, Netif};
+
+use crate::{peers::EndpointPeers, store::Store};
+
+/// Zeros at the end of a short frame.
+static PAD: [u8; 64] = [0; 64];
+
+/// Frames on their way from the engine to the port.
+pub(crate) struct Burst {
+    heads: Box<[[u8; HEAD_BUFFER_LEN]; BURST_MAX]>,
+    frames: Vec<Transmit>,
+    /// How many of them the port has.
+    taken: usize,
+}
+
+impl Burst {
+    pub(crate) fn new() -> Self {
+        Self {
+            heads: Box::new([[0; HEAD_BUFFER_LEN]; BURST_MAX]),
+            frames: Vec::with_capacity(BURST_MAX),
+            taken: 0,
+        }
+    }
+
+    /// Whether the port was full.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.taken < self.frames.len()
+    }
+
+    /// Sends whatever there is to be sent, until the port is full. The frames that went out.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        now: Time,
+        engine: &mut Engine<EndpointPeers>,
+        store: &Store,
+        port: &mut (dyn Netif + Send),
+    ) -> usize {
+        let mut sent = 0;
+        loop {
+            if self.is_blocked() {
+                let before = self.taken;
+                self.hand_over(store, port);
+                sent += self.taken - before;
+                if self.is_blocked() {
+                    return sent;
+                }
+            }
+            self.frames.clear();
+            self.taken = 0;
+            while self.frames.len() < BURST_MAX {
+                let Some(frame) = engine.poll_transmit(now, &mut self.heads[self.frames.len()]) else { break };
+                self.frames.push(frame);
+            }
+            if self.frames.is_empty() {
+                return sent;
+            }
+        }
+    }
+
+    fn hand_over(&mut self, store: &Store, port: &mut (dyn Netif + Send)) {
+        if let [frame] = self.frames[..]
+            && frame.payload.is_none()
+        {
+            let head = &self.heads[0][..frame.head_len];
+            // An error (the link is down): lost like any frame on the wire, and sent again by the engine.
+            let taken = port.send(&[IoSlice::new(head), IoSlice::new(&PAD[..frame.pad_len])]);
+            self.taken = usize::from(taken.unwrap_or(true));
+            return;
+        }
+        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(3 * (self.frames.len() - self.taken));
+        // Where each frame's parts end, and which frame it is: those whose send is over are left out.
+        let mut ends = Vec::with_capacity(self.frames.len());
+        for at in self.taken..self.frames.len() {
+            let frame = &self.frames[at];
+            let begin = parts.len();
+            parts.push(IoSlice::new(&self.heads[at][..frame.head_len]));
+            if let Some(payload) = frame.payload
+                && !store.gather(payload.token, payload.offset, payload.len, &mut parts)
+            {
+                parts.truncate(begin);
+                continue;
+            }
+            if frame.pad_len > 0 {
+                parts.push(IoSlice::new(&PAD[..frame.pad_len]));
+            }
+            ends.push((at, begin, parts.len()));
+        }
+        let frames: Vec<&[IoSlice<'_>]> = ends.iter().map(|(_, begin, end)| &parts[*begin..*end]).collect();
+        let taken = match port.send_burst(&frames) {
+            Ok(taken) => taken,
+            // The first one is lost, as above; the next call says how it is about the others.
+            Err(_) => 1,
+        };
+        self.taken = ends.get(taken).map_or(self.frames.len(), |(at, ..)| *at);
+    }
+}
