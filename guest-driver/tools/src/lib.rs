@@ -1,12 +1,15 @@
-//! Command-line tools that run in a guest or on a host: `mxoe-gen` makes MXoE traffic, `nicctl` talks to the own card.
+//! Command-line tools that run in a guest or on a host: `mxoe-gen` makes MXoE traffic, `nicctl` talks to the own card,
+//! `omx_info` and `omx_perf` show and time MX messages.
 //!
 //! What the tools do is here, so that tests reach it; the programs in `bin/` are one line each. No protocol knowledge
 //! lives here: frames are `mxoe::wire`, control frames `firmware::control`.
 
 pub mod generator;
+pub mod info;
 pub mod nicctl;
+pub mod perf;
 mod run;
 mod stop;
 
-pub use run::run;
+pub use run::{run, run_omx};
 pub use stop::Stop;

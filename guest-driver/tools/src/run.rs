@@ -14,6 +14,20 @@ use serde_json::json;
 /// Runs a tool's body and turns its outcome into an exit code: 0, or 1 with the error as one sentence on stderr and,
 /// with `json`, as `{"error": …}` on stdout.
 pub fn run(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    run_with(tool, json, ExitCode::FAILURE, body)
+}
+
+/// The same for the tools that Open-MX has: they end with 255 when something is wrong.
+pub fn run_omx(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    run_with(tool, json, ExitCode::from(255), body)
+}
+
+fn run_with(
+    tool: &str,
+    json: bool,
+    failure: ExitCode,
+    body: impl FnOnce() -> anyhow::Result<ExitCode>,
+) -> ExitCode {
     match body() {
         Ok(code) => code,
         Err(error) => {
@@ -23,7 +37,7 @@ pub fn run(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCod
                 // Nobody is left to be told that the output is closed.
                 let _ = writeln!(io::stdout(), "{}", json!({ "error": sentence }));
             }
-            ExitCode::FAILURE
+            failure
         }
     }
 }

@@ -1,0 +1,173 @@
+//! The command line of `omx_perf`.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use ether::MacAddr;
+use omx::{Board, Endpoint, EndpointOptions, Waiting};
+use serde_json::json;
+
+use super::{
+    parameters::{KEY, Parameters},
+    pingpong::{self, Polling},
+};
+use crate::run::print_line;
+
+/// Times messages between two endpoints: half of the round trip, and the rate that follows from it.
+///
+/// Start it without -d on one host, and with -d and that host's name or address on the other.
+#[derive(Debug, Parser)]
+#[command(name = "omx_perf", version, disable_help_flag = true)]
+pub struct Arguments {
+    /// Board to use
+    #[arg(short = 'b', value_name = "NUMBER", default_value_t = 0)]
+    board: u32,
+    /// Interface to use, in place of a board number
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Endpoint to open [default: 0; any for the sender]
+    #[arg(short = 'e', value_name = "NUMBER")]
+    endpoint: Option<u8>,
+    /// Receiver: serve one sender after the other
+    #[arg(short = 's')]
+    serve: bool,
+    /// Sleep while waiting, in place of polling
+    #[arg(short = 'w', conflicts_with = "yielding")]
+    wait: bool,
+    /// Yield the processor between polls
+    #[arg(short = 'y')]
+    yielding: bool,
+    /// Say what is being done
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Be the sender to this host: its name or address
+    #[arg(short = 'd', value_name = "HOST")]
+    destination: Option<String>,
+    /// Endpoint of that host
+    #[arg(short = 'r', value_name = "NUMBER", default_value_t = 0)]
+    remote: u8,
+    /// Align buffers to 64 KiB
+    #[arg(short = 'a')]
+    aligned: bool,
+    /// First length in bytes
+    #[arg(short = 'S', value_name = "BYTES", default_value_t = 0)]
+    start: u64,
+    /// Lengths stay below this
+    #[arg(short = 'E', value_name = "BYTES", default_value_t = (4 << 20) + 1)]
+    end: u64,
+    /// Next length: this times the last one …
+    #[arg(short = 'M', value_name = "FACTOR", default_value_t = 2)]
+    multiplier: u64,
+    /// … plus this
+    #[arg(short = 'I', value_name = "BYTES", default_value_t = 0)]
+    increment: u64,
+    /// Messages per length
+    #[arg(short = 'N', value_name = "COUNT", default_value_t = 1000)]
+    iterations: u32,
+    /// Messages before those that are timed
+    #[arg(short = 'W', value_name = "COUNT", default_value_t = 10)]
+    warm_up: u32,
+    /// Pause before each length, in milliseconds
+    #[arg(short = 'P', value_name = "MS", default_value_t = 100)]
+    pause_ms: u64,
+    /// One way: replies are empty, and the time is that of message and reply
+    #[arg(short = 'U')]
+    one_way: bool,
+    /// Send synchronously
+    #[arg(short = 'Y')]
+    synchronous: bool,
+    /// Print one line of JSON per length, with median and 99th percentile
+    #[arg(long)]
+    json: bool,
+    /// Print help
+    #[arg(short = 'h', long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Arguments {
+    /// Whether the result is wanted as JSON.
+    pub const fn json(&self) -> bool {
+        self.json
+    }
+
+    const fn parameters(&self) -> Parameters {
+        Parameters {
+            iterations: self.iterations,
+            warm_up: self.warm_up,
+            first: self.start,
+            end: self.end,
+            multiplier: self.multiplier,
+            increment: self.increment,
+            aligned: self.aligned,
+            one_way: self.one_way,
+            synchronous: self.synchronous,
+        }
+    }
+}
+
+/// The tool.
+///
+/// # Errors
+/// The endpoint cannot be opened, the receiver not be reached, or a message failed.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.iterations == 0 {
+        bail!("at least one message per length is needed (-N)");
+    }
+    let board = match &arguments.interface {
+        Some(name) => Board::named(name)?,
+        None => Board::number(arguments.board)?,
+    };
+    let options = EndpointOptions {
+        interface: Some(board.interface().name.clone()),
+        endpoint: match (arguments.endpoint, &arguments.destination) {
+            (None, None) => Some(0),
+            (endpoint, _) => endpoint,
+        },
+        key: KEY,
+        waiting: if arguments.wait { Waiting::Sleep } else { Waiting::Spin },
+        ..EndpointOptions::default()
+    };
+    let endpoint = Endpoint::open(&options).context("cannot open the endpoint")?;
+    let polling = if arguments.yielding { Polling::Yield } else { Polling::Wait };
+    let Some(host) = &arguments.destination else {
+        if arguments.verbose || arguments.json {
+            let own = endpoint.address();
+            let line = if arguments.json {
+                json!({ "mac": own.mac().to_string(), "endpoint": own.endpoint() }).to_string()
+            } else {
+                format!("Waiting on {} endpoint {}", own.mac(), own.endpoint())
+            };
+            print_line(&line)?;
+        }
+        loop {
+            let served = pingpong::receive(&endpoint, polling);
+            match served {
+                Err(error) if arguments.serve => eprintln!("omx_perf: {error:#}"),
+                other => other?,
+            }
+            if !arguments.serve {
+                break;
+            }
+        }
+        endpoint.close()?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mac: MacAddr = match host.parse() {
+        Ok(mac) => mac,
+        Err(_) => board
+            .find_peer(host)
+            .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"))?,
+    };
+    let pause = Duration::from_millis(arguments.pause_ms);
+    let parameters = arguments.parameters();
+    pingpong::send(&endpoint, polling, (mac, arguments.remote), parameters, pause, |result| {
+        print_line(&if arguments.json {
+            serde_json::to_string(result)?
+        } else {
+            result.to_string()
+        })
+    })?;
+    endpoint.close()?;
+    Ok(ExitCode::SUCCESS)
+}
