@@ -17,6 +17,8 @@ use super::parameters::{KEY, MATCH_INFO, PARAMETERS_LEN, Parameters};
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// Buffers begin at a multiple of this when they are to be aligned.
 const ALIGNMENT: usize = 64 << 10;
+/// Longest time of one message that is told apart, in nanoseconds.
+const TIME_NS_MAX: u64 = 60_000_000_000;
 /// Longest message: what a peer may ask this side to allocate.
 const LENGTH_MAX: usize = 1 << 30;
 
@@ -167,7 +169,7 @@ pub(super) fn send(
         ensure!(length <= LENGTH_MAX, "messages of {length} bytes are too long");
         thread::sleep(pause);
         let mut buffer = Buffer::new(length, parameters.aligned);
-        let mut times_ns = Histogram::<u64>::new(3)?;
+        let mut times_ns = Histogram::<u64>::new_with_bounds(1, TIME_NS_MAX, 3)?;
         let mut begin = Instant::now();
         let mut last = begin;
         for iteration in 0..u64::from(parameters.iterations) + u64::from(parameters.warm_up) {
