@@ -6,10 +6,8 @@ use ether::MacAddr;
 use mxoe::{engine::Counters, matching::Selector};
 
 use crate::{
-    Action, Address, Endpoint, Error, Request, RequestKind, Segment, Status, StatusCode, Unexpected, clock,
-    memory::Segments,
-    progress::Core,
-    request::State,
+    Address, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock, memory::Segments,
+    progress::Core, request::State,
 };
 
 fn selector(match_info: u64, match_mask: u64) -> Result<Selector, Error> {
@@ -21,16 +19,19 @@ impl Endpoint {
     #[inline]
     fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let _inside = self.enter();
-        let mut core = self.advance();
+        let now = clock::now();
+        let mut core = self.lock();
         if core.closed {
             return Err(Error::BadEndpoint);
         }
+        core.now = now;
         let before = core.completions();
         let result = with(&mut core);
         if core.stopped == 0 {
-            core.flush(clock::now());
+            // What was posted goes out before anything else is looked at.
+            core.flush(now);
         }
-        self.wake_if(&core, before);
+        drop(self.step(core, now, before));
         result
     }
 
@@ -48,7 +49,7 @@ impl Endpoint {
     /// Starts a connection; its completion holds the address of the remote endpoint, and `match_info` and `context` as given.
     ///
     /// # Errors
-    /// [`Error::PeerNotFound`], [`Error::NoResources`], [`Error::BadEndpoint`].
+    /// [`Error::PeerNotFound`], [`Error::NoResources`], [`Error::BadEndpoint`], [`Error::SameInterface`].
     pub fn iconnect(
         &self,
         mac: MacAddr,
@@ -73,7 +74,11 @@ impl Endpoint {
                 core.store.requests.complete(request, code);
                 return Ok(Request(request));
             }
-            match core.engine.connect(clock::now(), mac, endpoint, key, request) {
+            if mac == core.own.mac() {
+                core.store.requests.remove(request);
+                return Err(Error::SameInterface);
+            }
+            match core.engine.connect(core.now, mac, endpoint, key, request) {
                 Ok(_) => Ok(Request(request)),
                 Err(error) => {
                     core.store.requests.remove(request);
@@ -90,13 +95,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Timeout`] (also after [`Endpoint::wakeup`]), [`Error::Failed`], and those of [`Endpoint::iconnect`].
-    pub fn connect(
-        &self,
-        mac: MacAddr,
-        endpoint: u8,
-        key: u32,
-        timeout: Option<Duration>,
-    ) -> Result<Address, Error> {
+    pub fn connect(&self, mac: MacAddr, endpoint: u8, key: u32, timeout: Option<Duration>) -> Result<Address, Error> {
         let request = self.iconnect(mac, endpoint, key, 0, 0)?;
         let Some(status) = self.wait(request, timeout)? else {
             if !self.cancel(request)? {
@@ -280,7 +279,9 @@ impl Endpoint {
     /// [`Error::BadEndpoint`].
     pub fn peek(&self, timeout: Option<Duration>) -> Result<Option<Request>, Error> {
         let _inside = self.enter();
-        self.blocked(timeout, |core| core.store.requests.first_done(Selector::ANY).map(Request))
+        self.blocked(timeout, |core| {
+            core.store.requests.first_done(Selector::ANY).map(Request)
+        })
     }
 
     /// What the first matching unexpected message is; it stays.
@@ -296,12 +297,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Endpoint::iprobe`].
-    pub fn probe(
-        &self,
-        match_info: u64,
-        match_mask: u64,
-        timeout: Option<Duration>,
-    ) -> Result<Option<Status>, Error> {
+    pub fn probe(&self, match_info: u64, match_mask: u64, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
         let selector = selector(match_info, match_mask)?;
         let _inside = self.enter();
         self.blocked(timeout, |core| core.probe(selector))
@@ -353,7 +349,13 @@ impl Endpoint {
     /// # Errors
     /// [`Error::BadRequest`].
     pub fn forget(&self, request: Request) -> Result<(), Error> {
-        self.look(|core| if core.store.requests.forget(request.0) { Ok(()) } else { Err(Error::BadRequest) })
+        self.look(|core| {
+            if core.store.requests.forget(request.0) {
+                Ok(())
+            } else {
+                Err(Error::BadRequest)
+            }
+        })
     }
 
     /// What was given as context when the request was posted.
@@ -362,7 +364,11 @@ impl Endpoint {
     /// [`Error::BadRequest`].
     pub fn context(&self, request: Request) -> Result<u64, Error> {
         let core = self.lock();
-        core.store.requests.get(request.0).map(|entry| entry.status.context).ok_or(Error::BadRequest)
+        core.store
+            .requests
+            .get(request.0)
+            .map(|entry| entry.status.context)
+            .ok_or(Error::BadRequest)
     }
 
     /// Whether the bytes of a send are safe elsewhere, so that its buffer may be used again.
@@ -443,10 +449,7 @@ impl Endpoint {
 
     /// Calls `handler` for every message that matches no posted receive, from inside whatever call makes progress; `None`
     /// ends that. Messages that are unexpected already are not shown.
-    pub fn set_unexpected_handler(
-        &self,
-        handler: Option<Box<dyn FnMut(&Self, Unexpected<'_>) -> Action + Send>>,
-    ) {
+    pub fn set_unexpected_handler(&self, handler: Option<Handler>) {
         let mut core = self.lock();
         core.store.has_handler = handler.is_some();
         core.store.unseen.clear();
@@ -489,4 +492,3 @@ impl Core {
         }
     }
 }
-

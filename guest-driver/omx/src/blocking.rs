@@ -24,11 +24,18 @@ impl Shared {
 
 impl Endpoint {
     /// Makes progress until `look` finds what it looks for; `None` after `timeout`, a wakeup, or when the endpoint is closed.
-    pub(crate) fn block<T>(&self, timeout: Option<Duration>, mut look: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
+    pub(crate) fn block<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut look: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Option<T> {
         let shared = &*self.shared;
         let wakeups = shared.wakeups.load(Ordering::SeqCst);
-        let begin = Instant::now();
-        let deadline = timeout.and_then(|timeout| begin.checked_add(timeout));
+        let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
+        let begin = timed.then(Instant::now);
+        let deadline = begin
+            .zip(timeout)
+            .and_then(|(begin, timeout)| begin.checked_add(timeout));
         loop {
             let mut core = self.advance();
             if let Some(found) = look(&mut core) {
@@ -40,7 +47,7 @@ impl Endpoint {
             }
             let spin = match shared.waiting {
                 Waiting::Spin => true,
-                Waiting::SpinThenSleep(limit) => begin.elapsed() < limit,
+                Waiting::SpinThenSleep(limit) => begin.is_some_and(|begin| begin.elapsed() < limit),
                 Waiting::Sleep => false,
             };
             if spin {

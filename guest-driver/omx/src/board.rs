@@ -45,7 +45,10 @@ impl Board {
                 .filter(|interface| !interface.loopback)
                 .collect(),
         };
-        Ok((0..).zip(found).map(|(number, interface)| Self { number, interface }).collect())
+        Ok((0..)
+            .zip(found)
+            .map(|(number, interface)| Self { number, interface })
+            .collect())
     }
 
     /// The board on this interface; loopback, too.
@@ -66,7 +69,10 @@ impl Board {
     /// [`Error::BoardNotFound`].
     pub fn first() -> Result<Self, Error> {
         let up = |board: &Self| board.interface.up;
-        Self::all()?.into_iter().find(up).ok_or_else(|| not_found("that is switched on"))
+        Self::all()?
+            .into_iter()
+            .find(up)
+            .ok_or_else(|| not_found("that is switched on"))
     }
 
     /// The board with this number.

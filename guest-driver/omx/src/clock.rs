@@ -1,16 +1,10 @@
-//! The time as the engine wants it: nanoseconds since the process first asked.
-
-use std::{sync::OnceLock, time::Instant};
+//! The time as the engine wants it: nanoseconds of the host's monotonic clock.
 
 use ether::Time;
-
-static BEGIN: OnceLock<Instant> = OnceLock::new();
-
-fn begin() -> Instant {
-    *BEGIN.get_or_init(Instant::now)
-}
+use rustix::time::{ClockId, clock_gettime};
 
 #[inline]
 pub(crate) fn now() -> Time {
-    Time::from_nanos(begin().elapsed().as_nanos() as u64)
+    let now = clock_gettime(ClockId::Monotonic);
+    Time::from_nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }

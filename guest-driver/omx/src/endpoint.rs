@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use ether::MacAddr;
+use ether::{MacAddr, Time};
 use mxoe::{
     engine::{Config, Engine, Limits, PeerMap},
     wire::{Preset, SESSION_NONE},
@@ -48,8 +48,8 @@ pub(crate) struct Shared {
     pub(crate) wanting: AtomicU32,
     /// Threads of the program inside a call.
     pub(crate) inside: AtomicU32,
-    /// When the last one left, in nanoseconds of the library's clock.
-    pub(crate) left_at: AtomicU64,
+    /// When one of them last made progress, in nanoseconds of the library's clock.
+    pub(crate) stepped_at: AtomicU64,
     /// The helper thread waits for this endpoint's frames.
     pub(crate) watched: AtomicBool,
     /// The helper thread makes progress here.
@@ -71,7 +71,6 @@ pub(crate) struct Inside<'a>(&'a Shared);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.left_at.store(clock::now().as_nanos(), Ordering::Relaxed);
         self.0.inside.fetch_sub(1, Ordering::Release);
     }
 }
@@ -158,10 +157,7 @@ impl Endpoint {
             partner: PARTNER_SELF,
             session,
         };
-        let port_fd = port
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(system("watch the port"))?;
+        let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("make an event")(error.into()))?;
         let (session, board) = authority.unzip();
@@ -171,6 +167,7 @@ impl Endpoint {
             port,
             burst: Burst::new(),
             own,
+            now: clock::now(),
             context_mask,
             self_messages: options.self_messages,
             sleepers: 0,
@@ -189,7 +186,7 @@ impl Endpoint {
                 waiting: options.waiting,
                 wanting: AtomicU32::new(0),
                 inside: AtomicU32::new(0),
-                left_at: AtomicU64::new(clock::now().as_nanos()),
+                stepped_at: AtomicU64::new(clock::now().as_nanos()),
                 watched: AtomicBool::new(false),
                 helped: options.progress,
                 session,
@@ -229,19 +226,30 @@ impl Endpoint {
     /// Makes progress and shows the handler what came; ends with the lock.
     #[inline]
     pub(crate) fn advance(&self) -> Locked<'_> {
-        let mut core = self.lock();
+        let now = clock::now();
+        let core = self.lock();
         let before = core.completions();
-        core.step(clock::now());
-        if !core.store.unseen.is_empty() {
-            core = handler::run(self, core);
+        self.step(core, now, before)
+    }
+
+    /// The same with the lock, for a call in which requests may have completed already.
+    #[inline]
+    pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Time, completions_before: u64) -> Locked<'a> {
+        self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
+        core.step(now);
+        self.wake_if(&core, completions_before);
+        if core.store.unseen.is_empty() {
+            return core;
         }
+        let before = core.completions();
+        let core = handler::run(self, core);
         self.wake_if(&core, before);
         core
     }
 
     /// Wakes whoever sleeps if requests were completed since.
     #[inline]
-    pub(crate) fn wake_if(&self, core: &Core, completions_before: u64) {
+    fn wake_if(&self, core: &Core, completions_before: u64) {
         if core.sleepers > 0 && core.completions() != completions_before {
             self.shared.wake_sleepers();
         }

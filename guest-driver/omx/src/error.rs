@@ -54,6 +54,9 @@ pub enum Error {
     /// A connect or a blocking transfer ended badly.
     #[error("{0}")]
     Failed(StatusCode),
+    /// Two endpoints of one interface cannot reach each other: the interface does not send frames to itself.
+    #[error("endpoints on the same interface cannot send to each other, only to themselves and to other hosts")]
+    SameInterface,
     /// Not from inside an unexpected handler.
     #[error("an endpoint cannot be closed from inside its unexpected handler")]
     InHandler,
@@ -89,6 +92,7 @@ impl Error {
             Self::AccessDenied { .. } => 7,
             Self::BadMaskForContextId => 42,
             Self::InHandler => 96,
+            Self::SameInterface => 36,
             Self::Authority(_) => 6,
             Self::System { .. } => 97,
         }

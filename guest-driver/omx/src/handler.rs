@@ -3,13 +3,7 @@
 
 use std::thread;
 
-use crate::{
-    Address, Endpoint,
-    clock::now,
-    endpoint::Locked,
-    progress::Core,
-    store::UnexpBody,
-};
+use crate::{Address, Endpoint, clock::now, endpoint::Locked, progress::Core, store::UnexpBody};
 
 /// A message without a receive, as the handler sees it.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +27,8 @@ pub enum Action {
     Finished,
 }
 
-pub(crate) type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
+/// A program's unexpected handler.
+pub type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
 
 /// Shows the handler every message it has not seen. Called with the lock; returns with it.
 pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
@@ -49,7 +44,9 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
             // A receive was posted meanwhile and took it.
             continue;
         };
-        let (Some(source), Some(mut handler)) = (core.address(source), core.handler.take()) else { continue };
+        let (Some(source), Some(mut handler)) = (core.address(source), core.handler.take()) else {
+            continue;
+        };
         core.handler_runs = Some(thread::current().id());
         core.stopped += 1;
         drop(core);
@@ -71,14 +68,18 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
             Action::Finished => core.consume(id),
             Action::Continue => core.match_again(id),
         }
-        core.flush(now());
+        core.now = now();
+        let begin = core.now;
+        core.flush(begin);
     }
     core
 }
 
 impl Core {
     fn consume(&mut self, id: mxoe::matching::UnexpectedId) {
-        let Some(message) = self.store.table.unexpected.remove(id) else { return };
+        let Some(message) = self.store.table.unexpected.remove(id) else {
+            return;
+        };
         match message.body {
             UnexpBody::Large(large) => {
                 // Gone: its sender is, too.
@@ -90,14 +91,22 @@ impl Core {
             UnexpBody::Own(request, _) => self.own_matched(request, 0, message.length),
             UnexpBody::Whole(_) => {}
         }
-        self.engine.resume(now(), &mut self.store);
+        self.engine.resume(self.now, &mut self.store);
     }
 
     fn match_again(&mut self, id: mxoe::matching::UnexpectedId) {
-        let Some(match_info) = self.store.table.unexpected.get_mut(id).map(|message| message.match_info) else {
+        let Some(match_info) = self
+            .store
+            .table
+            .unexpected
+            .get_mut(id)
+            .map(|message| message.match_info)
+        else {
             return;
         };
-        let Some(request) = self.store.table.posted.take(match_info) else { return };
+        let Some(request) = self.store.table.posted.take(match_info) else {
+            return;
+        };
         if let Some(message) = self.store.table.unexpected.remove(id) {
             self.give(request, message);
         }

@@ -75,7 +75,7 @@ impl Helper {
 /// What the helper remembers of an endpoint between two looks.
 struct Care {
     endpoint: Weak<Shared>,
-    left_at: u64,
+    stepped_at: u64,
     look: Duration,
     /// When to look for a lost authority.
     seek_at: Option<Instant>,
@@ -94,7 +94,7 @@ fn run() {
                 if !cares.iter().any(|care| care.endpoint.ptr_eq(endpoint)) {
                     cares.push(Care {
                         endpoint: Weak::clone(endpoint),
-                        left_at: 0,
+                        stepped_at: 0,
                         look: LOOK,
                         seek_at: None,
                         lost: false,
@@ -105,11 +105,17 @@ fn run() {
         let mut sleep = Duration::from_secs(3600);
         let mut watched: Vec<OwnedFd> = Vec::new();
         for care in &mut cares {
-            let Some(shared) = care.endpoint.upgrade() else { continue };
+            let Some(shared) = care.endpoint.upgrade() else {
+                continue;
+            };
             sleep = sleep.min(attend(care, &shared, &mut watched));
         }
         let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
-        fds.extend(watched.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        fds.extend(
+            watched
+                .iter()
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+        );
         let _ = poll(&mut fds, Some(&timespec(sleep)));
         let mut count = [0; 8];
         let _ = rustix::io::read(&helper.wake, &mut count);
@@ -122,13 +128,17 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     if !shared.helped {
         return next;
     }
-    let left_at = shared.left_at.load(Ordering::Relaxed);
+    let stepped_at = shared.stepped_at.load(Ordering::Relaxed);
     let now = clock::now();
     let inside = shared.inside.load(Ordering::SeqCst) > 0;
-    if inside || now.as_nanos().saturating_sub(left_at) < PROGRAM_NS {
+    if inside || now.as_nanos().saturating_sub(stepped_at) < PROGRAM_NS {
         shared.watched.store(false, Ordering::SeqCst);
-        care.look = if left_at == care.left_at { (care.look * 2).min(LOOK_RARELY) } else { LOOK };
-        care.left_at = left_at;
+        care.look = if stepped_at == care.stepped_at {
+            (care.look * 2).min(LOOK_RARELY)
+        } else {
+            LOOK
+        };
+        care.stepped_at = stepped_at;
         return next.min(care.look);
     }
     care.look = LOOK;
@@ -137,7 +147,9 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     if shared.inside.load(Ordering::SeqCst) > 0 {
         return next.min(LOOK);
     }
-    let Some(mut core) = shared.try_lock() else { return next.min(LOOK) };
+    let Some(mut core) = shared.try_lock() else {
+        return next.min(LOOK);
+    };
     if core.closed {
         return next;
     }
@@ -167,7 +179,9 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
         return never;
     }
     // Busy: a peer is being added, so the authority is there.
-    let Ok(mut session) = session.try_lock() else { return LOOK };
+    let Ok(mut session) = session.try_lock() else {
+        return LOOK;
+    };
     if care.seek_at.is_none() {
         let mut fds = [PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
         let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);
@@ -175,7 +189,10 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
             watched.extend(session.as_fd().try_clone_to_owned());
             return never;
         }
-        tracing::info!(interface = session.interface().name, "omxd ended; looking for its successor");
+        tracing::info!(
+            interface = session.interface().name,
+            "omxd ended; looking for its successor"
+        );
         care.seek_at = Some(Instant::now());
     }
     if let Some(seek_at) = care.seek_at

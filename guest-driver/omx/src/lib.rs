@@ -35,7 +35,7 @@ mod transmit;
 pub use board::{Board, BoardPeer};
 pub use endpoint::Endpoint;
 pub use error::{Error, StatusCode};
-pub use handler::{Action, Unexpected};
+pub use handler::{Action, Handler, Unexpected};
 pub use memory::{SEGMENTS_MAX, Segment};
 pub use mxoe::engine::{Counter, Counters};
 pub use options::{EndpointOptions, Waiting};

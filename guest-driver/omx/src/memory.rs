@@ -190,10 +190,14 @@ mod tests {
         // SAFETY: empty segments, which nothing looks at.
         unsafe {
             assert!(Segments::new(&[one; SEGMENTS_MAX]).is_ok());
-            assert!(matches!(Segments::new(&[one; SEGMENTS_MAX + 1]), Err(Error::BadSegments)));
+            assert!(matches!(
+                Segments::new(&[one; SEGMENTS_MAX + 1]),
+                Err(Error::BadSegments)
+            ));
         }
         let huge = Segment { len: u32::MAX, ..one };
         // SAFETY: refused before anything looks at them.
-        assert!(matches!(unsafe { Segments::new(&[huge, huge]) }, Err(Error::BadSegments)));
+        let refused = unsafe { Segments::new(&[huge, huge]) };
+        assert!(matches!(refused, Err(Error::BadSegments)));
     }
 }

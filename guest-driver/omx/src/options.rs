@@ -54,11 +54,17 @@ impl Default for EndpointOptions {
         });
         Self {
             interface: None,
-            endpoint: env::var("OMX_ANY_ENDPOINT").ok().and_then(|text| text.trim().parse().ok()),
+            endpoint: env::var("OMX_ANY_ENDPOINT")
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
             key: 0,
             context_id: context_id.unwrap_or((0, 0)),
             unexpected_bytes_max: UNEXPECTED_BYTES_DEFAULT,
-            waiting: if on(&["OMX_WAITSPIN"], false) { Waiting::Spin } else { Waiting::Sleep },
+            waiting: if on(&["OMX_WAITSPIN"], false) {
+                Waiting::Spin
+            } else {
+                Waiting::Sleep
+            },
             progress: on(&["OMX_PROGRESS"], true),
             self_messages: !on(&["OMX_DISABLE_SELF", "MX_DISABLE_SELF"], false),
             give_up: Duration::from_nanos(mxoe::engine::Timing::DEFAULT.give_up_ns),

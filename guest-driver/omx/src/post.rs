@@ -7,7 +7,6 @@ use mxoe::{
 
 use crate::{
     Address, Error, StatusCode,
-    clock::now,
     memory::Segments,
     progress::Core,
     request::{PARTNER_SELF, RequestKind},
@@ -80,7 +79,7 @@ impl Core {
         let mut data = [0; INLINE_LEN_MAX];
         let data = &mut data[..memory.len() as usize];
         memory.read(data);
-        match self.engine.send_inline(now(), partner, match_info, request, data)? {
+        match self.engine.send_inline(self.now, partner, match_info, request, data)? {
             Posted::Early(_) => self.early(request),
             Posted::Pending(send) => {
                 if let Some(entry) = self.store.requests.get_mut(request) {
@@ -112,7 +111,7 @@ impl Core {
         };
         let posted = self
             .engine
-            .send(now(), partner, match_info, transfer_token(key), length, options);
+            .send(self.now, partner, match_info, transfer_token(key), length, options);
         match posted {
             Ok(Posted::Early(_)) => {
                 if let Some(Transfer::Send { request, bytes }) = self.store.transfers.get_mut(key)
@@ -174,7 +173,11 @@ impl Core {
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.transferred = taken;
         }
-        let code = if taken < length { StatusCode::Truncated } else { StatusCode::Success };
+        let code = if taken < length {
+            StatusCode::Truncated
+        } else {
+            StatusCode::Success
+        };
         self.store.requests.complete(request, code);
     }
 
@@ -194,7 +197,7 @@ impl Core {
         if let Some(message) = self.store.table.unexpected.take(selector) {
             self.give(request, message);
             // What was refused for want of room is offered again.
-            self.engine.resume(now(), &mut self.store);
+            self.engine.resume(self.now, &mut self.store);
             return Ok(request);
         }
         let Some(posted) = self.store.table.posted.post(selector, request) else {
@@ -226,7 +229,7 @@ impl Core {
             }
             UnexpBody::Large(large) => {
                 let key = self.store.transfers.insert(Transfer::Receive { request });
-                let pulled = key.map(|key| self.engine.pull(now(), large, transfer_token(key), wanted));
+                let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
                 if !matches!(pulled, Some(Ok(()))) {
                     if let Some(key) = key {
                         self.store.transfers.remove(key);

@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) port: Box<dyn Netif + Send>,
     pub(crate) burst: Burst,
     pub(crate) own: Address,
+    /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
+    pub(crate) now: Time,
     pub(crate) context_mask: u64,
     pub(crate) self_messages: bool,
     /// Threads asleep on this endpoint.
@@ -40,6 +42,7 @@ pub(crate) struct Core {
 impl Core {
     /// Takes frames, does what is due, sends. Whether there was anything.
     pub(crate) fn step(&mut self, now: Time) -> bool {
+        self.now = now;
         if self.stopped > 0 || self.closed {
             return false;
         }
@@ -48,7 +51,9 @@ impl Core {
             let mut frames = 0;
             while frames < FRAMES_PER_STEP {
                 // An error: the link is down. Frames arrive again when it is up.
-                let Ok(Some(frame)) = self.port.poll_receive() else { break };
+                let Ok(Some(frame)) = self.port.poll_receive() else {
+                    break;
+                };
                 self.engine.handle(now, frame, &mut self.store);
                 frames += 1;
             }

@@ -224,7 +224,9 @@ impl Requests {
 
     /// Nobody will ask for the completion.
     pub(crate) fn forget(&mut self, key: Key) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Some(entry) = self.entries.get_mut(key) else {
+            return false;
+        };
         if entry.state == State::Done {
             self.remove(key);
         } else {

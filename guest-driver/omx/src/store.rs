@@ -68,7 +68,11 @@ pub(crate) const fn transfer_token(key: Key) -> Token {
 }
 
 pub(crate) const fn transfer_key(token: Token) -> Option<Key> {
-    if token & TRANSFER != 0 { Some(token & !TRANSFER) } else { None }
+    if token & TRANSFER != 0 {
+        Some(token & !TRANSFER)
+    } else {
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -94,7 +98,9 @@ impl Store {
 
     /// A receive has found its message. How many bytes it takes.
     pub(crate) fn matched(&mut self, request: Key, source: Source, match_info: u64, length: u32) -> u32 {
-        let Some(entry) = self.requests.get_mut(request) else { return 0 };
+        let Some(entry) = self.requests.get_mut(request) else {
+            return 0;
+        };
         entry.state = State::Matched;
         entry.posted = None;
         entry.source = Some(source);
@@ -105,7 +111,9 @@ impl Store {
 
     /// A matched receive has all it gets.
     pub(crate) fn received(&mut self, request: Key, code: StatusCode, transferred: u32) {
-        let Some(entry) = self.requests.get_mut(request) else { return };
+        let Some(entry) = self.requests.get_mut(request) else {
+            return;
+        };
         let (length, room) = (entry.status.length, entry.memory.len());
         let (code, transferred) = match code {
             StatusCode::Success | StatusCode::Truncated if length > room => (StatusCode::Truncated, room),

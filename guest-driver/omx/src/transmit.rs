@@ -56,7 +56,9 @@ impl Burst {
             self.frames.clear();
             self.taken = 0;
             while self.frames.len() < BURST_MAX {
-                let Some(frame) = engine.poll_transmit(now, &mut self.heads[self.frames.len()]) else { break };
+                let Some(frame) = engine.poll_transmit(now, &mut self.heads[self.frames.len()]) else {
+                    break;
+                };
                 self.frames.push(frame);
             }
             if self.frames.is_empty() {
@@ -94,11 +96,8 @@ impl Burst {
             ends.push((at, begin, parts.len()));
         }
         let frames: Vec<&[IoSlice<'_>]> = ends.iter().map(|(_, begin, end)| &parts[*begin..*end]).collect();
-        let taken = match port.send_burst(&frames) {
-            Ok(taken) => taken,
-            // The first one is lost, as above; the next call says how it is about the others.
-            Err(_) => 1,
-        };
+        // An error: the first one is lost, as above; the next call says how it is about the others.
+        let taken = port.send_burst(&frames).unwrap_or(1);
         self.taken = ends.get(taken).map_or(self.frames.len(), |(at, ..)| *at);
     }
 }

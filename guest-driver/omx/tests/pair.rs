@@ -92,7 +92,11 @@ fn messages_of_every_class_arrive_whole_expected_and_unexpected() {
                 irecv(&b, &mut got, 0, 0)
             });
             let status = wait(&b, receive);
-            assert_eq!((status.code, status.length as usize), (StatusCode::Success, len), "{len} {expected}");
+            assert_eq!(
+                (status.code, status.length as usize),
+                (StatusCode::Success, len),
+                "{len} {expected}"
+            );
             assert_eq!(status.transferred as usize, len);
             let sent = sender.join().unwrap();
             assert_eq!((sent.code, sent.transferred as usize), (StatusCode::Success, len));
@@ -130,7 +134,11 @@ fn a_short_buffer_gets_the_beginning_and_a_large_sender_learns_of_it() {
         assert_eq!((status.length as usize, status.transferred as usize), (len, len / 2));
         assert!(got == data[..len / 2]);
         let large = len > 32_768;
-        let expected = if large { StatusCode::Truncated } else { StatusCode::Success };
+        let expected = if large {
+            StatusCode::Truncated
+        } else {
+            StatusCode::Success
+        };
         assert_eq!(sender.join().unwrap().code, expected, "{len}");
     }
 }
@@ -161,7 +169,12 @@ fn lists_of_256_segments_are_sent_and_received_and_257_refused() {
     }
     let many = vec![Segment::of(b"x"); 257];
     // SAFETY: refused.
-    assert!(matches!(unsafe { a.isend(&many, to_b, 0, 0, false) }, Err(Error::BadSegments)));
+    let refused = unsafe { a.isend(&many, to_b, 0, 0, false) };
+    assert!(matches!(refused, Err(Error::BadSegments)));
+    assert!(matches!(
+        a.iconnect(a.address().mac(), 1, KEY, 0, 0),
+        Err(Error::SameInterface)
+    ));
 }
 
 #[test]
@@ -355,7 +368,10 @@ fn threads_share_an_endpoint_and_each_gets_its_own() {
 
 #[test]
 fn receives_must_hold_the_context_id_in_their_mask() {
-    let with = |context_id| EndpointOptions { context_id, ..options() };
+    let with = |context_id| EndpointOptions {
+        context_id,
+        ..options()
+    };
     let Pair { a, b, to_b } = pair_with(&with((4, 60)));
     // SAFETY: an empty list.
     let bad = unsafe { b.irecv(&[], 0, 0x0fff_ffff_ffff_ffff, 0) };

@@ -171,10 +171,17 @@ impl Daemon {
             self.handle_time()?;
             self.transmit();
             if self.options.on_demand && self.connections.is_empty() && self.idle_since.elapsed() > LINGER {
-                tracing::info!(interface = self.interface.name, "no endpoint is open any more; omxd ends");
+                tracing::info!(
+                    interface = self.interface.name,
+                    "no endpoint is open any more; omxd ends"
+                );
                 return Ok(());
             }
-            let timeout = if more_frames { Duration::ZERO } else { self.sleep_at_most() };
+            let timeout = if more_frames {
+                Duration::ZERO
+            } else {
+                self.sleep_at_most()
+            };
             let timeout = rustix::event::Timespec {
                 tv_sec: timeout.as_secs().cast_signed(),
                 tv_nsec: timeout.subsec_nanos().into(),
@@ -210,7 +217,10 @@ impl Daemon {
     }
 
     fn sleep_at_most(&self) -> Duration {
-        let due = [self.authority.poll_timeout(), self.endpoints.due()].into_iter().flatten().min();
+        let due = [self.authority.poll_timeout(), self.endpoints.due()]
+            .into_iter()
+            .flatten()
+            .min();
         let next = due.map_or(LOOK_EVERY, |due| Duration::from_nanos(due.nanos_since(self.now())));
         next.min(LOOK_EVERY)
     }
@@ -341,15 +351,13 @@ impl Daemon {
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
             },
-            Request::Resume { endpoint, command } => {
-                match self.endpoints.take_back(id, who(endpoint, command)) {
-                    Ok(()) => {
-                        self.endpoints_changed();
-                        Reply::Resumed
-                    }
-                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
+                Ok(()) => {
+                    self.endpoints_changed();
+                    Reply::Resumed
                 }
-            }
+                Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            },
             Request::AddPeer { mac } => self.add_peer(mac),
             Request::Status => {
                 let fds = [self.table.readable()];
@@ -373,7 +381,10 @@ impl Daemon {
             }
             None => Reply::Refused {
                 reason: Refusal::NoPeer,
-                sentence: format!("{mac} is no peer's address, or the peer table is full ({} peers)", crate::PEERS),
+                sentence: format!(
+                    "{mac} is no peer's address, or the peer table is full ({} peers)",
+                    crate::PEERS
+                ),
             },
         }
     }
@@ -466,8 +477,8 @@ fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
     let _ = fs::remove_file(&path);
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(OmxdError::io("open a socket"))?;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(OmxdError::io("open a socket"))?;
     bind(&listener, &address).map_err(OmxdError::io("bind omxd's socket"))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o660))
         .map_err(OmxdError::io("say who may use omxd's socket"))?;
@@ -483,6 +494,8 @@ fn group_id(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").ok()?;
     groups.lines().find_map(|line| {
         let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+        (fields.next() == Some(name))
+            .then(|| fields.nth(1)?.parse().ok())
+            .flatten()
     })
 }

@@ -63,7 +63,9 @@ impl Endpoints {
                         "endpoint {number} is open already, by process {} ({}); choose another",
                         who.pid, who.command
                     ),
-                    _ => format!("endpoint {number} belongs to a program from before omxd was restarted; choose another"),
+                    _ => {
+                        format!("endpoint {number} belongs to a program from before omxd was restarted; choose another")
+                    }
                 },
             )),
             Some(number) => Ok(number),

@@ -19,7 +19,9 @@ pub enum OmxdError {
         interface: String,
     },
     /// The socket of the authority is there and may not be used.
-    #[error("omxd for {interface} does not serve this user: only members of its group may open endpoints (`usermod -aG omx` adds one)")]
+    #[error(
+        "omxd for {interface} does not serve this user: only members of its group may open endpoints (`usermod -aG omx` adds one)"
+    )]
     NotInGroup {
         /// The interface.
         interface: String,
@@ -40,7 +42,9 @@ pub enum OmxdError {
         interface: String,
     },
     /// The frames of the preset do not fit the interface.
-    #[error("{preset} sends frames of {frame_len} bytes, but {interface} takes {frame_len_max}: raise its MTU or choose another preset")]
+    #[error(
+        "{preset} sends frames of {frame_len} bytes, but {interface} takes {frame_len_max}: raise its MTU or choose another preset"
+    )]
     PresetTooLong {
         /// The preset.
         preset: &'static str,

@@ -84,11 +84,15 @@ mod tests {
             if i.operand == I::load_interface().operand && same(I::load_interface()) {
                 a = interface_index as u32;
             } else if same(I::load_byte(0)) {
-                let Some(byte) = frame.get(i.operand as usize) else { return false };
+                let Some(byte) = frame.get(i.operand as usize) else {
+                    return false;
+                };
                 a = u32::from(*byte);
             } else if same(I::load_half(0)) {
                 let at = i.operand as usize;
-                let Some(bytes) = frame.get(at..at + 2) else { return false };
+                let Some(bytes) = frame.get(at..at + 2) else {
+                    return false;
+                };
                 a = u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
             } else if same(I::load(0)) {
                 a = i.operand;

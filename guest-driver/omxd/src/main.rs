@@ -114,7 +114,9 @@ fn close_standard_streams() {
 
 /// Tells systemd that the authority listens, if systemd asked (sd_notify).
 fn notify_service_manager() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
     if let Ok(socket) = UnixDatagram::unbound() {
         let _ = socket.send_to(b"READY=1", path);
     }

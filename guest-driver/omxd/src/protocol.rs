@@ -92,10 +92,15 @@ pub(crate) enum Reply {
     /// With the packet socket and the peer table.
     Opened(Opened),
     Resumed,
-    Peer { index: u16 },
+    Peer {
+        index: u16,
+    },
     /// With the peer table.
     Status(BoardStatus),
-    Refused { reason: Refusal, sentence: String },
+    Refused {
+        reason: Refusal,
+        sentence: String,
+    },
 }
 
 /// An endpoint, without its descriptors.

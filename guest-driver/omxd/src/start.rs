@@ -63,7 +63,10 @@ pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
     match line.trim_end() {
         READY | BUSY => Ok(()),
         other => Err(OmxdError::NotStarted {
-            sentence: other.strip_prefix(FAILED).unwrap_or("it ended without a word").to_owned(),
+            sentence: other
+                .strip_prefix(FAILED)
+                .unwrap_or("it ended without a word")
+                .to_owned(),
         }),
     }
 }

@@ -138,7 +138,7 @@ impl PeerTable {
             for (at, chunk) in bytes.chunks_exact_mut(8).enumerate() {
                 chunk.copy_from_slice(&self.slot(index, SLOT_NAME + at).load(Ordering::Acquire).to_ne_bytes());
             }
-            if before % 2 == 0 && self.slot(index, SLOT_NAME_VERSION).load(Ordering::Acquire) == before {
+            if before.is_multiple_of(2) && self.slot(index, SLOT_NAME_VERSION).load(Ordering::Acquire) == before {
                 let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                 return (len > 0).then(|| String::from_utf8_lossy(&bytes[..len]).into_owned());
             }
@@ -313,7 +313,9 @@ impl Peers for PeerTableWriter {
 
     fn set_reverse(&mut self, index: u16, reverse: u16) {
         if index < self.table.len() {
-            self.table.slot(index, SLOT_REVERSE).store(reverse.into(), Ordering::Relaxed);
+            self.table
+                .slot(index, SLOT_REVERSE)
+                .store(reverse.into(), Ordering::Relaxed);
         }
     }
 }
@@ -330,7 +332,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("peers");
         let mut writer = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
-        assert!(PeerTableWriter::open(&path, OWN).unwrap().is_none(), "one authority at a time");
+        assert!(
+            PeerTableWriter::open(&path, OWN).unwrap().is_none(),
+            "one authority at a time"
+        );
         assert_eq!(writer.index(OWN), Some(0));
         let reader = PeerTable::map(File::open(&path).unwrap()).unwrap();
         assert_eq!(writer.index_or_add(PEER), Some(1));
@@ -339,14 +344,20 @@ mod tests {
         writer.set_open_endpoints(5);
         assert_eq!((reader.mac(1), reader.reverse(1)), (Some(PEER), 77));
         assert_eq!((reader.find("node:0"), reader.find("other")), (Some(1), None));
-        assert_eq!((reader.mac(2), reader.reverse(2), reader.name(0)), (None, PEER_INDEX_UNKNOWN, None));
+        assert_eq!(
+            (reader.mac(2), reader.reverse(2), reader.name(0)),
+            (None, PEER_INDEX_UNKNOWN, None)
+        );
         drop(writer);
         let mut again = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
         assert_eq!((again.index_or_add(PEER), again.reverse(1)), (Some(1), 77));
         assert_eq!(again.table().open_endpoints(), 5);
         drop(again);
         let other_card = PeerTableWriter::open(&path, PEER).unwrap().unwrap();
-        assert_eq!((other_card.index(PEER), other_card.table().open_endpoints()), (Some(0), 0));
+        assert_eq!(
+            (other_card.index(PEER), other_card.table().open_endpoints()),
+            (Some(0), 0)
+        );
     }
 
     #[test]
@@ -356,7 +367,11 @@ mod tests {
         assert_eq!(writer.index_or_add(MacAddr::BROADCAST), None);
         for n in 1..PEERS {
             let bytes = n.to_be_bytes();
-            assert!(writer.index_or_add(MacAddr([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]])).is_some());
+            assert!(
+                writer
+                    .index_or_add(MacAddr([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]]))
+                    .is_some()
+            );
         }
         assert_eq!(writer.index_or_add(PEER), None);
     }
@@ -366,7 +381,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("peers");
         std::fs::write(&path, vec![b'x'; LEN]).unwrap();
-        let Err(error) = PeerTableWriter::open(&path, OWN) else { panic!("taken") };
+        let Err(error) = PeerTableWriter::open(&path, OWN) else {
+            panic!("taken")
+        };
         assert!(error.to_string().contains("is not a peer table"), "{error}");
         std::fs::write(&path, b"short").unwrap();
         assert!(PeerTableWriter::open(&path, OWN).is_err());

@@ -22,12 +22,7 @@ pub fn run_omx(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<Exi
     run_with(tool, json, ExitCode::from(255), body)
 }
 
-fn run_with(
-    tool: &str,
-    json: bool,
-    failure: ExitCode,
-    body: impl FnOnce() -> anyhow::Result<ExitCode>,
-) -> ExitCode {
+fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     match body() {
         Ok(code) => code,
         Err(error) => {

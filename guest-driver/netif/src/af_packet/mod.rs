@@ -21,7 +21,9 @@ use rustix::{event::PollFlags, io::Errno};
 
 pub use self::ring::RingLayout;
 use self::ring::RxRing;
-use crate::{Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for};
+use crate::{
+    Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for,
+};
 
 /// How a packet socket is set up.
 #[derive(Clone, Copy, Debug)]

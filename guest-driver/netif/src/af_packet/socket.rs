@@ -113,7 +113,11 @@ pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<
     message.msg_iovlen = parts.len() as _;
     // SAFETY: all that the message points to is borrowed for this call.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Sends up to [`BURST_MAX`] frames in one system call without blocking; returns how many were taken, at least one.

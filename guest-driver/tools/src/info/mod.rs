@@ -74,7 +74,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             interface.mac
         )?;
         if !interface.up {
-            eprintln!("omx_info: {0} is down (`ip link set {0} up` switches it on)", interface.name);
+            eprintln!(
+                "omx_info: {0} is down (`ip link set {0} up` switches it on)",
+                interface.name
+            );
         } else if interface.mtu < MTU_ADVISED {
             eprintln!(
                 "omx_info: the MTU of {} is {}; large messages are faster with {MTU_ADVISED}",
@@ -107,7 +110,16 @@ fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std
             endpoint.endpoint, endpoint.pid, endpoint.command
         )?;
     }
-    writeln!(text, "   peer table of {} entries, {} full:", peers.len(), if peers.len() >= omxd::PEERS as usize { "and" } else { "not" })?;
+    writeln!(
+        text,
+        "   peer table of {} entries, {} full:",
+        peers.len(),
+        if peers.len() >= omxd::PEERS as usize {
+            "and"
+        } else {
+            "not"
+        }
+    )?;
     for peer in peers {
         let name = peer.name.as_deref().unwrap_or("<unknown>");
         writeln!(text, "  {}) {} {name}", peer.index, peer.mac)?;

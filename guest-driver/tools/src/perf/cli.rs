@@ -129,7 +129,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         ..EndpointOptions::default()
     };
     let endpoint = Endpoint::open(&options).context("cannot open the endpoint")?;
-    let polling = if arguments.yielding { Polling::Yield } else { Polling::Wait };
+    let polling = if arguments.yielding {
+        Polling::Yield
+    } else {
+        Polling::Wait
+    };
     let Some(host) = &arguments.destination else {
         if arguments.verbose || arguments.json {
             let own = endpoint.address();
@@ -161,13 +165,20 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let pause = Duration::from_millis(arguments.pause_ms);
     let parameters = arguments.parameters();
-    pingpong::send(&endpoint, polling, (mac, arguments.remote), parameters, pause, |result| {
-        print_line(&if arguments.json {
-            serde_json::to_string(result)?
-        } else {
-            result.to_string()
-        })
-    })?;
+    pingpong::send(
+        &endpoint,
+        polling,
+        (mac, arguments.remote),
+        parameters,
+        pause,
+        |result| {
+            print_line(&if arguments.json {
+                serde_json::to_string(result)?
+            } else {
+                result.to_string()
+            })
+        },
+    )?;
     endpoint.close()?;
     Ok(ExitCode::SUCCESS)
 }

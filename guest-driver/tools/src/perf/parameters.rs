@@ -42,7 +42,8 @@ impl Parameters {
     }
 
     pub(super) fn from_bytes(bytes: &[u8; PARAMETERS_LEN]) -> Self {
-        let word = |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
+        let word =
+            |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
         Self {
             iterations: word(0),

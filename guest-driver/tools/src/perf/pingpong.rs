@@ -63,7 +63,11 @@ struct Buffer {
 impl Buffer {
     fn new(len: usize, aligned: bool) -> Self {
         let memory = vec![0x5a; len + ALIGNMENT];
-        let at = if aligned { memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT) } else { 0 };
+        let at = if aligned {
+            memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT)
+        } else {
+            0
+        };
         Self { memory, at, len }
     }
 
@@ -107,7 +111,10 @@ impl Side<'_> {
 
     fn send(&self, data: &[u8], to: Address) -> anyhow::Result<()> {
         // SAFETY: `data` is borrowed until the request is over, or the process ends.
-        let request = unsafe { self.endpoint.isend(&[Segment::of(data)], to, MATCH_INFO, 0, self.synchronous) }?;
+        let request = unsafe {
+            self.endpoint
+                .isend(&[Segment::of(data)], to, MATCH_INFO, 0, self.synchronous)
+        }?;
         self.over(request).map(drop)
     }
 
@@ -122,7 +129,10 @@ impl Side<'_> {
 pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<()> {
     let mut bytes = [0; PARAMETERS_LEN];
     let status = endpoint.receive(&mut bytes, MATCH_INFO, u64::MAX)?;
-    ensure!(status.transferred as usize == PARAMETERS_LEN, "the sender is no omx_perf");
+    ensure!(
+        status.transferred as usize == PARAMETERS_LEN,
+        "the sender is no omx_perf"
+    );
     let parameters = Parameters::from_bytes(&bytes);
     let source = status.address.context("the sender is gone")?;
     // As the reference does; the address it came from would do.
@@ -134,7 +144,10 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<(
         synchronous: parameters.synchronous,
     };
     for length in parameters.lengths() {
-        ensure!(length <= LENGTH_MAX, "the sender wants messages of {length} bytes, which are too long");
+        ensure!(
+            length <= LENGTH_MAX,
+            "the sender wants messages of {length} bytes, which are too long"
+        );
         let mut buffer = Buffer::new(length, parameters.aligned);
         for _ in 0..u64::from(parameters.iterations) + u64::from(parameters.warm_up) {
             side.receive(buffer.bytes_mut())?;
@@ -178,7 +191,11 @@ pub(super) fn send(
                 last = begin;
             }
             side.send(buffer.bytes(), to)?;
-            let reply = if parameters.one_way { &mut [] } else { buffer.bytes_mut() };
+            let reply = if parameters.one_way {
+                &mut []
+            } else {
+                buffer.bytes_mut()
+            };
             side.receive(reply)?;
             let now = Instant::now();
             if iteration >= u64::from(parameters.warm_up) {
