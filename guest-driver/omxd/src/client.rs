@@ -30,9 +30,9 @@ use crate::{
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// A peer is added while a frame is being handled: nothing may wait long for it.
 const PEER_LIMIT: Duration = Duration::from_millis(100);
-/// Another process's authority is just starting: this long until it listens.
-const START_LIMIT: Duration = Duration::from_secs(2);
-const START_PAUSE: Duration = Duration::from_millis(5);
+/// Another process's authority is just starting, or an old one ending: this long until one listens.
+const START_LIMIT: Duration = Duration::from_secs(5);
+const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the authority of one interface.
 pub struct Session {
@@ -92,10 +92,10 @@ impl Session {
                 interface: interface.name.clone(),
             });
         }
-        start::start(&interface.name)?;
-        // It listens, unless another process's is the one that does: then it was started a moment ago.
+        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone.
         let begin = Instant::now();
         loop {
+            start::start(&interface.name)?;
             if let Some(socket) = Self::try_reach(interface, place)? {
                 return Ok(socket);
             }
@@ -114,7 +114,7 @@ impl Session {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(OmxdError::io("open a socket"))?;
         match connect(&socket, &address).map_err(std::io::Error::from) {
-            Ok(()) => Ok(Some(socket)),
+            Ok(()) => Self::greet(socket),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(OmxdError::NotInGroup {
                 interface: interface.name.clone(),
@@ -123,8 +123,21 @@ impl Session {
         }
     }
 
+    /// A connection counts when the authority answers: one that is about to end still takes connections.
+    fn greet(socket: OwnedFd) -> Result<Option<OwnedFd>, OmxdError> {
+        match Self::ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
+            Ok((Reply::Hello, _)) => Ok(Some(socket)),
+            Ok(_) => Err(OmxdError::Protocol),
+            Err(OmxdError::Gone) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        let socket = self.socket.as_fd();
+        Self::ask(self.socket.as_fd(), request, limit)
+    }
+
+    fn ask(socket: BorrowedFd<'_>, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
         protocol::send(socket, request, &[])?;
         let (reply, fds) = protocol::receive(socket)?.ok_or(OmxdError::Gone)?;

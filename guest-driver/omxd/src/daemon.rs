@@ -340,6 +340,7 @@ impl Daemon {
             OpenEndpoint { endpoint, pid, command }
         };
         let answer = match request {
+            Request::Hello => Reply::Hello,
             Request::Open { endpoint, command } => match self.open(endpoint) {
                 Ok((opened, socket)) => {
                     // A connection stands for one endpoint.

@@ -63,6 +63,8 @@ pub struct BoardStatus {
 /// What a program asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
+    /// Whether somebody is there.
+    Hello,
     /// An endpoint for this connection, this number or any.
     Open { endpoint: Option<u8>, command: String },
     /// The endpoint this process got from an earlier authority.
@@ -89,6 +91,7 @@ pub enum Refusal {
 /// What the authority answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
+    Hello,
     /// With the packet socket and the peer table.
     Opened(Opened),
     Resumed,
