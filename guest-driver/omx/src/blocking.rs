@@ -20,6 +20,13 @@ impl Shared {
         // Full only if it is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
+
+    /// The link went down: the socket says so once, and until somebody listens. Frames flow again when it is up.
+    pub(crate) fn take_port_error(&self) {
+        if let Ok(Err(error)) = rustix::net::sockopt::socket_error(&self.port_fd) {
+            tracing::debug!("the port says: {error}");
+        }
+    }
 }
 
 impl Endpoint {
@@ -80,9 +87,13 @@ impl Endpoint {
             ];
             // A signal ends it early, which is a look too many.
             let _ = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+            let (woken, port) = (!fds[0].revents().is_empty(), fds[1].revents());
+            if port.contains(PollFlags::ERR) {
+                shared.take_port_error();
+            }
             let mut core = self.lock();
             core.sleepers -= 1;
-            if core.sleepers == 0 {
+            if core.sleepers == 0 && woken {
                 // The last one clears; the others have seen it.
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&shared.wake, &mut count);

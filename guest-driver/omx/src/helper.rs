@@ -154,6 +154,7 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
         return next;
     }
     core.step(now);
+    shared.take_port_error();
     // Only after this does the port's descriptor say something.
     let port = core.port.wait(netif::Interest::Receive, Instant::now(), None);
     if matches!(port, Ok(netif::Wake::Ready)) && core.stopped == 0 {

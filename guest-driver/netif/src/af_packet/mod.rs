@@ -289,6 +289,9 @@ impl Netif for AfPacket {
             // Only `stop` is left to be looked at.
             deadline_now = Instant::now();
             ready = true;
+        } else if interest == Interest::Receive && stop.is_none() && deadline <= Instant::now() {
+            // The ring has said it all; the caller goes on to watch the descriptor and sees errors there.
+            return Ok(Wake::Deadline);
         }
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, interest.receive() && !ready);

@@ -1,0 +1,115 @@
+//! Promises of `omx_perf` and `omx_info`, over a veth pair in a private network namespace. Needs root and the program `omxd`
+//! beside the tools: `cargo build -p omxd` makes it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use netif::testing::{Veth, in_private_network};
+use serde_json::Value;
+
+const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
+const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
+
+/// A tool that uses the sockets of this test alone.
+fn tool(program: &str, dir: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("OMX_RUN_DIR", dir).stdin(Stdio::null());
+    command
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn omx_perf_times_every_length_and_omx_info_shows_who_is_there() {
+    in_private_network("omx_perf_times_every_length_and_omx_info_shows_who_is_there", || {
+        assert!(
+            Path::new(PERF).with_file_name("omxd").is_file(),
+            "this test needs the program omxd beside omx_perf: `cargo build -p omxd` in the same profile makes it"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(9000);
+        for (sleep, one_way) in [(true, false), (false, true)] {
+            let mut receiver = tool(PERF, dir.path())
+                .args(["--interface", &veth.b, "--json"])
+                .args(sleep.then_some("-w"))
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut first = String::new();
+            let mut out = BufReader::new(receiver.stdout.take().unwrap());
+            out.read_line(&mut first).unwrap();
+            let hello: Value = serde_json::from_str(&first).unwrap();
+            let mac = hello["mac"].as_str().unwrap();
+
+            let info = tool(INFO, dir.path()).arg("--json").output().unwrap();
+            let boards = &lines(&info)[0]["boards"];
+            let board = boards
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|board| board["mac"] == mac)
+                .unwrap();
+            assert_eq!(board["status"]["endpoints"][0]["command"], "omx_perf");
+            assert_eq!(board["status"]["preset"], "native-9000");
+
+            let output = tool(PERF, dir.path())
+                .args([
+                    "--interface",
+                    &veth.a,
+                    "--json",
+                    "-d",
+                    mac,
+                    "-N",
+                    "5",
+                    "-P",
+                    "0",
+                    "-M",
+                    "16",
+                    "-E",
+                    "70000",
+                ])
+                .args(sleep.then_some("-w"))
+                .args(one_way.then_some("-U"))
+                .output()
+                .unwrap();
+            let lengths: Vec<u64> = lines(&output)
+                .iter()
+                .map(|line| line["length"].as_u64().unwrap())
+                .collect();
+            assert_eq!(lengths, [0, 1, 16, 256, 4096, 65_536]);
+            assert!(receiver.wait().unwrap().success());
+        }
+        let text = tool(INFO, dir.path()).arg("-q").output().unwrap();
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        assert!(
+            text.starts_with("Found 2 boards (32 max) supporting 32 endpoints each:\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!(" (board #0 name {} addr ", veth.b))
+                || text.contains(&format!("name {} addr ", veth.a))
+        );
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_one_sentence_and_exit_code_255() {
+    let dir = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["--interface", "nowhere0"][..],
+        &["-b", "99"],
+        &["--interface", "lo", "-N", "0"],
+    ] {
+        let output = tool(PERF, dir.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(255), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with("omx_perf: ") && text.lines().count() == 1, "{text}");
+    }
+}
