@@ -31,7 +31,7 @@ impl Endpoint {
             // What was posted goes out before anything else is looked at.
             core.flush(now);
         }
-        drop(self.step(core, now, before));
+        drop(self.step(core, Some(now), before));
         result
     }
 
@@ -39,7 +39,7 @@ impl Endpoint {
     #[inline]
     fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let _inside = self.enter();
-        let mut core = self.advance();
+        let mut core = self.advance(None);
         if core.closed {
             return Err(Error::BadEndpoint);
         }
@@ -413,7 +413,7 @@ impl Endpoint {
     /// Makes progress and nothing else.
     pub fn progress(&self) {
         let _inside = self.enter();
-        drop(self.advance());
+        drop(self.advance(Some(clock::now())));
     }
 
     /// Nothing advances from now on, whoever calls, until [`Endpoint::reenable_progression`]; waits for a running unexpected

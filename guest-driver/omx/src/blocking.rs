@@ -43,8 +43,9 @@ impl Endpoint {
         let deadline = begin
             .zip(timeout)
             .and_then(|(begin, timeout)| begin.checked_add(timeout));
+        let mut spin = shared.waiting != Waiting::Sleep;
         loop {
-            let mut core = self.advance();
+            let mut core = self.advance(if spin { None } else { Some(clock::now()) });
             if let Some(found) = look(&mut core) {
                 return Some(found);
             }
@@ -52,7 +53,7 @@ impl Endpoint {
             if closed || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return None;
             }
-            let spin = match shared.waiting {
+            spin = match shared.waiting {
                 Waiting::Spin => true,
                 Waiting::SpinThenSleep(limit) => begin.is_some_and(|begin| begin.elapsed() < limit),
                 Waiting::Sleep => false,

@@ -168,6 +168,7 @@ impl Endpoint {
             burst: Burst::new(),
             own,
             now: clock::now(),
+            idle_looks: 0,
             context_mask,
             self_messages: options.self_messages,
             sleepers: 0,
@@ -225,8 +226,7 @@ impl Endpoint {
 
     /// Makes progress and shows the handler what came; ends with the lock.
     #[inline]
-    pub(crate) fn advance(&self) -> Locked<'_> {
-        let now = clock::now();
+    pub(crate) fn advance(&self, now: Option<Time>) -> Locked<'_> {
         let core = self.lock();
         let before = core.completions();
         self.step(core, now, before)
@@ -234,9 +234,9 @@ impl Endpoint {
 
     /// The same with the lock, for a call in which requests may have completed already.
     #[inline]
-    pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Time, completions_before: u64) -> Locked<'a> {
-        self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
+    pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);
+        self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         self.wake_if(&core, completions_before);
         if core.store.unseen.is_empty() {
             return core;

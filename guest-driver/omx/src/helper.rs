@@ -153,7 +153,7 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     if core.closed {
         return next;
     }
-    core.step(now);
+    core.step(Some(now));
     shared.take_port_error();
     // Only after this does the port's descriptor say something.
     let port = core.port.wait(netif::Interest::Receive, Instant::now(), None);

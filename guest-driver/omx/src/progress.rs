@@ -5,7 +5,7 @@ use mxoe::engine::{Engine, Event, PartnerId};
 use netif::Netif;
 
 use crate::{
-    StatusCode,
+    StatusCode, clock,
     handler::Handler,
     peers::EndpointPeers,
     request::{Address, Requests, Status},
@@ -17,6 +17,9 @@ use crate::{
 /// Frames handled before what they cause is sent.
 const FRAMES_PER_STEP: usize = 32;
 
+/// Looks at an empty port between two looks at the clock: about a microsecond, and timers are no finer.
+const IDLE_LOOKS: u32 = 16;
+
 /// Everything behind an endpoint's lock.
 pub(crate) struct Core {
     pub(crate) engine: Engine<EndpointPeers>,
@@ -26,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) own: Address,
     /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
     pub(crate) now: Time,
+    /// Looks at an empty port since the clock was last read.
+    pub(crate) idle_looks: u32,
     pub(crate) context_mask: u64,
     pub(crate) self_messages: bool,
     /// Threads asleep on this endpoint.
@@ -40,12 +45,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Takes frames, does what is due, sends. Whether there was anything.
-    pub(crate) fn step(&mut self, now: Time) -> bool {
-        self.now = now;
+    /// Takes frames, does what is due, sends. Whether there was anything. Without a time the clock is only read when a frame
+    /// is there, and now and then.
+    pub(crate) fn step(&mut self, now: Option<Time>) -> bool {
         if self.stopped > 0 || self.closed {
             return false;
         }
+        let mut now = now;
         let mut busy = false;
         loop {
             let mut frames = 0;
@@ -54,13 +60,20 @@ impl Core {
                 let Ok(Some(frame)) = self.port.poll_receive() else {
                     break;
                 };
-                self.engine.handle(now, frame, &mut self.store);
+                self.now = *now.get_or_insert_with(clock::now);
+                self.engine.handle(self.now, frame, &mut self.store);
                 frames += 1;
             }
-            if self.engine.poll_timeout().is_some_and(|due| due <= now) {
-                self.engine.handle_timeout(now);
+            if now.is_none() && self.idle_looks < IDLE_LOOKS {
+                self.idle_looks += 1;
+                return false;
             }
-            busy |= self.flush(now) || frames > 0;
+            self.idle_looks = 0;
+            self.now = *now.get_or_insert_with(clock::now);
+            if self.engine.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.engine.handle_timeout(self.now);
+            }
+            busy |= self.flush(self.now) || frames > 0;
             if frames < FRAMES_PER_STEP {
                 return busy;
             }
