@@ -9,7 +9,7 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, BURST_MAX, Interest, Netif, NetifError, Wake,
+    AfPacket, AfPacketOptions, BURST_MAX, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake,
     testing::{Veth, in_private_network},
 };
 
@@ -261,4 +261,39 @@ fn an_interface_that_does_not_exist_is_named_in_the_error() {
             format!("there is no network interface named {name:?} (`ip link` lists those that exist)")
         );
     }
+}
+
+#[test]
+fn a_prepared_socket_gets_only_what_its_filter_passes_and_keeps_it() {
+    in_private_network(
+        "a_prepared_socket_gets_only_what_its_filter_passes_and_keeps_it",
+        || {
+            let veth = Veth::new(1500);
+            // Frames whose first byte of payload is 7.
+            let filter = [
+                Instruction::load_byte(14),
+                Instruction::if_equal(7, 0, 1),
+                Instruction::pass(),
+                Instruction::drop(),
+            ];
+            let options = AfPacketOptions::default();
+            let prepared = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &filter).unwrap();
+            let (mut a, mut b) = (open(&veth.a), AfPacket::from_prepared(prepared).unwrap());
+            let head = header(b.mac(), a.mac(), EtherType::MXOE);
+            for first in [1, 7, 9] {
+                let payload = [first; 50];
+                assert!(a.send(&[IoSlice::new(&head), IoSlice::new(&payload)]).unwrap());
+            }
+            assert_eq!(next_frame(&mut b)[14], 7);
+            assert!(b.poll_receive().unwrap().is_none());
+            assert!(
+                b.set_filter(&[Instruction::pass()]).is_err(),
+                "whoever holds the socket cannot widen it"
+            );
+            a.set_filter(&[Instruction::drop()]).unwrap();
+            let mut wrong = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &filter).unwrap();
+            wrong.layout.blocks += 1;
+            assert!(matches!(AfPacket::from_prepared(wrong), Err(NetifError::Io { .. })));
+        },
+    );
 }

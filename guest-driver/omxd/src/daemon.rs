@@ -4,14 +4,11 @@
 use std::{
     fs,
     io::IoSlice,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::PermissionsExt},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
-use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
+use ether::{EtherType, MacAddr, Time};
 use mxoe::{
     authority::{Authority, AuthorityConfig, AuthorityEvent},
     engine::Peers,
@@ -20,7 +17,7 @@ use mxoe::{
 use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket};
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt},
+    net::{SocketFlags, accept_with, sockopt},
 };
 
 use crate::{
@@ -28,10 +25,11 @@ use crate::{
     endpoints::Endpoints,
     filter,
     protocol::{self, Opened, Refusal, Reply, Request},
+    setup::{begin_serial, choose_preset, default_board_name, group_id, listen_at},
 };
 
 /// Connections at once: every endpoint, and as many programs that only ask.
-const CONNECTIONS_MAX: usize = 2 * ENDPOINTS as usize;
+pub(crate) const CONNECTIONS_MAX: usize = 2 * ENDPOINTS as usize;
 /// Frames handled before clients get their turn.
 const FRAMES_PER_TURN: usize = 64;
 /// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
@@ -441,62 +439,3 @@ impl Drop for Daemon {
 
 /// Longest name of a program that is kept.
 const COMMAND_LEN_MAX: usize = 64;
-
-fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
-    let frame_len_max = interface.mtu + ETHERNET_HEADER_LEN;
-    let fits = |preset: Preset| preset.sizes().frame_len_max() as usize <= frame_len_max;
-    let preset = wanted.unwrap_or(if fits(Preset::Native9000) {
-        Preset::Native9000
-    } else {
-        Preset::Native1500
-    });
-    if fits(preset) {
-        return Ok(preset);
-    }
-    Err(OmxdError::PresetTooLong {
-        preset: preset.name(),
-        frame_len: preset.sizes().frame_len_max() as usize,
-        interface: interface.name.clone(),
-        frame_len_max,
-    })
-}
-
-fn default_board_name() -> String {
-    let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:0", node.trim_end())
-}
-
-/// Differs from start to start, so that others notice that this board began anew.
-fn begin_serial() -> u32 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
-}
-
-fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
-    let path = place.socket();
-    // Left by an authority that was killed: the lock on the table says that nobody serves it.
-    let _ = fs::remove_file(&path);
-    let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(OmxdError::io("open a socket"))?;
-    bind(&listener, &address).map_err(OmxdError::io("bind omxd's socket"))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o660))
-        .map_err(OmxdError::io("say who may use omxd's socket"))?;
-    if group.is_some() {
-        std::os::unix::fs::chown(&path, None, group).map_err(OmxdError::io("give omxd's socket to its group"))?;
-    }
-    listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
-    Ok(listener)
-}
-
-/// The number of a group, as the system's file has it.
-fn group_id(name: &str) -> Option<u32> {
-    let groups = fs::read_to_string("/etc/group").ok()?;
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name))
-            .then(|| fields.nth(1)?.parse().ok())
-            .flatten()
-    })
-}

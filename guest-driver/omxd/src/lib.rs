@@ -10,6 +10,7 @@ mod error;
 mod filter;
 mod paths;
 mod protocol;
+mod setup;
 mod start;
 mod table;
 

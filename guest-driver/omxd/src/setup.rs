@@ -1,0 +1,76 @@
+//! What an authority finds out and makes once, when it starts: sizes on the wire, its name, the socket programs meet it at.
+
+use std::{
+    fs,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
+    },
+};
+
+use ether::ETHERNET_HEADER_LEN;
+use mxoe::wire::Preset;
+use netif::Interface;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+use crate::{OmxdError, Place, daemon::CONNECTIONS_MAX};
+
+/// The preset that was asked for, or the native one that fits; it must fit the MTU.
+pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
+    let frame_len_max = interface.mtu + ETHERNET_HEADER_LEN;
+    let fits = |preset: Preset| preset.sizes().frame_len_max() as usize <= frame_len_max;
+    let preset = wanted.unwrap_or(if fits(Preset::Native9000) {
+        Preset::Native9000
+    } else {
+        Preset::Native1500
+    });
+    if fits(preset) {
+        return Ok(preset);
+    }
+    Err(OmxdError::PresetTooLong {
+        preset: preset.name(),
+        frame_len: preset.sizes().frame_len_max() as usize,
+        interface: interface.name.clone(),
+        frame_len_max,
+    })
+}
+
+pub(crate) fn default_board_name() -> String {
+    let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:0", node.trim_end())
+}
+
+/// Differs from start to start, so that others notice that this board began anew.
+pub(crate) fn begin_serial() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
+}
+
+pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
+    let path = place.socket();
+    // Left by an authority that was killed: the lock on the table says that nobody serves it.
+    let _ = fs::remove_file(&path);
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(OmxdError::io("open a socket"))?;
+    bind(&listener, &address).map_err(OmxdError::io("bind omxd's socket"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o660))
+        .map_err(OmxdError::io("say who may use omxd's socket"))?;
+    if group.is_some() {
+        std::os::unix::fs::chown(&path, None, group).map_err(OmxdError::io("give omxd's socket to its group"))?;
+    }
+    listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
+    Ok(listener)
+}
+
+/// The number of a group, as the system's file has it.
+pub(crate) fn group_id(name: &str) -> Option<u32> {
+    let groups = fs::read_to_string("/etc/group").ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name))
+            .then(|| fields.nth(1)?.parse().ok())
+            .flatten()
+    })
+}
