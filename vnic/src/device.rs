@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
-use vhost_user_backend::{VhostUserBackend, VringRwLock, VringT};
+use vhost_user_backend::{VhostUserBackend, VringT};
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
@@ -14,6 +14,7 @@ use vmm_sys_util::epoll::EventSet;
 
 use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
+use crate::session::SessionVring;
 use crate::shard::Shard;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -138,7 +139,7 @@ impl Device {
 struct Connection {
     device: Device,
     connection: u64,
-    rings: OnceLock<Vec<VringRwLock>>,
+    rings: OnceLock<Vec<SessionVring>>,
 }
 
 /// The device of one connection.
@@ -162,7 +163,7 @@ impl Backend {
 
 impl VhostUserBackend for Backend {
     type Bitmap = ();
-    type Vring = VringRwLock;
+    type Vring = SessionVring;
 
     fn num_queues(&self) -> usize {
         2 * usize::from(self.state().queue_pairs)
@@ -220,7 +221,7 @@ impl VhostUserBackend for Backend {
         &self,
         device_event: u16,
         _events: EventSet,
-        vrings: &[VringRwLock],
+        vrings: &[SessionVring],
         _thread_id: usize,
     ) -> std::io::Result<()> {
         let index = usize::from(device_event);

@@ -8,17 +8,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use super::SessionDevice;
 use super::guard::{Ender, Guarded, STOP_TOKEN, panic_text};
-use super::message::{Message, SET_VRING_CALL, SET_VRING_KICK, name_of};
+use super::message::{Message, SET_VRING_KICK, name_of};
 use super::private::PrivateListener;
 use super::regions::FileKind;
 use super::rules::{Limits, Rules, Verdict};
+use super::vring;
 use super::wire::{self, ReceiveError};
 
 /// How a connection ended.
@@ -53,6 +54,7 @@ struct Running<D: SessionDevice> {
 
 fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateListener) -> Result<Running<D>, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot start a session: {what}: {error}");
+    vring::can_signal().map_err(|error| failed("asynchronous I/O, which interrupts need", &error))?;
     let backend = Guarded::<D>::new(device.new_backend(), Arc::clone(ender));
     let limits = Limits {
         rings: backend.num_queues().min(256) as u16,
@@ -203,10 +205,9 @@ fn carry<D: SessionDevice>(
 ) -> Result<u32, RelayEnd> {
     let last = message.request;
     let kinds: Vec<FileKind> = message.files.iter().map(|file| kind_of(file.as_fd())).collect();
-    if matches!(last, SET_VRING_KICK | SET_VRING_CALL) {
-        for file in &message.files {
-            never_block(file.as_fd());
-        }
+    if last == SET_VRING_KICK && message.files.iter().any(vring::is_semaphore) {
+        let sentence = "SET_VRING_KICK: the kick is an eventfd that counts as a semaphore (EFD_SEMAPHORE)";
+        return Err(RelayEnd::Refused(sentence.to_owned()));
     }
     match rules.judge(message, &kinds) {
         Verdict::Refuse(sentence) => Err(RelayEnd::Refused(sentence)),
@@ -263,15 +264,6 @@ fn kind_of(file: BorrowedFd<'_>) -> FileKind {
             Ok(target) if target.as_os_str() == "anon_inode:[eventfd]" => FileKind::Event,
             _ => FileKind::Other,
         },
-    }
-}
-
-/// Makes reads and writes fail instead of waiting. A kick that its own frontend reads, or a call that nobody reads until its
-/// counter is full, would otherwise stop the thread that serves other ports too.
-fn never_block(file: BorrowedFd<'_>) {
-    if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
-        // Fails for no kind of file that the rules let pass.
-        let _ = rustix::fs::fcntl_setfl(file, flags | OFlags::NONBLOCK);
     }
 }
 

@@ -122,7 +122,7 @@ fn panicked() -> io::Error {
 
 impl<D: SessionDevice> VhostUserBackend for Guarded<D> {
     type Bitmap = ();
-    type Vring = vhost_user_backend::VringRwLock;
+    type Vring = super::SessionVring;
 
     fn num_queues(&self) -> usize {
         self.guard(0, |inner| inner.num_queues())

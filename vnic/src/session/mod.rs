@@ -17,16 +17,18 @@ mod private;
 mod regions;
 mod rules;
 pub mod socket;
+mod vring;
 mod wire;
 
-use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use vhost_user_backend::VhostUserBackend;
 
 pub use port::{PortSession, Sessions};
+pub use vring::SessionVring;
 
 /// What a session needs of a port's device. One device lives as long as its port and sees many connections, one after another.
 pub trait SessionDevice: Clone + Send + Sync + 'static {
     /// The object that the daemon of one connection calls.
-    type Backend: VhostUserBackend<Bitmap = (), Vring = VringRwLock> + Clone + 'static;
+    type Backend: VhostUserBackend<Bitmap = (), Vring = SessionVring> + Clone + 'static;
 
     /// Name of the port, for logs.
     fn name(&self) -> &str;

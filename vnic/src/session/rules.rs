@@ -143,9 +143,10 @@ impl Rules {
             SET_VRING_KICK => self.set_kick(&message, kinds, &mut before, &mut after, &mut passage)?,
             SET_VRING_CALL => {
                 let index = self.ring_of_file(&message)?;
-                if !matches!(kinds, [] | [FileKind::Event | FileKind::Pipe | FileKind::Socket]) {
+                // Only an eventfd can be signalled without ever waiting for its other holders.
+                if !matches!(kinds, [] | [FileKind::Event]) {
                     return Err(format!(
-                        "SET_VRING_CALL: ring {index} comes with a file that is no eventfd, pipe or socket"
+                        "SET_VRING_CALL: ring {index} comes with a file that is no eventfd"
                     ));
                 }
             }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
-use vhost_user_backend::{VhostUserBackend, VringRwLock};
+use vhost_user_backend::VhostUserBackend;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use super::message::*;
-use super::{SessionDevice, Sessions, wire};
+use super::{SessionDevice, SessionVring, Sessions, wire};
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -109,7 +109,7 @@ impl SessionDevice for TestDevice {
 
 impl VhostUserBackend for TestDevice {
     type Bitmap = ();
-    type Vring = VringRwLock;
+    type Vring = SessionVring;
 
     fn num_queues(&self) -> usize {
         4
@@ -135,7 +135,7 @@ impl VhostUserBackend for TestDevice {
         Ok(())
     }
 
-    fn handle_event(&self, event: u16, _: EventSet, _: &[VringRwLock], _: usize) -> std::io::Result<()> {
+    fn handle_event(&self, event: u16, _: EventSet, _: &[SessionVring], _: usize) -> std::io::Result<()> {
         self.panic_if("event");
         self.note(format!("event {event}"));
         Ok(())

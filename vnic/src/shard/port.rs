@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ether::Time;
 use fabric::{Link, PortId};
 use firmware::{Event, Interrupt, Nic};
-use vhost_user_backend::{VringRwLock, VringT};
+use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use virtio_queue::QueueT;
 
@@ -25,6 +25,7 @@ use crate::memory::MemoryMap;
 use crate::offload::Offloads;
 use crate::report::PortSettings;
 use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, RuleCounters, SplitRing};
+use crate::session::SessionVring;
 
 /// At most one line about a broken rule in this time and port; the others are counted.
 const LOG_INTERVAL_NS: u64 = 1_000_000_000;
@@ -209,7 +210,7 @@ impl Port {
     ///
     /// # Errors
     /// The rule that the ring's place breaks.
-    pub fn start_ring(&mut self, index: usize, vring: &VringRwLock, now: Time) -> Result<(), Rule> {
+    pub fn start_ring(&mut self, index: usize, vring: &SessionVring, now: Time) -> Result<(), Rule> {
         let Some(map) = &self.map else { return Ok(()) };
         if self.past.get(index).is_none_or(|past| past.poisoned) {
             return Ok(());
@@ -481,11 +482,11 @@ impl Port {
     }
 }
 
-/// Writes the ring's call eventfd. A full counter (the guest has 2⁶⁴ signals to read) or a missing fd means that nobody
-/// listens, which is the frontend's choice.
-fn signal(vring: &VringRwLock) {
+/// Signals the ring's call eventfd, which never waits, whatever the frontend does to it. A full counter (the guest has 2⁶⁴
+/// signals to read) or a missing fd means that nobody listens, which is the frontend's choice.
+fn signal(vring: &SessionVring) {
     if let Err(error) = vring.signal_used_queue() {
-        tracing::debug!(%error, "call eventfd not written");
+        tracing::debug!(%error, "call eventfd not signalled");
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Which frame comes here and when an interrupt is due is decided elsewhere.
 
+use crate::session::SessionVring;
 use ether::Time;
 use firmware::INLINE_HEADER_LEN;
-use vhost_user_backend::VringRwLock;
 
 use super::frame::{FrameRef, copy};
 use super::transmit::CompactFrame;
@@ -142,7 +142,7 @@ pub struct RxSide {
     /// The ring while it is started.
     pub ring: Option<SplitRing>,
     /// The frontend's ring object, for its call eventfd.
-    pub vring: Option<VringRwLock>,
+    pub vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     pub enabled: bool,
     /// Frames that the batch in work delivered here, and not yet in the port's counters.
@@ -195,7 +195,7 @@ impl Default for RxSide {
 
 impl RxSide {
     /// Installs a started ring.
-    pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring) {
         let size = usize::from(ring.size());
         self.ahead.clear();
         self.packet_ends.clear();

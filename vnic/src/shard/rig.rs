@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ether::Time;
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user_backend::{VringRwLock, VringT};
+use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
 
@@ -18,6 +18,7 @@ use super::trunk::Trunk;
 use super::{Inner, SwitchState};
 use crate::offload::NET_HEADER_LEN;
 use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
+use crate::session::SessionVring;
 
 /// Entries of every ring.
 pub const RING: u16 = 256;
@@ -47,7 +48,7 @@ struct DriverRing {
     available: u16,
     used: u16,
     call: File,
-    vring: VringRwLock,
+    vring: SessionVring,
 }
 
 /// A guest of the rig.
@@ -74,7 +75,7 @@ fn address<T: TryInto<u64>>(at: T) -> GuestAddress {
 
 impl DriverRing {
     fn new(memory: &Arc<GuestMemoryMmap>, base: u64, buffers: u64) -> Self {
-        let vring = VringRwLock::new(GuestMemoryAtomic::from(memory.clone()), RING).expect("a vring");
+        let vring = SessionVring::new(GuestMemoryAtomic::from(memory.clone()), RING).expect("a vring");
         vring.set_queue_size(RING);
         vring
             .set_queue_info(base + DESCRIPTORS, base + AVAILABLE, base + USED)

@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
+use crate::session::SessionVring;
 use ether::Time;
 use firmware::INLINE_HEADER_LEN;
-use vhost_user_backend::VringRwLock;
 
 use super::frame::FrameRef;
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch};
@@ -26,7 +26,7 @@ pub struct TxSide {
     /// The ring while it is started.
     pub ring: Option<SplitRing>,
     /// The frontend's ring object, for its call eventfd.
-    pub vring: Option<VringRwLock>,
+    pub vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     pub enabled: bool,
     /// Used entries were written since the last publication.
@@ -100,7 +100,7 @@ impl TxOrigin {
 
 impl TxSide {
     /// Installs a started ring.
-    pub fn start(&mut self, ring: SplitRing, vring: VringRwLock) {
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring) {
         // Whatever an earlier ring left behind means nothing to this one.
         self.forget();
         self.in_flight.reserve(usize::from(ring.size()));

@@ -5,6 +5,7 @@
 mod attacker;
 mod attacks;
 mod daemon;
+mod event_files;
 mod killed;
 mod ring_rules;
 mod session_messages;
