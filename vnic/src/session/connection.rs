@@ -54,7 +54,6 @@ struct Running<D: SessionDevice> {
 
 fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateListener) -> Result<Running<D>, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("cannot start a session: {what}: {error}");
-    vring::can_signal().map_err(|error| failed("asynchronous I/O, which interrupts need", &error))?;
     let backend = Guarded::<D>::new(device.new_backend(), Arc::clone(ender));
     let limits = Limits {
         rings: backend.num_queues().min(256) as u16,

@@ -15,6 +15,7 @@ use super::connection::{self, End, thread_name};
 use super::guard::{Ender, panic_text};
 use super::private::PrivateListener;
 use super::socket::{ClaimError, ClaimedSocket, check_path};
+use super::vring;
 
 /// Time between two attempts to reach a frontend's socket: short beside the second that a guest's outage may last, and four
 /// system calls a second cost nothing.
@@ -36,8 +37,13 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Prepares the private socket between the fronts and the published daemons.
+    /// Prepares what interrupts need, and the private socket between the fronts and the published daemons.
+    ///
+    /// # Errors
+    /// The system offers no asynchronous I/O (limit `fs.aio-max-nr`), or no socket.
     pub fn new() -> io::Result<Sessions> {
+        vring::can_signal()
+            .map_err(|error| io::Error::other(format!("asynchronous I/O, which interrupts need: {error}")))?;
         Ok(Sessions {
             private: Arc::new(PrivateListener::new()?),
         })

@@ -254,7 +254,7 @@ impl Signaller {
     }
 }
 
-/// Whether ports can be served at all.
+/// Sets up what all signals need; whether ports can be served at all.
 ///
 /// # Errors
 /// The kernel offers no asynchronous I/O, or its limit (`fs.aio-max-nr`) is used up.
