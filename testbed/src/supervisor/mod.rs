@@ -3,6 +3,7 @@
 
 mod carrier;
 pub mod client;
+mod guest;
 mod memory;
 mod node;
 pub mod protocol;
@@ -30,13 +31,13 @@ pub use memory::memory_available_mib;
 
 use self::{
     client::Client,
-    protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
+    guest::Guest,
+    protocol::{LabPhase, LabStatus, NodePhase},
     reaper::Reaper,
     settings::Settings,
 };
 use crate::{
     accel::Accel,
-    guest_channel::GuestChannel,
     lab::{Boot, Lab},
     qemu::Qemu,
     state::{Lock, StateDir},
@@ -79,8 +80,7 @@ struct Shared {
     inner: Mutex<Inner>,
     changed: Condvar,
     settings: Mutex<Settings>,
-    /// Held while a guest is told of its cable: one at a time, since a monitor serves one client.
-    carriers: Mutex<()>,
+    carriers: carrier::Carriers,
     reaper: Mutex<Option<Reaper>>,
 }
 
@@ -101,19 +101,6 @@ struct Inner {
     nodes: BTreeMap<String, Guest>,
     /// Grows with every change, for those who watch.
     version: u64,
-}
-
-/// What is known of a guest.
-#[derive(Debug)]
-struct Guest {
-    status: NodeStatus,
-    /// To signal QEMU without the risk that its number names another process by now.
-    process: Option<OwnedFd>,
-    channel: Option<GuestChannel>,
-    /// Somebody wants it off and on again.
-    restart: bool,
-    /// Times QEMU was started.
-    starts: u32,
 }
 
 impl Shared {
@@ -239,7 +226,7 @@ impl Supervisor {
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             settings,
-            carriers: Mutex::new(()),
+            carriers: carrier::Carriers::default(),
             reaper: Mutex::new(None),
         });
         let supervisor = Self { shared, lock };

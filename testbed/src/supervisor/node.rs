@@ -10,12 +10,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Signal, pidfd_send_signal};
 use weft_agent::config::{GuestConfig, Host, Interface};
 
-use super::{
-    Guest, Inner, Shared, carrier, handle_of,
-    protocol::{LabPhase, NodePhase, NodeStatus},
-    thread,
-    vnicd::describe,
-};
+use super::{Inner, Shared, carrier, handle_of, protocol::LabPhase, thread, vnicd::describe};
 use crate::{
     guest_channel::{ChannelError, GuestChannel, Welcome},
     lab::{Boot, Lab, Node, port_name},
@@ -34,30 +29,6 @@ const AGENT_PATIENCE: Duration = Duration::from_secs(3600);
 /// MTU of a card that says nothing else; such a card need not offer an MTU at all.
 const MTU_USUAL: u32 = 1500;
 
-impl Guest {
-    pub(super) fn of(node: &Node) -> Self {
-        let status = NodeStatus {
-            name: node.name.clone(),
-            phase: NodePhase::Starting,
-            recipe: matches!(node.boot, Boot::Recipe { .. }),
-            note: None,
-            address: node.address().map(|net| net.address.to_string()),
-            cpus: node.cpus,
-            memory_mib: node.memory_mib,
-            pid: None,
-            boot_ms: None,
-            kernel: None,
-        };
-        Self {
-            status,
-            process: None,
-            channel: None,
-            restart: false,
-            starts: 0,
-        }
-    }
-}
-
 /// Names of all sockets that guests of this lab need.
 pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
     let of_node = |node: &Node| ["agent", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
@@ -72,21 +43,17 @@ pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
     let node = &shared.lab.nodes[index];
     loop {
         let started = Instant::now();
-        let off = |note: String| {
-            shared.update_guest(&node.name, |guest| {
-                guest.process = None;
-                guest.channel = None;
-                guest.status.phase = NodePhase::Off;
-                guest.status.pid = None;
-                guest.status.boot_ms = None;
-                guest.status.note = Some(note);
-            });
-        };
+        let off = |note: String| shared.update_guest(&node.name, |guest| guest.ended(note));
         match start(shared, node) {
             Err(error) => off(format!("{error:#}")),
-            Ok((mut process, channel)) => {
+            Ok(Started {
+                mut process,
+                channel,
+                number,
+            }) => {
                 let (listener, name) = (Arc::clone(shared), node.name.clone());
-                let listening = thread("agent", move || listen_to_agent(&listener, &name, &channel, started));
+                let listen = move || listen_to_agent(&listener, &name, number, &channel, started);
+                let listening = thread("agent", listen);
                 let ended = process.wait();
                 let note = match (listening, ended) {
                     (Err(error), _) => format!("{error:#}"),
@@ -102,7 +69,7 @@ pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
         }
         let again = shared.wait_for(None, |inner| match (inner.phase, inner.nodes.get_mut(&node.name)) {
             (LabPhase::Stopping, _) | (_, None) => Some(false),
-            (_, Some(guest)) => std::mem::take(&mut guest.restart).then_some(true),
+            (_, Some(guest)) => guest.take_restart().then_some(true),
         });
         if again != Some(true) {
             return;
@@ -110,11 +77,15 @@ pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
     }
 }
 
-fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChannel)> {
-    shared.update_guest(&node.name, |guest| {
-        guest.status.phase = NodePhase::Starting;
-        guest.status.note = None;
-    });
+/// A QEMU that was started.
+struct Started {
+    process: qemu::QemuProcess,
+    channel: GuestChannel,
+    /// See [`Guest::launched`](super::guest::Guest::launched).
+    number: u32,
+}
+
+fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     let machine = machine(shared, node)?;
     let mut process = shared
         .means
@@ -126,18 +97,12 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
         .agent_socket
         .as_deref()
         .context("a guest without agent socket")?;
-    let stopping = shared.update(|inner| {
-        if let Some(guest) = inner.nodes.get_mut(&node.name) {
-            guest.process = Some(handle);
-            guest.status.pid = Some(process.pid());
-            guest.status.phase = NodePhase::Booting;
-            guest.starts += 1;
-        }
-        inner.phase == LabPhase::Stopping
+    let (number, stopping) = shared.update(|inner| {
+        let guest = inner.nodes.get_mut(&node.name);
+        let number = guest.map(|guest| guest.launched(handle, process.pid()));
+        (number, inner.phase == LabPhase::Stopping)
     });
-    if stopping {
-        anyhow::bail!("the lab was ended meanwhile");
-    }
+    let number = number.filter(|_| !stopping).context("the lab was ended meanwhile")?;
     let channel = connect(agent, &mut process)?;
     for card in 0..node.nics.len() {
         let up = shared.settings().link_is_up(&port_name(&node.name, card));
@@ -145,8 +110,12 @@ fn start(shared: &Shared, node: &Node) -> Result<(qemu::QemuProcess, GuestChanne
             carrier::apply(shared, &node.name, card)?;
         }
     }
-    shared.update_guest(&node.name, |guest| guest.channel = Some(channel.clone()));
-    Ok((process, channel))
+    shared.update_guest(&node.name, |guest| guest.started(channel.clone()));
+    Ok(Started {
+        process,
+        channel,
+        number,
+    })
 }
 
 /// The channel of a QEMU that was just started; given up as soon as it has ended.
@@ -167,7 +136,7 @@ fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel
 }
 
 /// Notes each boot of the guest, for as long as its QEMU lives.
-fn listen_to_agent(shared: &Shared, node: &str, channel: &GuestChannel, started: Instant) {
+fn listen_to_agent(shared: &Shared, node: &str, start: u32, channel: &GuestChannel, started: Instant) {
     let mut last: Option<Welcome> = None;
     loop {
         let answer = match &last {
@@ -177,18 +146,13 @@ fn listen_to_agent(shared: &Shared, node: &str, channel: &GuestChannel, started:
         match answer {
             Ok(welcome) => {
                 let boot = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                shared.update_guest(node, |guest| {
-                    guest.status.phase = NodePhase::Ready;
-                    guest.status.boot_ms = guest.status.boot_ms.or(Some(boot));
-                    guest.status.kernel = Some(welcome.kernel.clone());
-                    guest.status.note = (!welcome.problems.is_empty()).then(|| welcome.problems.join("; "));
-                });
+                shared.update_guest(node, |guest| guest.answered(start, &welcome, boot));
                 last = Some(welcome);
             }
             Err(ChannelError::TimedOut(_)) => {}
             Err(ChannelError::Closed) => return,
             Err(error) => {
-                shared.update_guest(node, |guest| guest.status.note = Some(error.to_string()));
+                shared.update_guest(node, |guest| guest.agent_failed(start, error.to_string()));
                 return;
             }
         }
@@ -341,11 +305,11 @@ pub(super) fn signal_all(shared: &Shared, signal: Signal) {
 pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
     let starts = shared.update(|inner| {
         let guest = inner.nodes.get_mut(node)?;
-        guest.restart = true;
         if let Some(process) = &guest.process {
+            // One that has ended meanwhile is as good as switched off.
             _ = pidfd_send_signal(process, Signal::TERM);
         }
-        Some(guest.starts)
+        Some(guest.ask_for_restart())
     });
     let starts = starts.with_context(|| format!("there is no node {node} in this lab"))?;
     let deadline = Instant::now() + QEMU_START_TIMEOUT;
@@ -354,11 +318,7 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
         if inner.phase == LabPhase::Stopping {
             return Some(Err("the lab is being ended".to_owned()));
         }
-        match (guest.restart, guest.status.phase) {
-            (false, NodePhase::Booting | NodePhase::Ready) if guest.starts > starts => Some(Ok(())),
-            (false, NodePhase::Off) => Some(Err(guest.status.note.clone().unwrap_or_default())),
-            _ => None,
-        }
+        guest.restarted(starts)
     };
     match shared.wait_for(Some(deadline), outcome) {
         Some(result) => result.map_err(anyhow::Error::msg),

@@ -7,14 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::{
-    Shared, carrier, node,
-    protocol::{Answer, LabPhase, REQUEST_LEN_MAX, Request},
+    Inner, Shared, carrier, node,
+    protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
     thread,
 };
 
@@ -52,7 +53,7 @@ pub(super) fn listen(shared: Arc<Shared>) -> Result<()> {
     })
 }
 
-fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
+fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -123,7 +124,7 @@ fn coalesce(
 }
 
 fn link(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     port: &str,
     direction: crate::vnicd_client::report::Direction,
     change: &crate::vnicd_client::report::LinkChange,
@@ -145,24 +146,26 @@ fn link(
     Ok(now)
 }
 
-fn agent(shared: &Shared, node: &str, stream: &UnixStream) -> Result<()> {
-    let channel = {
-        let inner = shared.inner();
-        match inner.nodes.get(node) {
-            None => Err(anyhow::anyhow!("there is no node {node} in this lab")),
-            Some(guest) => match &guest.channel {
-                Some(channel) => Ok(channel.clone()),
-                None => Err(anyhow::anyhow!("{node} is {}", guest.status.phase.name())),
-            },
-        }
+fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
+    let reachable = |inner: &mut Inner| match (inner.phase, inner.nodes.get(name)) {
+        (_, None) => Some(Err(anyhow::anyhow!("there is no node {name} in this lab"))),
+        // It will be there in a moment.
+        (LabPhase::Starting | LabPhase::Up, Some(guest)) if guest.status.phase == NodePhase::Starting => None,
+        (_, Some(guest)) => Some(match &guest.channel {
+            Some(channel) => Ok(channel.clone()),
+            None => Err(anyhow::anyhow!("{name} is {}", guest.status.phase.name())),
+        }),
     };
+    let deadline = Instant::now() + node::QEMU_START_TIMEOUT;
+    let found = shared.wait_for(Some(deadline), reachable);
+    let channel = found.unwrap_or_else(|| Err(anyhow::anyhow!("{name} is {}", NodePhase::Starting.name())));
     let channel = match channel {
         Ok(channel) => channel,
         Err(error) => return answer::<()>(stream, Err(error)),
     };
     answer(stream, Ok(()))?;
     if let Err(error) = channel.relay(stream.try_clone()?) {
-        bail!("the connection to the agent of {node} broke: {error}");
+        bail!("the connection to the agent of {name} broke: {error}");
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{Shared, carrier, thread};
+use super::{Shared, carrier};
 use crate::{qemu::spawn_bound, vnicd_client::VnicdClient};
 
 /// How long a new `vnicd` may take until its control socket answers.
@@ -154,8 +154,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
             Ok(new) => {
                 vnicd = new;
                 shared.update(|inner| inner.vnicd_restarts += 1);
-                let (beside, pid) = (Arc::clone(shared), vnicd.child.id());
-                if let Err(error) = thread("carriers", move || carrier::keep_pulled(&beside, pid)) {
+                if let Err(error) = carrier::keep_pulled(shared) {
                     return shared.fail(error);
                 }
             }
