@@ -35,13 +35,18 @@ pub(super) enum Rival {
 impl Rival {
     /// The bridge, `vnicd` as it is shipped, and `vnicd` with each of these arguments.
     pub(super) fn all(vnicd_arguments: &[String]) -> Vec<Self> {
-        let mut all = vec![Self::Bridge, Self::Vnicd(String::new())];
+        let mut all = vec![Self::Bridge, Self::shipped()];
         all.extend(
             vnicd_arguments
                 .iter()
                 .map(|arguments| Self::Vnicd(arguments.trim().to_owned())),
         );
         all
+    }
+
+    /// `vnicd` as it is shipped: what the bars are about.
+    pub(super) fn shipped() -> Self {
+        Self::Vnicd(String::new())
     }
 
     /// Name in tables.

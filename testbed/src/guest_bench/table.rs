@@ -19,6 +19,9 @@ const OTHERS_MAX: f64 = 0.1;
 /// Share by which a guest's clock may be wrong before its figures are doubtful.
 const CLOCK_ERROR_MAX: f64 = 0.01;
 
+/// Rounds that it takes to judge a bar.
+const ROUNDS_MIN: usize = 5;
+
 /// A figure of a sample.
 struct Measure {
     name: &'static str,
@@ -130,6 +133,28 @@ impl Record {
         (rival != bridge && ratio.is_finite()).then_some(ratio)
     }
 
+    fn rounds(&self) -> usize {
+        self.samples.iter().map(Vec::len).min().unwrap_or(0)
+    }
+
+    /// Whether a bar is met by the `rival`-th; none where there is no bar, or fewer rounds than it takes to judge it.
+    fn met(&self, measure: &Measure, rival: usize) -> Option<bool> {
+        let (ratio, bar) = self.ratio(measure, rival).zip(measure.bar)?;
+        (self.rounds() >= ROUNDS_MIN).then(|| bar.met(ratio))
+    }
+
+    /// Whether `vnicd` as shipped meets every bar of what was measured.
+    pub(super) fn all_met(&self) -> bool {
+        let shipped = self.rivals.iter().position(|rival| *rival == Rival::shipped());
+        let barred = MEASURES.iter().filter(|measure| measure.bar.is_some());
+        let measured = |measure: &&Measure| self.median(measure, 0).is_some();
+        shipped.is_some_and(|shipped| {
+            barred
+                .filter(measured)
+                .all(|measure| self.met(measure, shipped) == Some(true))
+        })
+    }
+
     /// Median over all measurements of the cores that other programs used meanwhile.
     fn cores_of_others(&self) -> f64 {
         let costs = self.samples.iter().flatten().flat_map(|sample| {
@@ -154,6 +179,7 @@ struct Row<'a> {
     rival: String,
     values: Vec<f64>,
     ratio: Option<f64>,
+    met: Option<bool>,
 }
 
 /// The table, followed by what must be known to read it.
@@ -165,6 +191,7 @@ pub(super) fn text(record: &Record) -> String {
             rival: record.rivals[rival].name(),
             values: record.values(measure, rival),
             ratio: record.ratio(measure, rival),
+            met: record.met(measure, rival),
         })
     });
     let rows: Vec<_> = rows.collect();
@@ -185,8 +212,9 @@ pub(super) fn text(record: &Record) -> String {
             (Some(_), Some(bar)) => bar.text(),
             _ => String::new(),
         })
-        .words("MET", |row| match (row.ratio, row.measure.bar) {
-            (Some(ratio), Some(bar)) => if bar.met(ratio) { "yes" } else { "NO" }.to_owned(),
+        .words("MET", |row| match (row.ratio, row.measure.bar, row.met) {
+            (Some(_), Some(_), Some(met)) => if met { "yes" } else { "NO" }.to_owned(),
+            (Some(_), Some(_), None) => format!("needs {ROUNDS_MIN} rounds"),
             _ => String::new(),
         });
     let mut text = table::text(&rows, &columns);
@@ -194,7 +222,7 @@ pub(super) fn text(record: &Record) -> String {
         "\nTwo guests under TCG on QEMU {}, medians of {} alternating rounds. RATIO: to tap + bridge. UDP: datagrams of \
          {DATAGRAM_LEN} bytes,\nas many as the sender can. CPU: all of QEMU, vnicd and ksoftirqd, the guests' own work included.\n",
         record.qemu,
-        record.samples.iter().map(Vec::len).min().unwrap_or(0),
+        record.rounds(),
     );
     for (guest, error) in ["n1", "n2"].iter().zip(&record.clock_errors) {
         if error.abs() > CLOCK_ERROR_MAX {
@@ -221,7 +249,7 @@ pub(super) fn json(record: &Record) -> Value {
                 "over": record.rivals[rival].name(),
                 "median": record.median(measure, rival),
                 "ratio": ratio,
-                "met": ratio.zip(measure.bar).map(|(ratio, bar)| bar.met(ratio)),
+                "met": record.met(measure, rival),
                 "values": record.values(measure, rival),
             })
         });
@@ -237,7 +265,7 @@ pub(super) fn json(record: &Record) -> Value {
     json!({
         "accel": "tcg",
         "qemu": record.qemu,
-        "rounds": record.samples.iter().map(Vec::len).min(),
+        "rounds": record.rounds(),
         "cores_of_others": record.cores_of_others(),
         "clock_errors": record.clock_errors,
         "measures": measures.collect::<Vec<_>>(),

@@ -17,6 +17,8 @@ use crate::{Options, check_interrupted, virtio_user};
 
 /// Share of tries with a full transmit ring below which a sample measured the generator, not the forwarder.
 pub const SENDER_FULL_MIN: f64 = 0.70;
+/// Rounds that must count before a bar is judged.
+pub const COUNTED_MIN: usize = 5;
 /// Idle ports whose cost is measured.
 const IDLE_PORTS: usize = 8;
 /// How long the idle ports are left alone before they are watched, and how long they are watched.
@@ -103,6 +105,14 @@ impl Line {
     /// Median over the samples that count; `None` without any.
     pub fn median(&self, backend: usize) -> Option<f64> {
         median(self.samples[backend].iter().filter(|s| s.counts()).map(|s| s.value))
+    }
+
+    /// Rounds that count for all of these forwarders.
+    pub fn counted(&self, backends: &[usize]) -> usize {
+        let rounds = backends.iter().map(|backend| self.samples[*backend].len()).min();
+        (0..rounds.unwrap_or(0))
+            .filter(|round| backends.iter().all(|backend| self.samples[*backend][*round].counts()))
+            .count()
     }
 
     /// Median over the rounds of one forwarder's figure divided by another's in the same round, where both count; `None`

@@ -7,11 +7,17 @@ mod table;
 mod virtio_user;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 
+/// Exit status when a bar is missed, or fewer rounds count than it takes to judge it.
+const EXIT_BAR_MISSED: u8 = 3;
+
 /// Compares vnicd with dpdk-testpmd as vhost-user forwarders.
+///
+/// Exit status: 0 when every bar is met, 3 when one is missed or too few rounds count to judge it, 1 on failure.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
@@ -80,7 +86,7 @@ fn check_interrupted() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to an atomic.
@@ -92,5 +98,9 @@ fn main() -> anyhow::Result<()> {
     } else {
         println!("{}", table::text(&options, &lines));
     }
-    Ok(())
+    Ok(if table::all_met(&options, &lines) {
+        ExitCode::SUCCESS
+    } else {
+        EXIT_BAR_MISSED.into()
+    })
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::Options;
 use crate::backends::Kind;
-use crate::dataplane::{Line, Measure, Sample};
+use crate::dataplane::{COUNTED_MIN, Line, Measure, Sample};
 
 /// Share of a sample without a core that is ordinary on a quiet machine.
 const DISTURBED_MAX: f64 = 0.02;
@@ -78,12 +78,38 @@ fn ratio(options: &Options, line: &Line) -> Option<f64> {
     line.median_ratio(column(options, Kind::Vnicd)?, column(options, Kind::Testpmd)?)
 }
 
-fn met(options: &Options, line: &Line) -> Option<bool> {
-    match bar(line.measure)? {
-        Bar::RatioMin(min) => Some(ratio(options, line)? >= min),
-        Bar::RatioMax(max) => Some(ratio(options, line)? <= max),
-        Bar::ValueMax(max) => Some(median_of(options, line, Kind::Vnicd)? <= max),
+/// Whether a bar is reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Verdict {
+    Met,
+    Missed,
+    /// Fewer than [`COUNTED_MIN`] rounds count.
+    Unjudged,
+}
+
+/// `None` without a bar, or without a forwarder that it speaks of.
+fn verdict(options: &Options, line: &Line) -> Option<Verdict> {
+    let bar = bar(line.measure)?;
+    let vnicd = column(options, Kind::Vnicd)?;
+    let counted = match bar {
+        Bar::RatioMin(_) | Bar::RatioMax(_) => line.counted(&[vnicd, column(options, Kind::Testpmd)?]),
+        Bar::ValueMax(_) => line.counted(&[vnicd]),
+    };
+    if counted < COUNTED_MIN {
+        return Some(Verdict::Unjudged);
     }
+    let met = match bar {
+        Bar::RatioMin(min) => ratio(options, line)? >= min,
+        Bar::RatioMax(max) => ratio(options, line)? <= max,
+        Bar::ValueMax(max) => median_of(options, line, Kind::Vnicd)? <= max,
+    };
+    Some(if met { Verdict::Met } else { Verdict::Missed })
+}
+
+/// Whether every bar of these lines is reached.
+pub fn all_met(options: &Options, lines: &[Line]) -> bool {
+    let mut verdicts = lines.iter().filter_map(|line| verdict(options, line));
+    verdicts.all(|verdict| verdict == Verdict::Met)
 }
 
 fn mean(samples: &[Sample], of: impl Fn(&vnic::testing::load::OneWaySample) -> f64) -> Option<f64> {
@@ -143,9 +169,13 @@ pub fn text(options: &Options, lines: &[Line]) -> String {
             None => String::new(),
         });
         row.push(
-            met(options, line)
-                .map_or("", |met| if met { "yes" } else { "NO" })
-                .to_owned(),
+            match verdict(options, line) {
+                Some(Verdict::Met) => "yes",
+                Some(Verdict::Missed) => "NO",
+                Some(Verdict::Unjudged) => "too few",
+                None => "",
+            }
+            .to_owned(),
         );
         table.add_row(row);
     }
@@ -171,7 +201,8 @@ pub fn text(options: &Options, lines: &[Line]) -> String {
         "{table}\nMedians of {} alternating rounds; ring {}, forwarder on core {}, both frontends on core {}.\n\
          full: tries in which the sender's ring had no room for a burst of 32 (a sample counts from 70 %);\n\
          starved: rounds in which the receiver had fewer than 32 free buffers; lost: frames sent that did not arrive.\n\
-         ratio: the median of the rounds' ratios, so that a machine that changes its pace hits both.{disturbed}",
+         ratio: the median of the rounds' ratios, so that a machine that changes its pace hits both;\n\
+         too few: fewer than {COUNTED_MIN} rounds count for both.{disturbed}",
         options.rounds, options.ring, options.forwarder_core, options.frontend_core
     )
 }
@@ -193,7 +224,11 @@ pub fn json(options: &Options, lines: &[Line]) -> Value {
                 Some(Bar::ValueMax(max)) => json!({"vnicd_max": max}),
                 None => Value::Null,
             },
-            "met": met(options, line),
+            "met": verdict(options, line).and_then(|verdict| match verdict {
+                Verdict::Met => Some(true),
+                Verdict::Missed => Some(false),
+                Verdict::Unjudged => None,
+            }),
         });
         for (backend, kind) in options.backends.iter().enumerate() {
             let samples: Vec<_> = line.samples[backend].iter().map(sample_json).collect();
