@@ -14,7 +14,7 @@ use vmm_sys_util::epoll::EventSet;
 
 use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
-use crate::session::SessionVring;
+use crate::session::{SessionRule, SessionVring};
 use crate::shard::Shard;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -128,11 +128,15 @@ impl Device {
             .with(|inner, _| inner.port(self.state.port).enable_ring(usize::from(index), enabled));
     }
 
-    /// Stops the port until its frontend starts anew, because of `why`.
-    pub fn fail(&self, why: String) {
-        self.state
-            .shard
-            .with(|inner, now| inner.port(self.state.port).fail(why, now));
+    /// Stops the port until its frontend starts anew, because of `why`; `rule` is what its frontend broke, if it did.
+    pub fn fail(&self, why: String, rule: Option<SessionRule>) {
+        self.state.shard.with(|inner, now| {
+            let port = inner.port(self.state.port);
+            if let Some(rule) = rule {
+                port.counters.session_rules.count(rule);
+            }
+            port.fail(why, now);
+        });
     }
 }
 

@@ -117,10 +117,21 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, error }) => {
-            eprintln!("vnicd: {error:#}");
+            eprintln!("vnicd: {}", sentence(&error));
             ExitCode::from(code)
         }
     }
+}
+
+/// The error with its causes, each once: many an error names its cause itself.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn start_log(args: &Args) {
@@ -290,7 +301,7 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
             strategy: args.strategy.clone(),
             delay_ns: args.delay_us * 1000,
             frames: args.frames,
-            marks: true,
+            ..CoalescingSettings::default()
         },
         dma: Default::default(),
         link: Default::default(),
@@ -327,7 +338,7 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
             .map_err(usage)?;
         devices.push((device, socket));
     }
-    let sessions = Sessions::new().context("cannot make the private socket of the sessions")?;
+    let sessions = Sessions::new()?;
     let mut ports = Vec::new();
     for (device, (path, mode)) in devices {
         let session = match mode {

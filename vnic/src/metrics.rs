@@ -98,6 +98,7 @@ fn serve_client(mut socket: &Socket, registry: &Registry) -> io::Result<()> {
         if len == 0 || request.len() + len > REQUEST_LEN_MAX {
             return respond(
                 socket,
+                b"",
                 "400 Bad Request",
                 "text/plain",
                 "no HTTP request of up to 8 KiB came\n",
@@ -107,28 +108,37 @@ fn serve_client(mut socket: &Socket, registry: &Registry) -> io::Result<()> {
     }
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
-    match (words.next(), words.next()) {
-        (Some(b"GET"), Some(b"/metrics" | b"/")) => {
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    // What a scraper was told to ask for in particular is not offered, and does no harm.
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let respond = |status, kind, body: &str| respond(socket, method, status, kind, body);
+    match (method, path) {
+        (b"GET" | b"HEAD", b"/metrics" | b"/") => {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, registry).map_err(io::Error::other)?;
-            respond(
-                socket,
-                "200 OK",
-                "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                &text,
-            )
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            respond("200 OK", kind, &text)
         }
-        (Some(b"GET"), Some(_)) => respond(socket, "404 Not Found", "text/plain", "the metrics are at /metrics\n"),
-        _ => respond(socket, "405 Method Not Allowed", "text/plain", "only GET is served\n"),
+        (b"GET" | b"HEAD", _) => respond("404 Not Found", "text/plain", "the metrics are at /metrics\n"),
+        _ => respond("405 Method Not Allowed", "text/plain", "only GET and HEAD are served\n"),
     }
 }
 
-fn respond(mut socket: &Socket, status: &str, kind: &str, body: &str) -> io::Result<()> {
+/// The answer to a request with `method`: HEAD is told all but the body (RFC 9110, 9.3.2).
+fn respond(mut socket: &Socket, method: &[u8], status: &str, kind: &str, body: &str) -> io::Result<()> {
+    let allow = if status.starts_with("405") {
+        "Allow: GET, HEAD\r\n"
+    } else {
+        ""
+    };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{allow}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     socket.write_all(head.as_bytes())?;
+    if method == b"HEAD" {
+        return Ok(());
+    }
     socket.write_all(body.as_bytes())
 }
 
@@ -207,7 +217,7 @@ const STATES: [Plain<PortInfo, bool>; 3] = [
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
 type Labelled = (&'static str, &'static str, &'static str, fn(&PortStats) -> &Counts);
 
-const LABELLED: [Labelled; 8] = [
+const LABELLED: [Labelled; 9] = [
     (
         "port_rx_drops",
         "Frames for the guest that were dropped",
@@ -228,6 +238,12 @@ const LABELLED: [Labelled; 8] = [
         "What the guest did against the rules",
         "rule",
         |port| &port.rule_violations,
+    ),
+    (
+        "port_session_violations",
+        "Sessions that ended because a message broke a rule",
+        "rule",
+        |port| &port.session_violations,
     ),
     ("port_control_frames", "In-band control frames", "kind", |port| {
         &port.control

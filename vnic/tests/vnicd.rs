@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use firmware::control::Request;
+use vnic::shard::SettingsEvent;
+use vnic::testing::{Frontend, FrontendConfig};
+
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -127,6 +131,12 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
         (refused(&["--config", &paths.text("none.json")]), "cannot read"),
         (with_config("{"), "EOF while parsing"),
         (
+            with_config(
+                r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","link":{"to_guest":{"delay_ns":10000000001}}}]}"#,
+            ),
+            "delay_ns is 10000000001, but a link delays by at most",
+        ),
+        (
             with_config(r#"{"ports":[{"name":"a","switch":"x","listen":"/a"}]}"#),
             "\"x\", which does not exist",
         ),
@@ -169,6 +179,16 @@ fn taken_sockets_exit_with_1_and_leave_nothing_behind() {
     let (code, sentence) = refused(&["--listen", &paths.text("no/such/folder.sock")]);
     assert!(code == 1 && sentence.contains("cannot listen on"), "{code} {sentence}");
     assert!(!paths.at("a.sock").exists());
+    // Each cause once.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for arguments in [
+        ["--listen", &paths.text("no/folder.sock"), "--poll-us", "50"],
+        ["--listen", &paths.text("a.sock"), "--metrics-listen", &address],
+    ] {
+        let (code, sentence) = refused(&arguments);
+        assert!(code == 1 && sentence.matches("(os error").count() == 1, "{sentence}");
+    }
 }
 
 #[test]
@@ -271,48 +291,104 @@ fn metrics_are_served_on_both_kinds_of_socket() {
     assert!(tcp.starts_with("HTTP/1.1 200 OK\r\n"));
     let connect = || UnixStream::connect(&metrics).unwrap();
     assert!(fetch(connect(), "GET /etc HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    for (request, body) in [("GET /metrics?x=1 HTTP/1.1", true), ("HEAD /metrics HTTP/1.1", false)] {
+        let answer = fetch(connect(), &format!("{request}\r\n\r\n"));
+        let has_body = !answer.ends_with("\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && has_body == body,
+            "{request}: {answer}"
+        );
+        assert!(!answer.contains("Content-Length: 0"), "{answer}");
+    }
+    let counter = "weft_port_session_violations_total{port=\"a\",rule=\"body_size\"} 0\n";
+    assert!(unix.contains(counter), "{unix}");
     assert!(fetch(connect(), "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(fetch(connect(), &"x".repeat(8193)).starts_with("HTTP/1.1 400"));
 }
 
+/// Watches settings; what was in force is read already.
+fn watch(control: &Path) -> BufReader<UnixStream> {
+    let mut watcher = BufReader::new(UnixStream::connect(control).unwrap());
+    watcher.get_mut().set_read_timeout(Some(PATIENCE)).unwrap();
+    watcher.get_mut().write_all(b"{\"op\":\"watch\"}\n").unwrap();
+    let mut line = String::new();
+    while !line.contains("\"watching\"") {
+        line.clear();
+        assert!(watcher.read_line(&mut line).unwrap() > 0);
+    }
+    watcher
+}
+
+/// Sends a request to the guest's card until it answers.
+fn ask_card(guest: &mut Frontend, request: &Request) {
+    let mut frame = [0; firmware::CONTROL_FRAME_MAX];
+    let len = request.encode(ether::MacAddr([2, 0, 0, 0, 0, 1]), 1, &mut frame);
+    let (mut answered, deadline) = (false, Instant::now() + PATIENCE);
+    while !answered {
+        assert!(Instant::now() < deadline, "the card does not answer");
+        // An answer is lost while the receive ring is not started yet, so the request is repeated.
+        guest.pairs[0].tx.send(&frame[..len]);
+        let again = Instant::now() + REPEAT_INTERVAL;
+        while !answered && Instant::now() < again {
+            guest.pairs[0]
+                .rx
+                .poll(64, |_, frame| answered |= frame[12..14] == [0x88, 0xb5]);
+        }
+    }
+}
+
+#[test]
+fn queues_that_a_guest_sets_one_by_one_are_told_and_remembered() {
+    let paths = Paths::new();
+    let (socket, control, config) = (paths.text("a.sock"), paths.at("control"), paths.text("config.json"));
+    let in_force = |coalescing: &serde_json::Value| {
+        let port = serde_json::json!({ "name": "a", "switch": "s", "listen": socket, "queue_pairs": 3, "coalescing": coalescing });
+        let text = serde_json::json!({ "switches": [{ "name": "s" }], "ports": [port] }).to_string();
+        std::fs::write(&config, text).unwrap();
+        let daemon = Running::start(&["--config", &config], &control);
+        let answer = ask(&control, r#"{"op":"coalesce","port":"a"}"#).unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        (daemon, answer["ok"].clone())
+    };
+    let (daemon, before) = in_force(&serde_json::json!({}));
+    assert_eq!(before.get("queues"), None, "all the same");
+    let mut guest = Frontend::start(FrontendConfig::connect(&socket)).unwrap();
+    let mut watcher = watch(&control);
+    let change = firmware::CoalescingChange {
+        strategy: Some(firmware::StrategyKind::Stream),
+        delay_ns: Some(123_000),
+        ..Default::default()
+    };
+    ask_card(&mut guest, &Request::SetCoalescing { queue: Some(2), change });
+    let mut line = String::new();
+    watcher.read_line(&mut line).unwrap();
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let differing =
+        serde_json::json!([{ "queue": 2, "strategy": "stream", "delay_ns": 123_000, "frames": 0, "marks": true }]);
+    assert_eq!(event["coalesce"]["queues"], differing);
+    assert_eq!(event["coalesce"]["strategy"], "disabled", "queue 0 is as it was");
+    drop(daemon);
+    // As a supervisor would do it: started again with what was watched.
+    let (_daemon, after) = in_force(&event["coalesce"]);
+    assert_eq!(after, event["coalesce"]);
+    // A change from outside holds for all.
+    let set = ask(&control, r#"{"op":"coalesce","port":"a","strategy":"timeout"}"#).unwrap();
+    assert!(set.contains("timeout") && !set.contains("queues"), "{set}");
+}
+
 #[test]
 fn a_change_that_a_guest_was_told_of_is_never_lost_to_those_who_watch() {
-    use firmware::control::Request;
-    use vnic::shard::SettingsEvent;
-    use vnic::testing::{Frontend, FrontendConfig};
-
     let paths = Paths::new();
     let (socket, control) = (paths.at("a.sock"), paths.at("control"));
     for round in 0..20 {
         let mut daemon = Running::start(&["--listen", socket.to_str().unwrap()], &control);
         let mut guest = Frontend::start(FrontendConfig::connect(&socket)).unwrap();
-        let mut watcher = BufReader::new(UnixStream::connect(&control).unwrap());
-        watcher.get_mut().set_read_timeout(Some(PATIENCE)).unwrap();
-        watcher.get_mut().write_all(b"{\"op\":\"watch\"}\n").unwrap();
-        let mut line = String::new();
-        while !line.contains("\"watching\"") {
-            line.clear();
-            assert!(watcher.read_line(&mut line).unwrap() > 0);
-        }
-        let mut frame = [0; firmware::CONTROL_FRAME_MAX];
+        let mut watcher = watch(&control);
         let change = firmware::CoalescingChange {
             delay_ns: Some(100_000 + round),
             ..Default::default()
         };
-        let source = ether::MacAddr([2, 0, 0, 0, 0, 1]);
-        let len = Request::SetCoalescing { queue: None, change }.encode(source, 1, &mut frame);
-        let (mut answered, deadline) = (false, Instant::now() + PATIENCE);
-        while !answered {
-            assert!(Instant::now() < deadline, "the card does not answer");
-            // An answer is lost while the receive ring is not started yet, so the request is repeated.
-            guest.pairs[0].tx.send(&frame[..len]);
-            let again = Instant::now() + REPEAT_INTERVAL;
-            while !answered && Instant::now() < again {
-                guest.pairs[0]
-                    .rx
-                    .poll(64, |_, frame| answered |= frame[12..14] == [0x88, 0xb5]);
-            }
-        }
+        ask_card(&mut guest, &Request::SetCoalescing { queue: None, change });
         daemon.signal(rustix::process::Signal::KILL);
         daemon.0.wait().unwrap();
         let mut text = String::new();

@@ -17,6 +17,7 @@ use super::SessionDevice;
 use super::guard::{Ender, Guarded, STOP_TOKEN, panic_text};
 use super::message::{Message, SET_VRING_KICK, name_of};
 use super::private::PrivateListener;
+use super::refusal::{Refusal, SessionRule};
 use super::regions::FileKind;
 use super::rules::{Limits, Rules, Verdict};
 use super::vring;
@@ -27,7 +28,9 @@ use super::wire::{self, ReceiveError};
 pub enum End {
     /// The frontend went away, or this side was asked to stop.
     Closed,
-    /// The frontend broke a rule, or the port's own code failed: one sentence.
+    /// The frontend broke a rule.
+    Refused(Refusal),
+    /// The port's own code failed: one sentence.
     Failed(String),
 }
 
@@ -131,12 +134,13 @@ fn explain(relay: RelayEnd, daemon: Result<(), vhost_user_backend::Error>) -> En
         (_, Err(vhost_user_backend::Error::WaitDaemon(panic))) => {
             End::Failed(format!("the session's thread panicked: {}", panic_text(&*panic)))
         }
-        (RelayEnd::Refused(sentence), _) => End::Failed(sentence),
+        (RelayEnd::Refused(refusal), _) => End::Refused(refusal),
+        (RelayEnd::Failed(sentence), _) => End::Failed(sentence),
         (RelayEnd::FrontendGone, _) => End::Closed,
-        (RelayEnd::BackendGone { last }, Err(error)) => End::Failed(format!(
-            "{} did not work: {error}",
-            name_of(last).unwrap_or("a request")
-        )),
+        (RelayEnd::BackendGone { last }, Err(error)) => {
+            let name = name_of(last).unwrap_or("a request");
+            End::Refused(SessionRule::NotPossible.broken(format!("{name} did not work: {error}")))
+        }
         (RelayEnd::BackendGone { .. }, Ok(())) => End::Closed,
     }
 }
@@ -148,7 +152,9 @@ enum RelayEnd {
     /// The daemon gave up at or after this request.
     BackendGone { last: u32 },
     /// The front refused a message.
-    Refused(String),
+    Refused(Refusal),
+    /// The front itself failed.
+    Failed(String),
 }
 
 /// Carries messages between the frontend and the daemon. One thread does both ways, and while the daemon owes an answer the
@@ -163,7 +169,7 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
         match poll(&mut fds, None) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return RelayEnd::Refused(format!("the session front cannot wait for messages: {error}")),
+            Err(error) => return RelayEnd::Failed(format!("the session front cannot wait for messages: {error}")),
         }
         let [from_backend, from_frontend] = fds.map(|fd| !fd.revents().is_empty());
         if from_backend {
@@ -182,7 +188,7 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
             let message = match wire::receive(stream) {
                 Ok(Some(message)) => message,
                 Ok(None) | Err(ReceiveError::Socket(_)) => return RelayEnd::FrontendGone,
-                Err(ReceiveError::Malformed(sentence)) => return RelayEnd::Refused(sentence),
+                Err(ReceiveError::Malformed(refusal)) => return RelayEnd::Refused(refusal),
             };
             tracing::debug!(port = device.name(), "frontend: {message}");
             last = message.request;
@@ -204,12 +210,11 @@ fn carry<D: SessionDevice>(
 ) -> Result<u32, RelayEnd> {
     let last = message.request;
     let kinds: Vec<FileKind> = message.files.iter().map(|file| kind_of(file.as_fd())).collect();
-    if last == SET_VRING_KICK && message.files.iter().any(vring::is_semaphore) {
-        let sentence = "SET_VRING_KICK: the kick is an eventfd that counts as a semaphore (EFD_SEMAPHORE)";
-        return Err(RelayEnd::Refused(sentence.to_owned()));
+    if last == SET_VRING_KICK && kinds[..] == [FileKind::Event] {
+        check_kick(&message.files[0]).map_err(RelayEnd::Refused)?;
     }
     match rules.judge(message, &kinds) {
-        Verdict::Refuse(sentence) => Err(RelayEnd::Refused(sentence)),
+        Verdict::Refuse(refusal) => Err(RelayEnd::Refused(refusal)),
         Verdict::Settled(answer) => {
             tracing::debug!(
                 port = device.name(),
@@ -246,12 +251,25 @@ fn carry<D: SessionDevice>(
     }
 }
 
+/// Refuses a kick that could keep the thread that reads it busy for ever.
+fn check_kick(kick: &OwnedFd) -> Result<(), Refusal> {
+    match vring::is_semaphore(kick) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(SessionRule::KickSemaphore
+            .broken("SET_VRING_KICK: the kick is an eventfd that counts as a semaphore (EFD_SEMAPHORE)")),
+        Err(error) => {
+            Err(SessionRule::NotPossible.broken(format!("SET_VRING_KICK: the kick cannot be tried: {error}")))
+        }
+    }
+}
+
 /// What an attached file is.
 fn kind_of(file: BorrowedFd<'_>) -> FileKind {
     let Ok(stat) = rustix::fs::fstat(file) else {
         return FileKind::Other;
     };
     match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if !is_prompt(file) => FileKind::Slow,
         FileType::RegularFile => FileKind::Regular {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -264,6 +282,26 @@ fn kind_of(file: BorrowedFd<'_>) -> FileKind {
             _ => FileKind::Other,
         },
     }
+}
+
+/// Whether a page of the file comes without asking anybody outside the kernel and its disks. A page of a FUSE or network file
+/// system would keep whoever touches it waiting for as long as its server likes, and with it every port of the process.
+fn is_prompt(file: BorrowedFd<'_>) -> bool {
+    // linux/magic.h and the file systems' own headers: tmpfs (memfds, too), ramfs, hugetlbfs; ext2/3/4, xfs, btrfs, f2fs,
+    // bcachefs, zfs; overlayfs, whose writable files lie on one of these.
+    const PROMPT: [u64; 10] = [
+        0x0102_1994,
+        0x8584_58f6,
+        0x9584_58f6,
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0xf2f5_2010,
+        0xca45_1a4e,
+        0x2fc1_2fc1,
+        0x794c_7630,
+    ];
+    rustix::fs::fstatfs(file).is_ok_and(|system| PROMPT.contains(&(system.f_type as u64 & 0xffff_ffff)))
 }
 
 fn signal(event: &OwnedFd) {

@@ -14,6 +14,7 @@ mod guard;
 pub mod message;
 mod port;
 mod private;
+mod refusal;
 mod regions;
 mod rules;
 pub mod socket;
@@ -22,8 +23,9 @@ mod wire;
 
 use vhost_user_backend::VhostUserBackend;
 
-pub use port::{PortSession, Sessions};
-pub use vring::SessionVring;
+pub use port::{PortSession, Sessions, SessionsError};
+pub use refusal::{SessionRule, SessionRuleCounters};
+pub use vring::{NoSignals, SessionVring};
 
 /// What a session needs of a port's device. One device lives as long as its port and sees many connections, one after another.
 pub trait SessionDevice: Clone + Send + Sync + 'static {
@@ -38,9 +40,10 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
     fn ring_enabled(&self, index: u16, enabled: bool);
     /// The connection is over: all rings stop, guest memory is let go. The daemon's workers may still be inside a call.
     fn connection_closed(&self);
-    /// The connection ended by a fault of the frontend or of this process: one sentence says which. Comes behind
-    /// [`Self::connection_closed`]; the device shows it until the next connection, and logs it at a limited rate.
-    fn fail(&self, why: String);
+    /// The connection ended by a fault of the frontend or of this process: one sentence says which, and `rule` what the
+    /// frontend broke, if it did. Comes behind [`Self::connection_closed`]; the device counts the rule, shows the sentence until
+    /// the next connection, and logs it at a limited rate.
+    fn fail(&self, why: String, rule: Option<SessionRule>);
 }
 
 #[cfg(test)]
@@ -67,7 +70,7 @@ impl SessionDevice for crate::device::Device {
         crate::device::Device::connection_closed(self);
     }
 
-    fn fail(&self, why: String) {
-        crate::device::Device::fail(self, why);
+    fn fail(&self, why: String, rule: Option<SessionRule>) {
+        crate::device::Device::fail(self, why, rule);
     }
 }

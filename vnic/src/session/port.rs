@@ -14,8 +14,9 @@ use super::SessionDevice;
 use super::connection::{self, End, thread_name};
 use super::guard::{Ender, panic_text};
 use super::private::PrivateListener;
+use super::refusal::Refusal;
 use super::socket::{ClaimError, ClaimedSocket, check_path};
-use super::vring;
+use super::vring::{self, NoSignals};
 
 /// Time between two attempts to reach a frontend's socket: short beside the second that a guest's outage may last, and four
 /// system calls a second cost nothing.
@@ -30,6 +31,20 @@ const LOG_WINDOW: Duration = Duration::from_secs(10);
 /// … and this many of a window are shown: a frontend that comes and goes without end must not fill the log.
 const LOG_LINES_MAX: u32 = 10;
 
+/// Why no port can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionsError {
+    /// The system does not let interrupts be signalled.
+    #[error(transparent)]
+    NoSignals(#[from] NoSignals),
+    /// The system gives no socket, or no place for it.
+    #[error("cannot make the private socket of the sessions in {}: {reason}", std::env::temp_dir().display())]
+    PrivateSocket {
+        /// The system's reason.
+        reason: io::Error,
+    },
+}
+
 /// Makes ports' sessions; one per process.
 #[derive(Clone)]
 pub struct Sessions {
@@ -40,12 +55,11 @@ impl Sessions {
     /// Prepares what interrupts need, and the private socket between the fronts and the published daemons.
     ///
     /// # Errors
-    /// The system offers no asynchronous I/O (limit `fs.aio-max-nr`), or no socket.
-    pub fn new() -> io::Result<Sessions> {
-        vring::can_signal()
-            .map_err(|error| io::Error::other(format!("asynchronous I/O, which interrupts need: {error}")))?;
+    /// See [`SessionsError`].
+    pub fn new() -> Result<Sessions, SessionsError> {
+        vring::can_signal()?;
         Ok(Sessions {
-            private: Arc::new(PrivateListener::new()?),
+            private: Arc::new(PrivateListener::new().map_err(|reason| SessionsError::PrivateSocket { reason })?),
         })
     }
 
@@ -255,11 +269,14 @@ impl<D: SessionDevice> Port<D> {
         let _ = rustix::io::read(&self.done, &mut [0; 8]);
         match end {
             Ok(End::Closed) => self.log.info(self.device.name(), "the frontend is gone"),
-            Ok(End::Failed(sentence)) => self.device.fail(format!("its session was ended: {sentence}")),
+            Ok(End::Refused(Refusal { rule, sentence })) => self
+                .device
+                .fail(format!("its session was ended: {sentence} (rule {rule})"), Some(rule)),
+            Ok(End::Failed(sentence)) => self.device.fail(format!("its session was ended: {sentence}"), None),
             Err(panic) => {
                 self.device.connection_closed();
                 self.device
-                    .fail(format!("its session panicked: {}", panic_text(&*panic)));
+                    .fail(format!("its session panicked: {}", panic_text(&*panic)), None);
             }
         }
     }

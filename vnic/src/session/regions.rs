@@ -1,6 +1,8 @@
 //! The front's picture of the guest memory that a frontend shares: which regions there are, so that repeats are known, and
 //! whether each is sound before anybody maps it. Maps nothing itself.
 
+use super::refusal::{Refusal, SessionRule};
+
 /// Most regions of one guest: what the published backend says when it is asked (GET_MAX_MEM_SLOTS). A DPDK virtio-user port
 /// with 512 MiB in pages of 2 MiB uses 256.
 pub const REGIONS_MAX: usize = 509;
@@ -23,6 +25,8 @@ pub enum FileKind {
         /// Bytes at the time of the message.
         len: u64,
     },
+    /// A regular file of a file system that may keep whoever touches a page of it waiting.
+    Slow,
     /// An eventfd.
     Event,
     /// A pipe.
@@ -66,7 +70,7 @@ impl Region {
     }
 
     /// Whether it can be mapped from a file of this kind: nothing wraps and the file is as large as the region says.
-    pub fn check(&self, kind: FileKind) -> Result<(), String> {
+    pub fn check(&self, kind: FileKind) -> Result<(), Refusal> {
         let Region {
             guest,
             len,
@@ -74,28 +78,37 @@ impl Region {
             offset,
             ..
         } = *self;
-        let FileKind::Regular { len: file_len, .. } = kind else {
-            return Err(format!(
-                "the memory region at {guest:#x} comes with something that is no memory file"
-            ));
+        let file_len = match kind {
+            FileKind::Regular { len, .. } => len,
+            FileKind::Slow => {
+                return Err(SessionRule::MemoryFileSystem.broken(format!(
+                    "the memory region at {guest:#x} comes with a file whose file system may keep its readers waiting (FUSE, network): \
+                     share a memfd or a file on tmpfs, hugetlbfs or a local disk"
+                )));
+            }
+            _ => {
+                return Err(SessionRule::FileKind.broken(format!(
+                    "the memory region at {guest:#x} comes with something that is no memory file"
+                )));
+            }
         };
         if len == 0 {
-            return Err(format!("the memory region at {guest:#x} is empty"));
+            return Err(SessionRule::MemoryRegion.broken(format!("the memory region at {guest:#x} is empty")));
         }
         if guest.checked_add(len).is_none() || user.checked_add(len).is_none() {
-            return Err(format!(
+            return Err(SessionRule::MemoryRegion.broken(format!(
                 "the memory region at {guest:#x} goes beyond the end of the address space"
-            ));
+            )));
         }
         if !offset.is_multiple_of(PAGE_LEN) {
-            return Err(format!(
+            return Err(SessionRule::MemoryRegion.broken(format!(
                 "the memory region at {guest:#x} starts at {offset:#x} of its file, which is no page border"
-            ));
+            )));
         }
         if offset.checked_add(len).is_none_or(|end| end > file_len) {
-            return Err(format!(
+            return Err(SessionRule::MemoryFileTooSmall.broken(format!(
                 "the memory region at {guest:#x} needs {len:#x} bytes from {offset:#x} of a file that has {file_len:#x}"
-            ));
+            )));
         }
         Ok(())
     }
@@ -136,7 +149,7 @@ impl Regions {
     }
 
     /// Replaces all regions. They must have passed [`Region::check`].
-    pub fn replace(&mut self, regions: &[Region]) -> Result<(), String> {
+    pub fn replace(&mut self, regions: &[Region]) -> Result<(), Refusal> {
         let mut fresh = Regions::default();
         for region in regions {
             fresh.insert(*region)?;
@@ -146,7 +159,7 @@ impl Regions {
     }
 
     /// Adds a region that passed [`Region::check`].
-    pub fn add(&mut self, region: Region) -> Result<Change, String> {
+    pub fn add(&mut self, region: Region) -> Result<Change, Refusal> {
         if self.present.contains(&region) {
             return Ok(Change::Repeat);
         }
@@ -156,7 +169,7 @@ impl Regions {
     }
 
     /// Removes the region that matches `region` in all but its file.
-    pub fn remove(&mut self, region: Region) -> Result<Change, String> {
+    pub fn remove(&mut self, region: Region) -> Result<Change, Refusal> {
         let same = |other: &Region| (other.guest, other.len, other.user) == (region.guest, region.len, region.user);
         if let Some(at) = self.present.iter().position(same) {
             let region = self.present.swap_remove(at);
@@ -168,26 +181,28 @@ impl Regions {
         if self.removed.iter().any(same) {
             return Ok(Change::Repeat);
         }
-        Err(format!(
+        Err(SessionRule::MemoryNotShared.broken(format!(
             "there is no memory region of {:#x} bytes at {:#x} to remove",
             region.len, region.guest
-        ))
+        )))
     }
 
-    fn insert(&mut self, region: Region) -> Result<(), String> {
+    fn insert(&mut self, region: Region) -> Result<(), Refusal> {
         if self.present.len() >= REGIONS_MAX {
-            return Err(format!("more than {REGIONS_MAX} memory regions"));
+            return Err(SessionRule::MemoryTooMuch.broken(format!("more than {REGIONS_MAX} memory regions")));
         }
         if let Some(other) = self.present.iter().find(|other| other.overlaps(&region)) {
-            return Err(format!(
+            return Err(SessionRule::MemoryOverlap.broken(format!(
                 "the memory region at {:#x} overlaps the one at {:#x}",
                 region.guest, other.guest
-            ));
+            )));
         }
         // The sum cannot wrap: present regions do not overlap and their ends lie within 64 bits.
         let total: u64 = self.present.iter().map(|other| other.len).sum();
         if region.len > MEMORY_BYTES_MAX - total {
-            return Err(format!("more than {} GiB of guest memory", MEMORY_BYTES_MAX >> 30));
+            return Err(
+                SessionRule::MemoryTooMuch.broken(format!("more than {} GiB of guest memory", MEMORY_BYTES_MAX >> 30))
+            );
         }
         self.present.push(region);
         Ok(())
@@ -220,14 +235,15 @@ mod tests {
             region(0, 0x2000)
                 .check(file(0x1fff))
                 .unwrap_err()
+                .sentence
                 .contains("a file that has 0x1fff")
         );
         let high = Region {
             offset: !0xfff,
             ..region(0, 0x2000)
         };
-        assert!(high.check(file(u64::MAX)).unwrap_err().contains("needs"));
-        assert!(region(0, 0).check(file(1)).unwrap_err().contains("empty"));
+        assert!(high.check(file(u64::MAX)).unwrap_err().sentence.contains("needs"));
+        assert!(region(0, 0).check(file(1)).unwrap_err().sentence.contains("empty"));
         assert!(
             Region {
                 guest: u64::MAX,
@@ -235,6 +251,7 @@ mod tests {
             }
             .check(file(8))
             .unwrap_err()
+            .sentence
             .contains("address space")
         );
         assert!(
@@ -244,12 +261,14 @@ mod tests {
             }
             .check(file(80))
             .unwrap_err()
+            .sentence
             .contains("page border")
         );
         assert!(
             region(0, 2)
                 .check(FileKind::Pipe)
                 .unwrap_err()
+                .sentence
                 .contains("no memory file")
         );
     }
@@ -266,9 +285,16 @@ mod tests {
                     ..region(0, 0x1000)
                 })
                 .unwrap_err()
+                .sentence
                 .contains("overlaps")
         );
-        assert!(regions.add(region(0xfff, 0x1000)).unwrap_err().contains("overlaps"));
+        assert!(
+            regions
+                .add(region(0xfff, 0x1000))
+                .unwrap_err()
+                .sentence
+                .contains("overlaps")
+        );
         assert_eq!(regions.add(region(0x1000, 0x1000)), Ok(Change::New));
         assert!(regions.holds(0x1fff + (1 << 40)) && !regions.holds(0x2000 + (1 << 40)));
         assert_eq!(regions.remove(region(0, 0x1000)), Ok(Change::New));
@@ -277,6 +303,7 @@ mod tests {
             regions
                 .remove(region(0x5000, 0x1000))
                 .unwrap_err()
+                .sentence
                 .contains("no memory region")
         );
     }
@@ -291,6 +318,7 @@ mod tests {
             regions
                 .add(region(1 << 50, 0x1000))
                 .unwrap_err()
+                .sentence
                 .contains("more than 509")
         );
         let mut regions = Regions::default();
@@ -299,6 +327,7 @@ mod tests {
             regions
                 .add(region(1 << 50, 1))
                 .unwrap_err()
+                .sentence
                 .contains("more than 4096 GiB")
         );
         assert!(regions.replace(&[region(0, 1), region(0, 1)]).is_err());

@@ -8,6 +8,7 @@
 //! header of legacy virtio-net.
 
 use super::message::*;
+use super::refusal::{Refusal, SessionRule};
 use super::regions::{Change, FileKind, Region, Regions};
 
 /// What the card offers.
@@ -43,8 +44,8 @@ pub enum Verdict {
     Pass(Passage),
     /// It does not go to the backend; the frontend gets this answer if it asked for one.
     Settled(Option<Message>),
-    /// It ends the session: one sentence says why.
-    Refuse(String),
+    /// It ends the session.
+    Refuse(Refusal),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -92,11 +93,11 @@ impl Rules {
     pub fn judge(&mut self, message: Message, kinds: &[FileKind]) -> Verdict {
         match self.decide(message, kinds) {
             Ok(verdict) => verdict,
-            Err(sentence) => Verdict::Refuse(sentence),
+            Err(refusal) => Verdict::Refuse(refusal),
         }
     }
 
-    fn decide(&mut self, message: Message, kinds: &[FileKind]) -> Result<Verdict, String> {
+    fn decide(&mut self, message: Message, kinds: &[FileKind]) -> Result<Verdict, Refusal> {
         let form = self.check_form(&message)?;
         let mut passage = Passage::default();
         let mut before = Vec::new();
@@ -104,7 +105,9 @@ impl Rules {
         let mut message = message;
         match message.request {
             GET_FEATURES => self.features_asked = true,
-            SET_OWNER if std::mem::replace(&mut self.owned, true) => return Err("SET_OWNER came twice".to_owned()),
+            SET_OWNER if std::mem::replace(&mut self.owned, true) => {
+                return Err(SessionRule::OwnerTwice.broken("SET_OWNER came twice"));
+            }
             RESET_OWNER => {
                 self.owned = false;
                 self.features = None;
@@ -132,7 +135,9 @@ impl Rules {
                 let (index, base) = (self.stopped_ring(&message)?, message.word(4));
                 // A packed ring's base carries its wrap counters in the upper half.
                 if base > 0xffff && self.features.unwrap_or(0) & VIRTIO_RING_PACKED == 0 {
-                    return Err(format!("SET_VRING_BASE: ring {index} cannot start at {base}"));
+                    return Err(
+                        SessionRule::RingBase.broken(format!("SET_VRING_BASE: ring {index} cannot start at {base}"))
+                    );
                 }
             }
             GET_VRING_BASE => {
@@ -145,9 +150,9 @@ impl Rules {
                 let index = self.ring_of_file(&message)?;
                 // Only an eventfd can be signalled without ever waiting for its other holders.
                 if !matches!(kinds, [] | [FileKind::Event]) {
-                    return Err(format!(
+                    return Err(SessionRule::FileKind.broken(format!(
                         "SET_VRING_CALL: ring {index} comes with a file that is no eventfd"
-                    ));
+                    )));
                 }
             }
             SET_VRING_ERR => {
@@ -159,9 +164,9 @@ impl Rules {
                     0 => false,
                     1 => true,
                     other => {
-                        return Err(format!(
+                        return Err(SessionRule::EnableValue.broken(format!(
                             "SET_VRING_ENABLE: ring {index} can be switched to 0 or 1, not to {other}"
-                        ));
+                        )));
                     }
                 };
                 if self.features.unwrap_or(0) & VIRTIO_PROTOCOL_FEATURES == 0 {
@@ -186,7 +191,7 @@ impl Rules {
                 }
             }
             SET_BACKEND_REQ_FD if kinds != [FileKind::Socket] => {
-                return Err("SET_BACKEND_REQ_FD comes with a file that is no socket".to_owned());
+                return Err(SessionRule::FileKind.broken("SET_BACKEND_REQ_FD comes with a file that is no socket"));
             }
             _ => {}
         }
@@ -198,28 +203,28 @@ impl Rules {
     }
 
     /// Flags, size, files and agreed features: what can be said of a message without knowing what it means.
-    fn check_form(&self, message: &Message) -> Result<Form, String> {
+    fn check_form(&self, message: &Message) -> Result<Form, Refusal> {
         let request = message.request;
         let Some(name) = name_of(request) else {
-            return Err(format!("request {request} is unknown"));
+            return Err(SessionRule::RequestUnknown.broken(format!("request {request} is unknown")));
         };
         if message.flags & 3 != FLAG_VERSION || message.flags & !0xf != 0 {
-            return Err(format!(
+            return Err(SessionRule::FlagsWrong.broken(format!(
                 "{name} has the flags {:#x}, which are not those of protocol version 1",
                 message.flags
-            ));
+            )));
         }
         if message.flags & FLAG_REPLY != 0 {
-            return Err(format!("{name} comes as an answer, and nothing was asked"));
+            return Err(SessionRule::ReplyUnasked.broken(format!("{name} comes as an answer, and nothing was asked")));
         }
         let Some(form) = form_of(request) else {
-            return Err(format!("{name} is not served by this card"));
+            return Err(SessionRule::RequestNotServed.broken(format!("{name} is not served by this card")));
         };
         if form.needs & !self.protocol_features != 0 {
-            return Err(format!(
+            return Err(SessionRule::FeatureNotAgreed.broken(format!(
                 "{name} needs protocol feature bit {}, which was not agreed on",
                 form.needs.trailing_zeros()
-            ));
+            )));
         }
         let len = message.body.len();
         let right = match form.size {
@@ -228,7 +233,7 @@ impl Rules {
             Size::Config => 12 + (message.word(4) as usize).min(BODY_LEN_MAX),
         };
         if len != right {
-            return Err(format!("{name} has {len} bytes instead of {right}"));
+            return Err(SessionRule::BodySize.broken(format!("{name} has {len} bytes instead of {right}")));
         }
         let files = message.files.len();
         let right = match form.files {
@@ -238,7 +243,7 @@ impl Rules {
             Files::PerRegion => message.word(0) as usize,
         };
         if files != right {
-            return Err(format!("{name} comes with {files} files instead of {right}"));
+            return Err(SessionRule::FileCount.broken(format!("{name} comes with {files} files instead of {right}")));
         }
         Ok(form)
     }
@@ -254,46 +259,47 @@ impl Rules {
         Verdict::Settled((message.needs_reply() && self.acks()).then(|| Message::ack(message.request, 0)))
     }
 
-    fn ring(&self, index: u32, request: u32) -> Result<usize, String> {
+    fn ring(&self, index: u32, request: u32) -> Result<usize, Refusal> {
         if index < u32::from(self.limits.rings) {
             return Ok(index as usize);
         }
         let (name, pairs) = (name_of(request).unwrap_or("a request"), self.limits.rings / 2);
-        Err(format!(
+        Err(SessionRule::RingUnknown.broken(format!(
             "{name}: there is no ring {index}, the card has {pairs} queue pair{}",
             if pairs == 1 { "" } else { "s" }
-        ))
+        )))
     }
 
     /// The ring of a message that may only come while it is stopped. A ring that is only disabled goes on with what it has
     /// when it is enabled again.
-    fn stopped_ring(&self, message: &Message) -> Result<usize, String> {
+    fn stopped_ring(&self, message: &Message) -> Result<usize, Refusal> {
         let index = self.ring(message.word(0), message.request)?;
         if self.rings[index].served {
-            return Err(format!(
+            return Err(SessionRule::RingRunning.broken(format!(
                 "{} for ring {index}, which is running",
                 name_of(message.request).unwrap_or("a request")
-            ));
+            )));
         }
         Ok(index)
     }
 
-    fn ring_of_file(&self, message: &Message) -> Result<usize, String> {
+    fn ring_of_file(&self, message: &Message) -> Result<usize, Refusal> {
         let value = message.long(0);
         if value & !0x1ff != 0 {
-            return Err(format!(
+            return Err(SessionRule::UnknownBits.broken(format!(
                 "{} has the unknown bits {:#x}",
                 name_of(message.request).unwrap_or("a request"),
                 value & !0x1ff
-            ));
+            )));
         }
         self.ring((value & 0xff) as u32, message.request)
     }
 
-    fn set_features(&mut self, features: u64, after: &mut Vec<Message>, passage: &mut Passage) -> Result<(), String> {
+    fn set_features(&mut self, features: u64, after: &mut Vec<Message>, passage: &mut Passage) -> Result<(), Refusal> {
         let surplus = features & !self.limits.features;
         if surplus != 0 {
-            return Err(format!("SET_FEATURES asks for {surplus:#x}, which was not offered"));
+            return Err(SessionRule::FeaturesNotOffered
+                .broken(format!("SET_FEATURES asks for {surplus:#x}, which was not offered")));
         }
         self.features = Some(features);
         if self.rings.iter().any(|ring| ring.served) {
@@ -321,34 +327,34 @@ impl Rules {
 
     /// Refuses frames with the 10-byte header, which come from drivers of the time before virtio 1.0. Asked when a ring starts:
     /// a frontend that has no driver yet may agree on nothing.
-    fn check_header_len(&self) -> Result<(), String> {
+    fn check_header_len(&self) -> Result<(), Refusal> {
         let features = self.features.unwrap_or(0);
         if features & (VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF) != 0 {
             return Ok(());
         }
-        Err(format!(
+        Err(SessionRule::LegacyHeader.broken(format!(
             "a ring starts with the features {features:#x}, without VERSION_1 and MRG_RXBUF: this card does not serve the 10-byte \
              header of legacy virtio-net; use a driver of virtio 1.0 or later (in QEMU, leave disable-modern=off)"
-        ))
+        )))
     }
 
-    fn set_protocol_features(&mut self, features: u64) -> Result<(), String> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
         // The published backend offers REPLY_ACK for every device.
         let surplus = features & !(self.limits.protocol_features | protocol::REPLY_ACK);
         if surplus != 0 {
-            return Err(format!(
+            return Err(SessionRule::ProtocolFeaturesNotOffered.broken(format!(
                 "SET_PROTOCOL_FEATURES asks for {surplus:#x}, which was not offered"
-            ));
+            )));
         }
         self.protocol_features = features;
         Ok(())
     }
 
     /// Checks a whole table and brings it into the order of guest addresses, which the published backend insists on.
-    fn set_mem_table(&mut self, message: &mut Message, kinds: &[FileKind]) -> Result<(), String> {
+    fn set_mem_table(&mut self, message: &mut Message, kinds: &[FileKind]) -> Result<(), Refusal> {
         let count = message.word(0) as usize;
         if count == 0 || message.word(4) != 0 {
-            return Err("SET_MEM_TABLE describes no memory".to_owned());
+            return Err(SessionRule::MemoryTableEmpty.broken("SET_MEM_TABLE describes no memory"));
         }
         let mut entries = Vec::with_capacity(count);
         for (index, file) in message.files.drain(..).enumerate() {
@@ -358,7 +364,7 @@ impl Rules {
                 .get(start..)
                 .and_then(|rest| rest.first_chunk())
                 .copied()
-                .ok_or("SET_MEM_TABLE is too short")?;
+                .ok_or_else(|| SessionRule::BodySize.broken("SET_MEM_TABLE is too short"))?;
             let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
             let kind = kinds.get(index).copied().unwrap_or(FileKind::Other);
             let region = Region::new([word(0), word(8), word(16), word(24)], Some(kind));
@@ -376,7 +382,7 @@ impl Rules {
         Ok(())
     }
 
-    fn check_ring_entries(&self, message: &Message) -> Result<(), String> {
+    fn check_ring_entries(&self, message: &Message) -> Result<(), Refusal> {
         let (index, entries, max) = (
             self.stopped_ring(message)?,
             message.word(4),
@@ -384,14 +390,14 @@ impl Rules {
         );
         // The published backend would keep the former size without a word.
         if !entries.is_power_of_two() || entries > max {
-            return Err(format!(
+            return Err(SessionRule::RingSize.broken(format!(
                 "SET_VRING_NUM: ring {index} cannot have {entries} entries, only a power of two up to {max}"
-            ));
+            )));
         }
         Ok(())
     }
 
-    fn check_ring_addresses(&mut self, message: &Message) -> Result<(), String> {
+    fn check_ring_addresses(&mut self, message: &Message) -> Result<(), Refusal> {
         let index = self.ring(message.word(0), SET_VRING_ADDR)?;
         let addresses = [message.long(8), message.long(16), message.long(24)];
         // QEMU repeats the addresses of running rings when it begins or ends to log writes for a migration.
@@ -399,10 +405,10 @@ impl Rules {
             self.stopped_ring(message)?;
         }
         if message.word(4) & !1 != 0 {
-            return Err(format!(
+            return Err(SessionRule::UnknownBits.broken(format!(
                 "SET_VRING_ADDR: ring {index} has the unknown flags {:#x}",
                 message.word(4)
-            ));
+            )));
         }
         for (part, at, alignment) in [
             ("descriptor table", 8, 16),
@@ -411,9 +417,9 @@ impl Rules {
         ] {
             let address = message.long(at);
             if !address.is_multiple_of(alignment) {
-                return Err(format!(
+                return Err(SessionRule::RingAddressMisaligned.broken(format!(
                     "SET_VRING_ADDR: the {part} of ring {index} at {address:#x} is not aligned to {alignment}"
-                ));
+                )));
             }
             if !self.regions.holds(address) {
                 let why = if self.regions.is_empty() {
@@ -421,9 +427,9 @@ impl Rules {
                 } else {
                     "no memory region holds it"
                 };
-                return Err(format!(
+                return Err(SessionRule::RingAddressOutside.broken(format!(
                     "SET_VRING_ADDR: the {part} of ring {index} lies at {address:#x}, but {why}"
-                ));
+                )));
             }
         }
         self.rings[index].addresses = Some(addresses);
@@ -437,19 +443,21 @@ impl Rules {
         before: &mut Vec<Message>,
         after: &mut Vec<Message>,
         passage: &mut Passage,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let index = self.ring_of_file(message)?;
         // The backend's worker reads it as an eventfd and ends for good where that fails.
         if !matches!(kinds, [] | [FileKind::Event]) {
-            return Err(format!(
+            return Err(SessionRule::FileKind.broken(format!(
                 "SET_VRING_KICK: ring {index} comes with a file that is no eventfd"
-            ));
+            )));
         }
         let ring = &mut self.rings[index];
         if ring.started && ring.enabled {
             // The backend would go on waiting for the former kick.
             if self.features.unwrap_or(0) & VIRTIO_PROTOCOL_FEATURES == 0 {
-                return Err(format!("SET_VRING_KICK for ring {index}, which is running"));
+                return Err(
+                    SessionRule::RingRunning.broken(format!("SET_VRING_KICK for ring {index}, which is running"))
+                );
             }
             before.push(Message::ring_enable(index as u32, false));
             after.push(Message::ring_enable(index as u32, true));

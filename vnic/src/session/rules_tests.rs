@@ -61,7 +61,7 @@ fn pass(rules: &mut Rules, message: Message, kinds: &[FileKind]) -> Passage {
 
 fn refusal(rules: &mut Rules, message: Message, kinds: &[FileKind]) -> String {
     match rules.judge(message, kinds) {
-        Verdict::Refuse(sentence) => sentence,
+        Verdict::Refuse(refusal) => refusal.sentence,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -383,7 +383,7 @@ proptest! {
         for (request, flags, body, kinds) in messages {
             let message = Message { request, flags, body, files: kinds.iter().map(|_| file()).collect() };
             match rules.judge(message, &kinds) {
-                Verdict::Refuse(sentence) => prop_assert!(!sentence.is_empty() && !sentence.contains('\n')),
+                Verdict::Refuse(refusal) => prop_assert!(!refusal.sentence.is_empty() && !refusal.sentence.contains('\n')),
                 Verdict::Settled(answer) => prop_assert!(answer.is_none() || flags & FLAG_NEED_REPLY != 0),
                 Verdict::Pass(passage) => {
                     for message in &passage.messages {

@@ -15,7 +15,7 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use super::message::*;
-use super::{SessionDevice, SessionVring, Sessions, wire};
+use super::{SessionDevice, SessionRule, SessionVring, Sessions, wire};
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,7 +102,7 @@ impl SessionDevice for TestDevice {
         self.note("closed");
     }
 
-    fn fail(&self, why: String) {
+    fn fail(&self, why: String, _: Option<SessionRule>) {
         self.note(format!("failed: {why}"));
     }
 }

@@ -128,18 +128,10 @@ impl VringT<Memory> for SessionVring {
         self.inner.set_kick(file);
     }
 
-    /// Never waits: RWF_NOWAIT counts for this one read, whatever the file's flags say. A kick that its own frontend has
-    /// read already is a kick all the same.
+    /// Never waits. A kick that its own frontend has read already is a kick all the same.
     fn read_kick(&self) -> io::Result<bool> {
         if let Some(kick) = &self.files().kick {
-            let mut count = [0; 8];
-            // The offset -1 stands for the file's own position, which an eventfd does not have.
-            match preadv2(
-                kick,
-                &mut [IoSliceMut::new(&mut count)],
-                u64::MAX,
-                ReadWriteFlags::NOWAIT,
-            ) {
+            match read_at_once(kick) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -156,8 +148,9 @@ impl VringT<Memory> for SessionVring {
     }
 }
 
-/// Requests under way at once, at most; all end within `io_submit`, and their results are thrown away together.
-const RESULTS_MAX: usize = 64;
+/// Room asked for the results of requests: all end within `io_submit`, and their results are thrown away together. The kernel
+/// makes it some more (a page full), but counts this against `fs.aio-max-nr` (65 536 by default, for all programs together).
+const RESULTS_MAX: usize = 8;
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
@@ -238,7 +231,7 @@ impl Signaller {
     fn forget_results(&self) {
         /// `struct io_event`.
         type Outcome = [u64; 4];
-        let mut results = [Outcome::default(); 4 * RESULTS_MAX];
+        let mut results = [Outcome::default(); 256];
         let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes at most as many results as there are places, and reads one time.
         unsafe {
@@ -257,20 +250,77 @@ impl Signaller {
 /// Sets up what all signals need; whether ports can be served at all.
 ///
 /// # Errors
-/// The kernel offers no asynchronous I/O, or its limit (`fs.aio-max-nr`) is used up.
-pub fn can_signal() -> io::Result<()> {
-    Signaller::get().map(|_| ())
+/// See [`NoSignals`].
+pub fn can_signal() -> Result<(), NoSignals> {
+    Signaller::get().map(|_| ()).map_err(NoSignals::new)
 }
 
-/// True for an eventfd that gives one signal per read (EFD_SEMAPHORE), where the kernel tells (since Linux 6.5). A counter of 2⁶³
-/// in it would keep the thread that reads it busy for ever at no cost to whoever wrote it.
-pub fn is_semaphore(file: impl AsFd) -> bool {
-    let path = format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd());
-    std::fs::read_to_string(path).is_ok_and(|info| {
-        info.lines()
-            .filter_map(|line| line.strip_prefix("eventfd-semaphore:"))
-            .any(|value| value.trim() != "0")
-    })
+/// Why no interrupt could be signalled, and what would help.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSignals {
+    /// Other programs use all there is.
+    #[error(
+        "vnicd signals interrupts by asynchronous I/O, and other programs use all that the system allows (fs.aio-max-nr): raise it, \
+         for instance with \"sysctl -w fs.aio-max-nr=1048576\""
+    )]
+    UsedUp,
+    /// The kernel was built without it, or this process may not use it.
+    #[error(
+        "vnicd signals interrupts by asynchronous I/O, which this kernel or container does not allow (io_setup: {reason}): it needs a \
+         kernel with CONFIG_AIO and no seccomp filter against it"
+    )]
+    Denied {
+        /// The system's reason.
+        reason: io::Error,
+    },
+}
+
+impl NoSignals {
+    fn new(error: io::Error) -> NoSignals {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => NoSignals::UsedUp,
+            _ => NoSignals::Denied { reason: error },
+        }
+    }
+}
+
+/// Attempts to tell a semaphore from a counter: another reader (a ring that runs with the same kick) may spoil one, not all.
+const SEMAPHORE_ATTEMPTS: usize = 16;
+
+/// True for an eventfd that gives one signal per read (EFD_SEMAPHORE). A counter of 2⁶³ in it would keep the thread that reads it
+/// busy for ever at no cost to whoever wrote it. Found out by trying, since kernels tell only since Linux 6.5: two signals that
+/// no read takes together. Signals that were there before are there afterwards, as one.
+///
+/// # Errors
+/// The eventfd can be neither signalled nor read.
+pub fn is_semaphore(kick: impl AsFd) -> io::Result<bool> {
+    let kick = kick.as_fd();
+    let signaller = Signaller::get()?;
+    for _ in 0..SEMAPHORE_ATTEMPTS {
+        signaller.signal(kick.as_raw_fd())?;
+        signaller.signal(kick.as_raw_fd())?;
+        match read_at_once(kick) {
+            // One of them, or none: somebody else may have been quicker.
+            Ok(0 | 1) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(2) => return Ok(false),
+            Ok(_) => return signaller.signal(kick.as_raw_fd()).map(|()| false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads an eventfd without ever waiting: RWF_NOWAIT counts for this one read, whatever the file's flags say.
+fn read_at_once(event: impl AsFd) -> Result<u64, Errno> {
+    let mut count = [0; 8];
+    // The offset -1 stands for the file's own position, which an eventfd does not have.
+    preadv2(
+        event,
+        &mut [IoSliceMut::new(&mut count)],
+        u64::MAX,
+        ReadWriteFlags::NOWAIT,
+    )?;
+    Ok(u64::from_ne_bytes(count))
 }
 
 #[cfg(test)]
@@ -322,11 +372,19 @@ mod tests {
     }
 
     #[test]
-    fn a_semaphore_is_told_from_a_counter() {
-        let plain = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-        assert!(!is_semaphore(&plain));
-        let semaphore = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE).expect("an eventfd");
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", semaphore.as_raw_fd())).expect("fdinfo");
-        assert_eq!(is_semaphore(&semaphore), info.contains("eventfd-semaphore"));
+    fn a_semaphore_is_told_from_a_counter_on_any_kernel_and_pending_kicks_stay() {
+        for flags in [EventfdFlags::CLOEXEC, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK] {
+            for pending in [0, 1, 77, u64::MAX - 1] {
+                let plain = eventfd(0, flags).expect("an eventfd");
+                let semaphore = eventfd(0, flags | EventfdFlags::SEMAPHORE).expect("an eventfd");
+                if pending > 0 {
+                    rustix::io::write(&plain, &pending.to_ne_bytes()).expect("room in the counter");
+                    rustix::io::write(&semaphore, &pending.to_ne_bytes()).expect("room in the counter");
+                }
+                assert!(is_semaphore(&semaphore).expect("an answer"), "{pending} pending");
+                assert!(!is_semaphore(&plain).expect("an answer"), "{pending} pending");
+                assert_eq!(read_at_once(&plain).is_ok(), pending > 0);
+            }
+        }
     }
 }

@@ -12,13 +12,14 @@ use rustix::net::{
 };
 
 use super::message::{BODY_LEN_MAX, FILES_MAX, HEADER_LEN, Message};
+use super::refusal::{Refusal, SessionRule};
 
 /// Why no message could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The peer broke the form of a message: the session ends.
-    #[error("{0}")]
-    Malformed(String),
+    #[error(transparent)]
+    Malformed(#[from] Refusal),
     /// The socket failed: the session ends.
     #[error("the socket failed: {0}")]
     Socket(#[from] io::Error),
@@ -32,28 +33,34 @@ pub fn receive(stream: &UnixStream) -> Result<Option<Message>, ReceiveError> {
         0 => return Ok(None),
         HEADER_LEN => {}
         len => {
-            return Err(malformed(format!(
-                "the connection was closed {len} bytes into a message header"
-            )));
+            return Err(malformed(
+                SessionRule::MessageCut,
+                format!("the connection was closed {len} bytes into a message header"),
+            ));
         }
     }
     let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let (request, flags, size) = (word(0), word(4), word(8) as usize);
     if size > BODY_LEN_MAX {
-        return Err(malformed(format!(
-            "request {request} announces {size} bytes, more than {BODY_LEN_MAX}"
-        )));
+        return Err(malformed(
+            SessionRule::BodyTooLong,
+            format!("request {request} announces {size} bytes, more than {BODY_LEN_MAX}"),
+        ));
     }
     let mut body = vec![0; size];
     let with_header = files.len();
     let len = receive_exactly(stream, &mut body, &mut files)?;
     if len != size {
-        return Err(malformed(format!(
-            "the connection was closed {len} bytes into a message of {size}"
-        )));
+        return Err(malformed(
+            SessionRule::MessageCut,
+            format!("the connection was closed {len} bytes into a message of {size}"),
+        ));
     }
     if files.len() != with_header {
-        return Err(malformed(format!("request {request} brings files behind its header")));
+        return Err(malformed(
+            SessionRule::FilesMisplaced,
+            format!("request {request} brings files behind its header"),
+        ));
     }
     Ok(Some(Message {
         request,
@@ -105,9 +112,10 @@ fn receive_exactly(stream: &UnixStream, buffer: &mut [u8], files: &mut Vec<Owned
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) || files.len() > FILES_MAX {
-            return Err(malformed(format!(
-                "a message brings more than {FILES_MAX} files, or more than this process may open"
-            )));
+            return Err(malformed(
+                SessionRule::FilesTooMany,
+                format!("a message brings more than {FILES_MAX} files, or more than this process may open"),
+            ));
         }
         if received.bytes == 0 {
             break;
@@ -117,8 +125,8 @@ fn receive_exactly(stream: &UnixStream, buffer: &mut [u8], files: &mut Vec<Owned
     Ok(filled)
 }
 
-fn malformed(sentence: String) -> ReceiveError {
-    ReceiveError::Malformed(sentence)
+fn malformed(rule: SessionRule, sentence: String) -> ReceiveError {
+    ReceiveError::Malformed(rule.broken(sentence))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{Inner, Shard, SwitchState};
 use crate::device::Device;
 use crate::report::{
     CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortInfo,
-    PortLinks, PortSettings, PortStats, TrunkLinks,
+    PortLinks, PortSettings, PortStats, QueueCoalescing, TrunkLinks,
 };
 
 /// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
@@ -25,6 +25,10 @@ pub const QUEUE_PAIRS_MAX: u16 = 16;
 pub const MTU_MAX: u32 = 9000;
 /// Smallest MTU that IPv4 allows.
 pub const MTU_MIN: u32 = 68;
+
+/// Longest delay of a link, propagation or holding back: more than any real line has, the way to the moon included, and
+/// little enough that frames under way do not fill the pool for ever.
+pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
 
 /// Tells the fault streams of the two directions apart.
 pub(super) const SEED_TO_GUEST: u64 = 0;
@@ -195,7 +199,7 @@ impl Fabric {
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_coalescing(&self, name: &str, change: &CoalescingChange) -> Result<CoalescingSettings, FabricError> {
         self.change(name, change.is_empty(), |port, now| {
-            let mut settings = settings_from(port.nic.queues()[0].coalescing());
+            let mut settings = coalescing_of(&port.nic);
             if !change.is_empty() {
                 change.apply_to(&mut settings);
                 let coalescing = coalescing_from(&settings)?;
@@ -325,39 +329,54 @@ impl SwitchState {
 
 /// The card that `settings` describe.
 pub(super) fn make_nic(settings: &PortSettings) -> Result<Nic, FabricError> {
-    let coalescing = coalescing_from(&settings.coalescing)?;
-    let dma = dma_from(&settings.dma)?;
-    Ok(Nic::new(NicConfig {
+    let CoalescingSettings { queues, .. } = &settings.coalescing;
+    let mut nic = Nic::new(NicConfig {
         queue_pairs: settings.queue_pairs,
-        coalescing,
-        dma,
-    }))
+        coalescing: coalescing_from(&settings.coalescing)?,
+        dma: dma_from(&settings.dma)?,
+    });
+    for queue in queues {
+        let coalescing = judged(&queue.strategy, queue.delay_ns, queue.frames, queue.marks)?;
+        nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)
+            .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
+    }
+    Ok(nic)
 }
 
 fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricError> {
-    let strategy: StrategyKind = settings.strategy.parse().map_err(invalid)?;
-    let CoalescingSettings {
-        delay_ns,
-        frames,
-        marks,
-        ..
-    } = *settings;
-    Coalescing {
-        strategy,
-        delay_ns,
-        frames_max: frames,
-        marks,
-    }
-    .validated()
-    .map_err(invalid)
+    judged(&settings.strategy, settings.delay_ns, settings.frames, settings.marks)
 }
 
-pub(super) fn settings_from(coalescing: Coalescing) -> CoalescingSettings {
+fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result<Coalescing, FabricError> {
+    let strategy: StrategyKind = strategy.parse().map_err(invalid)?;
+    let coalescing = Coalescing {
+        strategy,
+        delay_ns,
+        frames_max,
+        marks,
+    };
+    coalescing.validated().map_err(invalid)
+}
+
+/// What is in force on all queues of a card.
+pub(super) fn coalescing_of(nic: &Nic) -> CoalescingSettings {
+    let first = nic.queues()[0].coalescing();
+    let others = nic.queues().iter().map(|queue| queue.coalescing()).zip(0..);
+    let queues = others
+        .filter(|(coalescing, _)| *coalescing != first)
+        .map(|(coalescing, queue)| QueueCoalescing {
+            queue,
+            strategy: coalescing.strategy.to_string(),
+            delay_ns: coalescing.delay_ns,
+            frames: coalescing.frames_max,
+            marks: coalescing.marks,
+        });
     CoalescingSettings {
-        strategy: coalescing.strategy.to_string(),
-        delay_ns: coalescing.delay_ns,
-        frames: coalescing.frames_max,
-        marks: coalescing.marks,
+        strategy: first.strategy.to_string(),
+        delay_ns: first.delay_ns,
+        frames: first.frames_max,
+        marks: first.marks,
+        queues: queues.collect(),
     }
 }
 
@@ -414,6 +433,16 @@ pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConf
         seed: settings.seed ^ stream,
     };
     config.validate().map_err(invalid)?;
+    for (name, delay_ns) in [
+        ("delay_ns", config.delay_ns),
+        ("reorder_delay_ns", config.reorder_delay_ns),
+    ] {
+        if delay_ns > LINK_DELAY_NS_MAX {
+            return Err(invalid(format!(
+                "{name} is {delay_ns}, but a link delays by at most {LINK_DELAY_NS_MAX} ns (10 s)"
+            )));
+        }
+    }
     Ok(config)
 }
 

@@ -5,10 +5,11 @@
 
 use ether::Time;
 use fabric::{Admission, Egress, Forward, PortId};
-use firmware::{CONTROL_FRAME_MAX, Nic};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, Nic};
 
 use super::Inner;
 use super::drops::{RxDrop, TxDrop};
+use super::fabric_handle::QUEUE_PAIRS_MAX;
 use super::frame::FrameRef;
 use super::pool::Stage;
 use super::receive::Refused;
@@ -380,13 +381,16 @@ impl Inner {
         if let Some(capture) = &mut port.capture {
             capture.sent(&request[..kept], now);
         }
-        let before = port.nic.queues()[0].coalescing();
+        let in_force = |nic: &Nic| -> [Option<Coalescing>; QUEUE_PAIRS_MAX as usize] {
+            std::array::from_fn(|queue| nic.coalescing(queue as u16).ok())
+        };
+        let before = in_force(&port.nic);
         let len = port.nic.handle_control(now, &request[..kept], &mut reply);
         for queue in 0..port.pairs.len() {
             // Settings may have changed: what is due by the new ones is due now.
             port.announce(queue, now);
         }
-        if port.nic.queues()[0].coalescing() != before {
+        if in_force(&port.nic) != before {
             // Those who watch hear of it before the guest does.
             self.settings_changed(Subject::Port(index));
         }

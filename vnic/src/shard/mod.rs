@@ -5,9 +5,11 @@
 //! firmware's, decisions about ways the switch's.
 
 mod capture;
+mod counters;
 mod drops;
 mod due;
 mod fabric_handle;
+mod fifo;
 mod forward;
 mod frame;
 mod hold;

@@ -14,6 +14,7 @@ use virtio_bindings::{virtio_net, virtio_ring};
 use virtio_queue::QueueT;
 
 use super::capture::PortCapture;
+use super::counters::PortCounters;
 use super::drops::{RxDrop, TxDrop};
 use super::frame::{FrameRef, flow_hash};
 use super::hold::Patience;
@@ -24,7 +25,7 @@ use crate::device::RingActivity;
 use crate::memory::MemoryMap;
 use crate::offload::Offloads;
 use crate::report::PortSettings;
-use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, RuleCounters, SplitRing};
+use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
 
 /// At most one line about a broken rule in this time and port; the others are counted.
@@ -32,33 +33,6 @@ const LOG_INTERVAL_NS: u64 = 1_000_000_000;
 
 // A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
 const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);
-
-/// What a port counts itself; rings, links, firmware and switch count their own.
-#[derive(Clone, Debug, Default)]
-pub struct PortCounters {
-    /// Frames from the guest that were taken.
-    pub tx_frames: u64,
-    /// Their bytes.
-    pub tx_bytes: u64,
-    /// Frames delivered to the guest.
-    pub rx_frames: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Bytes of frames copied towards this guest, into its memory or on the way to it.
-    pub copied_bytes: u64,
-    /// Drops towards the guest.
-    pub rx_drops: [u64; RxDrop::ALL.len()],
-    /// Drops of what the guest sent.
-    pub tx_drops: [u64; TxDrop::ALL.len()],
-    /// Broken rules.
-    pub rules: RuleCounters,
-    /// Transmit completions that had something to tell.
-    pub tx_decided: u64,
-    /// Of these, unwanted by the driver.
-    pub tx_suppressed: u64,
-    /// Of these, signalled.
-    pub tx_signalled: u64,
-}
 
 /// One receive and one transmit ring.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use crate::session::SessionVring;
 use ether::Time;
 use firmware::INLINE_HEADER_LEN;
 
+use super::fifo::Fifo;
 use super::frame::{FrameRef, copy};
 use super::transmit::CompactFrame;
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
@@ -58,82 +59,6 @@ impl Buffer {
             ptr: self.ptr,
             len: self.len,
         })
-    }
-}
-
-/// A queue of at most `N` entries (a power of two) in place: what a growing queue checks at every step is left out.
-struct Fifo<T, const N: usize> {
-    entries: Box<[T; N]>,
-    /// Free-running; their difference is the length.
-    first: u32,
-    end: u32,
-}
-
-impl<T: Copy, const N: usize> Fifo<T, N> {
-    const MASK: u32 = {
-        assert!(N.is_power_of_two());
-        N as u32 - 1
-    };
-
-    fn filled_with(entry: T) -> Self {
-        Self {
-            entries: Box::new([entry; N]),
-            first: 0,
-            end: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn len(&self) -> usize {
-        self.end.wrapping_sub(self.first) as usize
-    }
-
-    #[inline(always)]
-    fn is_empty(&self) -> bool {
-        self.first == self.end
-    }
-
-    /// Entry `index` from the front, which must be there.
-    #[inline(always)]
-    fn get(&self, index: usize) -> T {
-        debug_assert!(index < self.len());
-        self.entries[(self.first.wrapping_add(index as u32) & Self::MASK) as usize]
-    }
-
-    /// Appends an entry; the caller knows that there is room.
-    #[inline(always)]
-    fn push(&mut self, entry: T) {
-        debug_assert!(self.len() < N);
-        self.entries[(self.end & Self::MASK) as usize] = entry;
-        self.end = self.end.wrapping_add(1);
-    }
-
-    /// Drops `count` entries from the front, which must be there.
-    #[inline(always)]
-    fn skip(&mut self, count: usize) {
-        debug_assert!(count <= self.len());
-        self.first = self.first.wrapping_add(count as u32);
-    }
-
-    fn clear(&mut self) {
-        self.first = self.end;
-    }
-
-    /// The entries from the front.
-    #[inline(always)]
-    fn iter(&self) -> impl Iterator<Item = T> {
-        (0..self.len() as u32).map(|index| self.entries[(self.first.wrapping_add(index) & Self::MASK) as usize])
-    }
-}
-
-impl<const N: usize> Fifo<u16, N> {
-    /// Appends the `count` numbers behind `before`, in order and modulo 2¹⁶; the caller knows that there is room.
-    #[inline]
-    fn extend_counting(&mut self, before: u16, count: usize) {
-        debug_assert!(self.len() + count <= N);
-        for step in 1..=count as u16 {
-            self.push(before.wrapping_add(step));
-        }
     }
 }
 

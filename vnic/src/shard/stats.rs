@@ -117,6 +117,11 @@ impl Inner {
                 .iter()
                 .map(|(rule, count)| (rule.name().to_owned(), count))
                 .collect(),
+            session_violations: counters
+                .session_rules
+                .iter()
+                .map(|(rule, count)| (rule.name().to_owned(), count))
+                .collect(),
             control: control(port),
             link: LinkStats {
                 to_guest: link(&port.to_guest),

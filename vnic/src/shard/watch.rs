@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use serde::{Deserialize, Serialize};
 
-use super::fabric_handle::{dma_settings, settings_from};
+use super::fabric_handle::{coalescing_of, dma_settings};
 use super::{Fabric, Inner, Shard};
 use crate::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
 
@@ -22,7 +22,7 @@ pub enum SettingsEvent {
     Port {
         /// Its name.
         port: String,
-        /// Coalescing of its queue 0.
+        /// Coalescing of its queues.
         coalesce: CoalescingSettings,
         /// DMA engine.
         dma: DmaSettings,
@@ -146,11 +146,10 @@ impl Inner {
         let event = match subject {
             Subject::Port(index) => {
                 let port = &self.ports[index];
-                let queue = &port.nic.queues()[0];
                 SettingsEvent::Port {
                     port: port.settings.name.clone(),
-                    coalesce: settings_from(queue.coalescing()),
-                    dma: dma_settings(queue.dma()),
+                    coalesce: coalescing_of(&port.nic),
+                    dma: dma_settings(port.nic.queues()[0].dma()),
                     link: port.settings.link.clone(),
                 }
             }

@@ -107,6 +107,8 @@ pub struct FrontendConfig {
     pub tx_interrupts: Interrupts,
     /// Regions are added one by one with ADD_MEM_REG (as QEMU and DPDK do) instead of SET_MEM_TABLE.
     pub memory_slots: bool,
+    /// Every session message of the start waits for the backend's acknowledgement, as QEMU does.
+    pub acknowledged: bool,
     /// Bytes of guest memory left over for the test's own use.
     pub spare_memory: usize,
 }
@@ -128,6 +130,7 @@ impl FrontendConfig {
             rx_interrupts: Interrupts::Never,
             tx_interrupts: Interrupts::Never,
             memory_slots: false,
+            acknowledged: true,
             spare_memory: 1 << 20,
         }
     }
@@ -302,7 +305,7 @@ impl Frontend {
             protocol &= !VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         }
         wire.set_protocol_features(protocol)?;
-        if protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+        if self.config.acknowledged && protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
             wire.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
         if protocol.contains(VhostUserProtocolFeatures::MQ) {

@@ -23,12 +23,21 @@ pub struct Violations(serde_json::Map<String, serde_json::Value>);
 
 impl Violations {
     pub fn read(control: &mut ControlClient, port: &str) -> Violations {
-        let stats = control.port_stats(port).unwrap();
+        Violations::of_stats(&control.port_stats(port).unwrap())
+    }
+
+    pub fn of_stats(stats: &serde_json::Value) -> Violations {
         Violations(stats["rule_violations"].as_object().expect("rule_violations").clone())
     }
 
     pub fn of(&self, rule: &str) -> u64 {
         self.0.get(rule).and_then(serde_json::Value::as_u64).unwrap_or(0)
+    }
+
+    /// Counts one more.
+    pub fn add(&mut self, rule: &str) {
+        let count = self.of(rule) + 1;
+        self.0.insert(rule.to_owned(), count.into());
     }
 
     /// The names of all rules.
@@ -46,14 +55,6 @@ pub fn attacker_config(daemon: &Daemon, port: &str) -> FrontendConfig {
     config.ring_size = 64;
     config.features = F_MRG_RXBUF | F_EVENT_IDX | F_INDIRECT_DESC;
     config
-}
-
-/// What became of a ring of garbage.
-#[derive(Debug, Clone, Copy)]
-pub struct Reaction {
-    /// Chains the device walked: those it used, and the one it took offence at.
-    pub chains: u64,
-    pub violated: bool,
 }
 
 pub struct Attacker {
@@ -89,6 +90,11 @@ impl Attacker {
     /// Rings stopped and emptied, the attacked one started at `base`, the attack's contents in place before the first kick.
     pub fn carry_out(&mut self, attack: &Attack, base: u16) {
         self.stop(base);
+        self.begin(attack, base);
+    }
+
+    /// The attacked ring started at `base`, the attack's contents in place before the first kick. Rings are stopped.
+    pub fn begin(&mut self, attack: &Attack, base: u16) {
         self.guest.start_only(attack.vring).unwrap();
         for (addr, descriptor) in &attack.elsewhere {
             write_descriptor(self.guest.memory(), *addr, *descriptor);
@@ -144,35 +150,6 @@ impl Attacker {
         self.guest.pairs[0].rx.post_withheld();
         self.guest.ring(RX).kick();
         self.guest.ring(TX).kick();
-    }
-
-    /// Waits until the device has done something with a ring of garbage: used a chain, or counted a violation. Gives up
-    /// after `patience`: not all garbage is due an answer (a receive chain may just be too short for the frame).
-    pub fn await_reaction(
-        &mut self,
-        attack: &Attack,
-        base: u16,
-        feeder: &mut Frontend,
-        patience: Duration,
-    ) -> Reaction {
-        let deadline = Instant::now() + patience;
-        loop {
-            if attack.vring == RX {
-                feed(feeder, ATTACKER, FEEDER);
-            }
-            let now = Violations::read(&mut self.control, self.port);
-            let violated = now.total() - self.seen.total();
-            assert!(violated <= 1, "one ring of garbage counted {violated} times: {now:?}");
-            self.seen = now;
-            let used = self.guest.ring(attack.vring).used_idx().wrapping_sub(base);
-            let all = usize::from(used) == attack.heads.len() && attack.avail_jump.is_none();
-            if violated == 1 || all || Instant::now() > deadline {
-                return Reaction {
-                    chains: u64::from(used) + violated,
-                    violated: violated == 1,
-                };
-            }
-        }
     }
 
     /// One generated attack against `rule`.

@@ -46,11 +46,14 @@ pub const WIDE_RULE: &str = "chain_too_scattered";
 /// Rules about where rings and memory are, each with a test of its own.
 pub const PLACE_RULES: &[&str] = &["ring_outside_memory", "ring_misaligned", "memory_truncated"];
 
+/// Bytes of guest memory for buffers: one half for each way.
+const SCRATCH_LEN: u64 = 256 << 10;
+
 /// Where generated attacks may put things: sizes and addresses of the attacking guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground {
     pub ring_size: u16,
-    /// 128 KiB of the guest's memory for buffers.
+    /// Guest memory for buffers.
     pub scratch: u64,
     /// 64 KiB of the guest's memory for tables.
     pub tables: u64,
@@ -63,7 +66,7 @@ impl Ground {
         let memory = frontend.memory();
         Ground {
             ring_size: frontend.config().ring_size,
-            scratch: memory.allocate(128 << 10, 64),
+            scratch: memory.allocate(SCRATCH_LEN as usize, 64),
             tables: memory.allocate(64 << 10, 64),
             end: MEMORY_BASE + memory.len() as u64,
         }
@@ -72,7 +75,9 @@ impl Ground {
     /// A sound buffer for `vring`, at least as long as a header.
     fn sound(&self, seed: &mut Seed, vring: usize) -> Descriptor {
         let len = seed.range(12, 1600) as u32;
-        let addr = self.scratch + seed.range(0, (128 << 10) - u64::from(len));
+        // The device writes into receive buffers only: a header that is sent stays zero.
+        let half = if vring == RX { 0 } else { SCRATCH_LEN / 2 };
+        let addr = self.scratch + half + seed.range(0, SCRATCH_LEN / 2 - u64::from(len));
         Descriptor {
             addr,
             len,
@@ -376,35 +381,42 @@ impl Ground {
 
     /// Rings full of values that are sound, odd or plain nonsense, in a mixture.
     pub fn garbage(&self, seed: &mut Seed) -> Attack {
-        let vring = if seed.chance(1, 3) { RX } else { TX };
+        let vring = if seed.chance(1, 8) { RX } else { TX };
         let size = usize::from(self.ring_size);
         let entry = |seed: &mut Seed| {
             let mut descriptor = self.sound(seed, vring);
             // Mostly sound, so that the device gets far before it finds something.
-            if seed.chance(1, 40) {
+            if seed.chance(1, 200) {
                 descriptor.addr = seed.odd_number();
             }
-            if seed.chance(1, 8) {
-                descriptor.len = seed.pick(&[0, 1, 11, 12, 13, 25, 26, 9012, 9038, 65_550, 70_000]);
+            if seed.chance(1, 5) {
+                descriptor.len = seed.pick(&[12, 13, 25, 26, 60, 9012, 9034, 9035, 16_000]);
             }
-            if seed.chance(1, 120) {
+            if seed.chance(1, 60) {
+                descriptor.len = seed.pick(&[0, 1, 2, 11]);
+            }
+            if seed.chance(1, 300) {
                 descriptor.len = seed.odd_number() as u32;
             }
-            if seed.chance(1, 4) {
+            if seed.chance(1, 3) {
                 descriptor.flags |= DESC_NEXT;
             }
-            if seed.chance(1, 120) {
+            if seed.chance(1, 300) {
                 descriptor.flags ^= DESC_WRITE;
             }
-            if seed.chance(1, 120) {
+            if seed.chance(1, 300) {
                 descriptor.flags = seed.any() as u16;
             }
             descriptor.next =
-                seed.range(0, size as u64) as u16 & if seed.chance(1, 120) { u16::MAX } else { size as u16 - 1 };
+                seed.range(0, size as u64) as u16 & if seed.chance(1, 300) { u16::MAX } else { size as u16 - 1 };
             descriptor
         };
         let mut chain: Vec<_> = (0..size).map(|_| entry(seed)).collect();
-        let table: Vec<_> = (0..size).map(|_| entry(seed)).collect();
+        // Indirect tables have up to 8 entries.
+        let mut table: Vec<_> = (0..size).map(|_| entry(seed)).collect();
+        table
+            .iter_mut()
+            .for_each(|descriptor| descriptor.next %= if seed.chance(1, 40) { 64 } else { 8 });
         for descriptor in &mut chain {
             if seed.chance(1, 10) {
                 let entries = seed.range(1, 8) as usize;
@@ -423,7 +435,8 @@ impl Ground {
             .collect();
         let count = seed.range(1, size as u64);
         let heads = (0..count).map(|_| seed.range(0, size as u64 - 1) as u16).collect();
-        let avail_jump = seed.chance(1, 50).then(|| seed.any() as u16);
+        let jump = seed.range(size as u64 + 1, 65_535) as u16;
+        let avail_jump = seed.chance(1, 50).then_some(jump);
         Attack {
             vring,
             chain,

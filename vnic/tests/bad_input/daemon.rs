@@ -148,6 +148,8 @@ pub const RIGHT: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x0b]);
 
 /// Frames under way each way at most: well below the ring, so that a sound switch loses none.
 const WINDOW: u64 = 16;
+/// Pause between two looks at the rings: tens of thousands of frames in a second are witness enough.
+const PACE: Duration = Duration::from_micros(200);
 /// Longest wait for the last frames when the exchange ends.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -233,10 +235,9 @@ fn exchange(mut left: Frontend, mut right: Frontend, stop: &AtomicBool) -> Neigh
         longest_pause = longest_pause.max(pause);
         if taken > 0 {
             last_progress = Instant::now();
-        } else {
-            // The backend shares the machine's few cores with this thread.
-            std::thread::sleep(Duration::from_micros(50));
         }
+        // The backend and the attackers share the machine's few cores with this thread.
+        std::thread::sleep(PACE);
         let complete = to_right.unique == sent && to_left.unique == sent;
         if (ending && complete) || pause > DRAIN {
             let faults = |tracker: &Tracker| {

@@ -1,5 +1,6 @@
-//! The "Bad input", rings: generated violations of every rule against a live `vnicd`, each
-//! counted under its own name, while a neighbouring pair loses nothing and the process stays the same size.
+//! The "Bad input", rings: generated violations of every rule against a live `vnicd`, while a neighbouring pair loses
+//! nothing and the process stays the same size. A case is one ring that breaks one rule: before the next one, exactly that rule
+//! must have been counted once, and no other. Rings of any contents are in `judged_rings.rs`, sessions in `session_rules.rs`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,35 +8,32 @@ use std::time::{Duration, Instant};
 use crate::attacker::{ATTACKER, Attacker, FEEDER, Violations, attacker_config};
 use crate::attacks::{PLACE_RULES, PLAIN_RULE, RING_RULES, RX, TX, WIDE_RULE};
 use crate::daemon::{Daemon, Neighbours, assert_same_use, feed};
+use crate::{judged_rings, session_attacks, session_rules};
 use vhost::VhostBackend;
 use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
 
 /// Cases per rule.
 const CASES: u32 = 1000;
-/// Rings of generated garbage, each with up to 64 chains.
-const GARBAGE_RINGS: u32 = 12_000;
-/// Longest wait for a device that may have nothing to say about a ring of garbage.
-const PATIENCE: Duration = Duration::from_millis(20);
 /// Allocator noise granted between two readings of the process's private memory.
-const MEMORY_SLACK: u64 = 2 << 20;
+pub const MEMORY_SLACK: u64 = 2 << 20;
 
-/// Chains of garbage that the device must have walked.
-const GARBAGE_CHAINS_MIN: u32 = 90_000;
-/// All generated cases that reach rings which run.
-const CASES_MIN: u32 = CASES * (RING_RULES.len() + 2 + PLACE_RULES.len()) as u32 + GARBAGE_CHAINS_MIN;
+/// All generated cases that are judged one by one: those here, those of sessions, and the chains of generated rings.
+const CASES_MIN: u32 = CASES * (RING_RULES.len() + 2 + PLACE_RULES.len()) as u32
+    + session_rules::CASES * session_attacks::SESSION_RULES.len() as u32
+    + judged_rings::CASES_MIN;
 const _: () = assert!(CASES_MIN >= 100_000);
 
 const PORTS: &[&str] = &["left", "right", "feeder", "attacker", "plain", "wide"];
 
-struct Scene {
-    daemon: Daemon,
+pub struct Scene {
+    pub daemon: Daemon,
     neighbours: Neighbours,
-    feeder: Frontend,
+    pub feeder: Frontend,
     started: Instant,
 }
 
 impl Scene {
-    fn start() -> Scene {
+    pub fn start() -> Scene {
         let daemon = Daemon::start(PORTS);
         let neighbours = Neighbours::start(&daemon);
         let feeder = Frontend::start(FrontendConfig::connect(daemon.socket("feeder"))).unwrap();
@@ -47,7 +45,7 @@ impl Scene {
         }
     }
 
-    fn finish(self, cases: u32) {
+    pub fn finish(self, cases: u32) {
         println!("{cases} cases in {:.1?}", self.started.elapsed());
         drop(self.feeder);
         self.neighbours.finish();
@@ -112,7 +110,7 @@ fn attack_every_rule(scene: &mut Scene, seed: u64, count: u32) -> u32 {
 }
 
 /// Frames from the feeder reach `guest`.
-fn receives_again(guest: &mut Frontend, feeder: &mut Frontend) {
+pub fn receives_again(guest: &mut Frontend, feeder: &mut Frontend) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         feed(feeder, ATTACKER, FEEDER);
@@ -230,36 +228,4 @@ fn a_truncated_memory_file_fails_only_its_guest() {
     let after = scene.daemon.settled_use();
     assert_same_use(&before.unwrap(), &after, MEMORY_SLACK);
     scene.finish(CASES);
-}
-
-#[test]
-fn garbage_in_the_rings_hurts_nobody_else() {
-    let mut scene = Scene::start();
-    garbage(&mut scene, 6, GARBAGE_RINGS / 20);
-    let before = scene.daemon.settled_use();
-    let chains = garbage(&mut scene, 7, GARBAGE_RINGS);
-    assert_same_use(&before, &scene.daemon.settled_use(), MEMORY_SLACK);
-    scene.finish(chains);
-}
-
-/// `rings` rings of garbage from a guest that comes for it and leaves again; returns how many chains the device walked.
-fn garbage(scene: &mut Scene, seed: u64, rings: u32) -> u32 {
-    let config = attacker_config(&scene.daemon, "attacker");
-    let mut attacker = Attacker::connect(&scene.daemon, "attacker", config);
-    let mut seed = Seed::new(seed);
-    let (mut chains, mut violated) = (0, 0);
-    for _ in 0..rings {
-        let attack = attacker.ground.garbage(&mut seed);
-        let base = seed.any() as u16;
-        attacker.carry_out(&attack, base);
-        let reaction = attacker.await_reaction(&attack, base, &mut scene.feeder, PATIENCE);
-        chains += reaction.chains;
-        violated += u32::from(reaction.violated);
-    }
-    println!("{rings} rings of garbage: {chains} chains walked, {violated} rings found to break a rule");
-    assert!(violated > rings / 2);
-    assert!(chains >= u64::from(GARBAGE_CHAINS_MIN) * u64::from(rings) / u64::from(GARBAGE_RINGS));
-    attacker.behave();
-    receives_again(&mut attacker.guest, &mut scene.feeder);
-    chains as u32
 }

@@ -1,0 +1,217 @@
+//! What a port is asked to be and what it says of itself: plain data with the JSON shape of `CONTROL-SOCKET.md`, shared by
+//! the configuration file, the control socket and the metrics. Units are last in every name (`delay_ns`, `rate_bps`).
+//! What can be changed is in `settings`. No behaviour.
+
+mod settings;
+
+use std::collections::BTreeMap;
+
+use ether::MacAddr;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use settings::{
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortLinks,
+    QueueCoalescing, TrunkLinks,
+};
+
+/// Counters by name, in alphabetical order. Values only grow while the process lives.
+pub type Counts = BTreeMap<String, u64>;
+
+/// How a port's vhost-user socket comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketMode {
+    /// `vnicd` binds the socket, the frontend connects.
+    Listen,
+    /// The frontend binds the socket (QEMU: `server=on`), `vnicd` connects, again and again.
+    Connect,
+}
+
+/// Everything a port is made from. Made by the command line or the configuration file, both already checked for form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Unique name, such as `n1.eth0`.
+    pub name: String,
+    /// Path of the vhost-user socket, for reports; the session opens it.
+    pub socket: String,
+    /// Who binds the socket, for reports.
+    pub mode: SocketMode,
+    /// The guest's address if known, for reports and captures (the frontend tells the guest, not the backend).
+    pub mac: Option<MacAddr>,
+    /// Receive and transmit ring pairs offered.
+    pub queue_pairs: u16,
+    /// Largest payload the card takes.
+    pub mtu: u32,
+    /// Whether checksum and segmentation offloads are offered to the guest.
+    pub offloads: bool,
+    /// Interrupt coalescing at start.
+    pub coalescing: CoalescingSettings,
+    /// DMA engine at start.
+    pub dma: DmaSettings,
+    /// Link at start.
+    pub link: PortLinks,
+}
+
+/// What a port is and how it does, as `info` of the control socket shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Unique name.
+    pub name: String,
+    /// Name of its switch.
+    pub switch: String,
+    /// The guest's address if configured or seen.
+    #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
+    pub mac: Option<MacAddr>,
+    /// Path of the vhost-user socket.
+    pub socket: String,
+    /// Who binds the socket.
+    pub mode: SocketMode,
+    /// A frontend is connected now.
+    pub connected: bool,
+    /// Both ways of the link are up.
+    pub link_up: bool,
+    /// Rings that are started and enabled.
+    pub rings_started: u32,
+    /// Ring pairs offered.
+    pub queue_pairs: u16,
+    /// Largest payload the card takes.
+    pub mtu: u32,
+    /// Names of the virtio features in force, without prefix: `MRG_RXBUF`, `EVENT_IDX`, …
+    pub features: Vec<String>,
+    /// Why the port does not work; none if it does.
+    pub failed: Option<String>,
+}
+
+/// Traffic of one direction, as the guest sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficStats {
+    /// Frames delivered (a segmented frame counts as the frames it was cut into when it was cut).
+    pub frames: u64,
+    /// Bytes of those frames, without virtio header and check sequence.
+    pub bytes: u64,
+    /// Frames dropped, by reason (`no_buffer`, …).
+    pub dropped: Counts,
+}
+
+/// One class of the histogram of packets announced by one interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketsPerInterrupt {
+    /// Smallest number of packets in this class.
+    pub from: u32,
+    /// Largest number of packets in this class.
+    pub to: u32,
+    /// Interrupts in this class.
+    pub count: u64,
+}
+
+/// Receive interrupts: decided by the card, and what became of each (papers.md M-GF10).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptStats {
+    /// Decided by the firmware; equals the sum of `by_reason`.
+    pub decided: u64,
+    /// Decided, but the guest's driver wanted none (EVENT_IDX, NO_INTERRUPT).
+    pub suppressed: u64,
+    /// Really signalled to the guest.
+    pub signalled: u64,
+    /// Decided, by reason (`every-packet`, `mark`, `timeout`, `count`, `deferred`, …).
+    pub by_reason: Counts,
+    /// Packets announced by the interrupts of each reason.
+    #[serde(default)]
+    pub packets_by_reason: Counts,
+    /// How many packets each interrupt announced.
+    pub packets_per_interrupt: Vec<PacketsPerInterrupt>,
+    /// Decisions put off by Stream coalescing (papers.md M-GF5).
+    pub deferred: u64,
+    /// Packets that wait for their announcement now; the one value here that also falls.
+    pub unannounced: u64,
+}
+
+/// Interrupts that tell the guest of sent frames.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxInterruptStats {
+    /// Times the card had something to tell.
+    pub decided: u64,
+    /// Of these, unwanted by the guest's driver.
+    pub suppressed: u64,
+    /// Of these, really signalled.
+    pub signalled: u64,
+}
+
+/// Counters of both ways of a link, by name; what is counted is listed in `fabric`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStats {
+    /// From the switch to the guest.
+    pub to_guest: Counts,
+    /// From the guest to the switch.
+    pub from_guest: Counts,
+}
+
+/// Everything a port counts, as `stats` of the control socket shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Unique name of the port.
+    pub name: String,
+    /// Towards the guest.
+    pub rx: TrafficStats,
+    /// From the guest.
+    pub tx: TrafficStats,
+    /// Receive interrupts.
+    pub interrupts: InterruptStats,
+    /// Received packets that carried a mark.
+    pub marked: u64,
+    /// Transmit interrupts.
+    pub tx_interrupts: TxInterruptStats,
+    /// Notifications received from the guest.
+    pub kicks: u64,
+    /// Bytes of frames copied towards this guest.
+    pub copied_bytes: u64,
+    /// Bytes of frames delivered to this guest; equal to `copied_bytes` where every frame was copied once.
+    pub delivered_bytes: u64,
+    /// What the guest did against the rules of rings and memory, by rule.
+    pub rule_violations: Counts,
+    /// Sessions that ended because a message of the frontend broke a rule, by rule.
+    #[serde(default)]
+    pub session_violations: Counts,
+    /// In-band control frames (EtherType 0x88B5): requests, replies, refusals.
+    pub control: Counts,
+    /// The port's link.
+    pub link: LinkStats,
+    /// The port's counters in its switch.
+    pub switch: Counts,
+}
+
+fn mac_out<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {
+    match mac {
+        Some(mac) => serializer.collect_str(mac),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Reads an optional MAC address in its usual text form (`52:54:00:00:00:01`).
+pub(crate) fn mac_in<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| serde::de::Error::custom(format!("{text:?} is not a MAC address such as 52:54:00:00:00:01"))),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_trip_through_json() {
+        let links = PortLinks::default();
+        let text = serde_json::to_string(&links).unwrap();
+        assert_eq!(serde_json::from_str::<PortLinks>(&text).unwrap(), links);
+        let stats = PortStats {
+            name: "a".into(),
+            ..PortStats::default()
+        };
+        let text = serde_json::to_string(&stats).unwrap();
+        assert_eq!(serde_json::from_str::<PortStats>(&text).unwrap(), stats);
+    }
+}
