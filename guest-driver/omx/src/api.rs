@@ -64,7 +64,7 @@ impl Endpoint {
                 .requests
                 .add(RequestKind::Connect, match_info, context)
                 .ok_or(Error::NoResources)?;
-            if core.self_messages && mac == core.own.mac() && endpoint == core.own.endpoint {
+            if mac == core.own.mac() && endpoint == core.own.endpoint {
                 let own = core.own;
                 let fits = key == core.engine.config().key;
                 if let Some(entry) = core.store.requests.get_mut(request) {
@@ -75,8 +75,15 @@ impl Endpoint {
                 return Ok(Request(request));
             }
             if mac == core.own.mac() {
-                core.store.requests.remove(request);
-                return Err(Error::SameInterface);
+                let connected = match &mut core.local {
+                    Some(local) => local.connect(&mut core.store, core.now, endpoint, key, request),
+                    None => Err(Error::SameInterface),
+                };
+                if let Err(error) = connected {
+                    core.store.requests.remove(request);
+                    return Err(error);
+                }
+                return Ok(Request(request));
             }
             match core.engine.connect(core.now, mac, endpoint, key, request) {
                 Ok(_) => Ok(Request(request)),
@@ -115,7 +122,9 @@ impl Endpoint {
     /// [`Error::BadEndpoint`].
     pub fn disconnect(&self, address: Address) -> Result<(), Error> {
         self.post(|core| {
-            if let Some(partner) = core.engine.partner_at(address.partner as usize) {
+            if let (Some(endpoint), Some(local)) = (address.local_endpoint(), &mut core.local) {
+                local.disconnect(&mut core.store, endpoint, address.session);
+            } else if let Some(partner) = core.engine.partner_at(address.partner as usize) {
                 core.engine.disconnect(partner);
             }
             Ok(())
@@ -390,7 +399,12 @@ impl Endpoint {
         let give_up_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         self.post(|core| {
             match request {
-                None => core.engine.set_give_up(give_up_ns),
+                None => {
+                    core.engine.set_give_up(give_up_ns);
+                    if let Some(local) = &mut core.local {
+                        local.set_give_up(give_up_ns);
+                    }
+                }
                 Some(request) => {
                     let entry = core.store.requests.get(request.0).ok_or(Error::BadRequest)?;
                     if let Some(send) = entry.send {
@@ -458,7 +472,17 @@ impl Endpoint {
 
     /// What happened to frames of this endpoint.
     pub fn counters(&self) -> Counters {
-        self.lock().engine.counters().clone()
+        let core = self.lock();
+        let mut counters = core.engine.counters().clone();
+        if let Some(local) = &core.local {
+            counters.add(local.counters());
+        }
+        counters
+    }
+
+    /// How sends and forgotten requests failed whose completion nobody takes, since the last call; at most 64 are kept.
+    pub fn take_unheard_failures(&self) -> Vec<StatusCode> {
+        self.lock().store.requests.take_unheard()
     }
 }
 
@@ -484,7 +508,13 @@ impl Core {
         let entry = self.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
         match entry.kind {
             RequestKind::Send => Err(Error::BadRequest),
-            RequestKind::Connect => Ok(entry.state == State::Pending && self.engine.cancel_connect(request.0)),
+            RequestKind::Connect => {
+                let pending = entry.state == State::Pending;
+                let local = self.local.as_mut();
+                Ok(pending
+                    && (self.engine.cancel_connect(request.0)
+                        || local.is_some_and(|local| local.cancel_connect(request.0))))
+            }
             RequestKind::Receive => {
                 let posted = entry.posted.take();
                 Ok(posted.is_some_and(|posted| self.store.table.posted.cancel(posted).is_some()))

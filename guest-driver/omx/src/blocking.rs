@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use netif::{Interest, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Endpoint, Waiting, clock, endpoint::Shared, progress::Core};
@@ -66,13 +65,11 @@ impl Endpoint {
                 continue;
             }
             let now = clock::now();
-            // Only after this does the port's descriptor say something. An error: the link is down; timers still run.
-            let port = core.port.wait(Interest::Receive, Instant::now(), None);
-            if matches!(port, Ok(Wake::Ready)) && core.stopped == 0 {
+            if core.is_ready() {
                 continue;
             }
             let mut limit = deadline.map_or(SLEEP_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(due) = core.engine.poll_timeout()
+            if let Some(due) = core.poll_timeout()
                 && core.stopped == 0
             {
                 limit = limit.min(Duration::from_nanos(due.nanos_since(now)));
@@ -82,12 +79,17 @@ impl Endpoint {
             events.set(PollFlags::OUT, core.burst.is_blocked() && core.stopped == 0);
             core.sleepers += 1;
             drop(core);
+            let others = shared.others_fd.as_ref().unwrap_or(&shared.wake);
+            let mut others_events = PollFlags::empty();
+            others_events.set(PollFlags::IN, events.contains(PollFlags::IN));
             let mut fds = [
                 PollFd::from_borrowed_fd(shared.wake.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(shared.port_fd.as_fd(), events),
+                PollFd::from_borrowed_fd(others.as_fd(), others_events),
             ];
-            // A signal ends it early, which is a look too many.
-            let _ = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+            // A signal ends it early: unless the program wants to know, a look too many.
+            let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+            let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
             let (woken, port) = (!fds[0].revents().is_empty(), fds[1].revents());
             if port.contains(PollFlags::ERR) {
                 shared.take_port_error();
@@ -98,6 +100,9 @@ impl Endpoint {
                 // The last one clears; the others have seen it.
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&shared.wake, &mut count);
+            }
+            if interrupted {
+                return None;
             }
         }
     }

@@ -20,7 +20,9 @@ use omxd::Session;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    Address, Board, EndpointOptions, Error, Waiting, clock, handler, helper,
+    Address, Board, EndpointOptions, Error, Waiting, clock, environment, handler, helper,
+    local::{Local, LocalOptions},
+    number::OpenNumber,
     peers::{EndpointPeers, SharedPeers},
     progress::Core,
     request::PARTNER_SELF,
@@ -41,6 +43,10 @@ pub(crate) struct Shared {
     pub(crate) wake: OwnedFd,
     /// Readable when frames are there, as the port promises.
     pub(crate) port_fd: OwnedFd,
+    /// The same for other programs of this host.
+    pub(crate) others_fd: Option<OwnedFd>,
+    /// A signal ends a blocking call.
+    pub(crate) signals_end_waits: bool,
     /// Times that `wakeup` was called.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
@@ -57,6 +63,13 @@ pub(crate) struct Shared {
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     board: Option<Board>,
     own: Address,
+}
+
+/// An endpoint's place with the authority of its interface.
+struct Authority {
+    session: Arc<Mutex<Session>>,
+    board: Board,
+    visits: OwnedFd,
 }
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
@@ -116,7 +129,14 @@ impl Endpoint {
         let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
         let port = Box::new(opened.port);
         let identity = (mac, opened.endpoint, opened.preset);
-        Self::assemble(options, identity, limits, port, peers, Some((session, board)))
+        let authority = Authority {
+            session,
+            board,
+            visits: opened.visits,
+        };
+        let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
+        endpoint.introduce(opened.preset);
+        Ok(endpoint)
     }
 
     /// Opens an endpoint on a port of the program's own, which no authority serves: inside one process, for tests. Its number
@@ -136,11 +156,12 @@ impl Endpoint {
         limits: Limits,
         port: Box<dyn Netif + Send>,
         peers: EndpointPeers,
-        authority: Option<(Arc<Mutex<Session>>, Board)>,
+        authority: Option<Authority>,
     ) -> Result<Self, Error> {
         let context_mask = options.context_mask()?;
         let system = |what| move |source| Error::System { what, source };
         let seed = random()?;
+        let number = OpenNumber::take()?;
         let session = match random()? as u32 {
             SESSION_NONE => 0,
             session => session,
@@ -150,27 +171,49 @@ impl Endpoint {
         config.limits = limits;
         config.seed = seed;
         config.timing.give_up_ns = options.give_up.as_nanos() as u64;
+        config.timing.ack_messages_max = options.ack_messages_max;
+        config.limits.zombies = options.early_completed_max;
+        config.rndv_threshold = options.rndv_threshold.min(preset.sizes().medium_len_max());
         let own = Address {
             mac: mac.0,
             endpoint,
-            reserved: 0,
+            opened_by: number.0,
             partner: PARTNER_SELF,
             session,
         };
         let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("make an event")(error.into()))?;
-        let (session, board) = authority.unzip();
+        let mut local = None;
+        let (mut keeper, mut board) = (None, None);
+        if let Some(authority) = authority {
+            let options = LocalOptions {
+                session,
+                key: options.key,
+                rndv_threshold: options.shared_rndv_threshold,
+                give_up_ns: config.timing.give_up_ns,
+                single_copy: options.single_copy,
+            };
+            local = Some(Local::new(options, Arc::clone(&authority.session), authority.visits)?);
+            (keeper, board) = (Some(authority.session), Some(authority.board));
+        }
+        let others_fd = local
+            .as_ref()
+            .map(Local::watched)
+            .transpose()
+            .map_err(system("watch other programs"))?;
         let core = Core {
             engine: Engine::new(config, peers),
             store: Store::new(options.unexpected_bytes_max, seed),
             port,
             burst: Burst::new(),
+            local,
             own,
             now: clock::now(),
             idle_looks: 0,
             context_mask,
-            self_messages: options.self_messages,
+            copies_mediums: options.copies_mediums,
+            _number: number,
             sleepers: 0,
             stopped: 0,
             stopped_by_program: false,
@@ -183,6 +226,8 @@ impl Endpoint {
                 core: Mutex::new(core),
                 wake,
                 port_fd,
+                others_fd,
+                signals_end_waits: options.signals_end_waits,
                 wakeups: AtomicU64::new(0),
                 waiting: options.waiting,
                 wanting: AtomicU32::new(0),
@@ -190,13 +235,38 @@ impl Endpoint {
                 stepped_at: AtomicU64::new(clock::now().as_nanos()),
                 watched: AtomicBool::new(false),
                 helped: options.progress,
-                session,
+                session: keeper,
                 board,
                 own,
             }),
         };
         helper::register(&endpoint.shared)?;
         Ok(endpoint)
+    }
+
+    /// One line for a program that wants to know (`OMX_VERBOSE`).
+    fn introduce(&self, preset: Preset) {
+        let Some(board) = self.board().filter(|_| environment::verbose()) else {
+            return;
+        };
+        let peers = match &self.shared.session {
+            Some(session) => session
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .status()
+                .map_or(0, |(_, table)| table.len().saturating_sub(1)),
+            None => 0,
+        };
+        environment::say(
+            Some((self.shared.own_endpoint(), board)),
+            &format!(
+                "endpoint {} on {} ({}), {} sizes on the wire, {peers} peers known; paths: net for other hosts, shm for endpoints of this one, self",
+                self.shared.own_endpoint(),
+                board.interface().name,
+                self.shared.own.mac(),
+                preset.name(),
+            ),
+        );
     }
 
     /// The endpoint's own address; what is sent to it is received here.

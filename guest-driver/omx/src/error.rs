@@ -54,8 +54,10 @@ pub enum Error {
     /// A connect or a blocking transfer ended badly.
     #[error("{0}")]
     Failed(StatusCode),
-    /// Two endpoints of one interface cannot reach each other: the interface does not send frames to itself.
-    #[error("endpoints on the same interface cannot send to each other, only to themselves and to other hosts")]
+    /// Endpoints of one port reach each other only where the interface has an authority that gives them shared memory.
+    #[error(
+        "without omxd, endpoints of the same port cannot send to each other, only to themselves and to other ports"
+    )]
     SameInterface,
     /// Not from inside an unexpected handler.
     #[error("an endpoint cannot be closed from inside its unexpected handler")]
@@ -107,6 +109,7 @@ impl From<OmxdError> for Error {
                 omxd::Refusal::Busy => Self::Busy { sentence },
                 omxd::Refusal::BadEndpoint => Self::BadEndpoint,
                 omxd::Refusal::NoPeer => Self::PeerNotFound,
+                omxd::Refusal::NotOpen => Self::Failed(StatusCode::EndpointClosed),
                 omxd::Refusal::System => Self::Authority(error),
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },

@@ -37,7 +37,7 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         let Some((source, match_info, length, data)) = core.store.table.unexpected.get_mut(id).map(|message| {
             let data = match &message.body {
                 UnexpBody::Whole(data) | UnexpBody::Own(_, data) => Some(data.clone()),
-                UnexpBody::Partial(..) | UnexpBody::Large(_) => None,
+                UnexpBody::Partial(..) | UnexpBody::Large(_) | UnexpBody::LargeLocal(_) => None,
             };
             (message.source, message.match_info, message.length, data)
         }) else {
@@ -85,13 +85,18 @@ impl Core {
                 // Gone: its sender is, too.
                 let _ = self.engine.decline(large);
             }
+            UnexpBody::LargeLocal(large) => {
+                if let Some(local) = &mut self.local {
+                    local.decline(&mut self.store, &large);
+                }
+            }
             UnexpBody::Partial(key, _) => {
                 self.store.transfers.remove(key);
             }
             UnexpBody::Own(request, _) => self.own_matched(request, 0, message.length),
             UnexpBody::Whole(_) => {}
         }
-        self.engine.resume(self.now, &mut self.store);
+        self.resume();
     }
 
     fn match_again(&mut self, id: mxoe::matching::UnexpectedId) {

@@ -155,16 +155,15 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     }
     core.step(Some(now));
     shared.take_port_error();
-    // Only after this does the port's descriptor say something.
-    let port = core.port.wait(netif::Interest::Receive, Instant::now(), None);
-    if matches!(port, Ok(netif::Wake::Ready)) && core.stopped == 0 {
+    if core.is_ready() {
         return Duration::ZERO;
     }
     if core.stopped == 0 {
-        if let Some(due) = core.engine.poll_timeout() {
+        if let Some(due) = core.poll_timeout() {
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
         watched.extend(shared.port_fd.try_clone());
+        watched.extend(shared.others_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
     }
     if core.burst.is_blocked() {
         next = next.min(LOOK);
@@ -202,11 +201,19 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
         return seek_at.saturating_duration_since(Instant::now());
     }
     let endpoint = shared.own_endpoint();
-    match session.resume(endpoint) {
-        Ok(()) => {
+    let resumed = session.resume(endpoint);
+    let connection = session.as_fd().try_clone_to_owned();
+    drop(session);
+    match resumed {
+        Ok(visits) => {
+            if let Some(local) = &mut shared.lock().local
+                && let Err(error) = local.set_visits(visits)
+            {
+                tracing::error!("{error}; endpoints of this host cannot connect to this one any more");
+            }
             tracing::info!(endpoint, "omxd is back and has the endpoint again");
             care.seek_at = None;
-            watched.extend(session.as_fd().try_clone_to_owned());
+            watched.extend(connection);
             never
         }
         Err(error @ omxd::OmxdError::Refused { .. }) => {

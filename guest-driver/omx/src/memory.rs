@@ -132,12 +132,73 @@ impl Segments {
 
     /// Copies the first bytes out, as many as `out` has.
     pub(crate) fn read(&self, out: &mut [u8]) {
+        self.read_at(0, out);
+    }
+
+    /// Copies bytes from `offset` on out, as many as `out` has.
+    #[inline]
+    pub(crate) fn read_at(&self, offset: u32, out: &mut [u8]) {
         let mut at = 0;
-        self.pieces(0, out.len(), |ptr, len| {
+        self.pieces(offset, out.len(), |ptr, len| {
             // SAFETY: `ptr .. ptr + len` lies inside a segment, which may be read (`new`); `out` is not the program's.
             unsafe { std::ptr::copy_nonoverlapping(ptr, out[at..].as_mut_ptr(), len) };
             at += len;
         });
+    }
+
+    /// Address and length of each piece, in order: what another process needs to read them.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (u64, u64)> {
+        let pieces = self.list().iter().filter(|segment| segment.len > 0);
+        pieces.map(|segment| (segment.ptr.addr() as u64, segment.len.into()))
+    }
+
+    /// Copies up to `len` bytes from offset `offset` of another process's memory, which is `remote`, to the same offset here.
+    /// How many; fewer where the other memory ends.
+    pub(crate) fn read_process(
+        &mut self,
+        pid: i32,
+        remote: &[(u64, u64)],
+        offset: u32,
+        len: u32,
+    ) -> std::io::Result<u32> {
+        let iovec = |base, len| libc::iovec {
+            iov_base: base,
+            iov_len: len,
+        };
+        let mut here = Vec::with_capacity(self.list().len());
+        self.pieces(offset, len as usize, |ptr, len| here.push(iovec(ptr.cast(), len)));
+        let mut there = Vec::with_capacity(remote.len());
+        let (mut skip, mut left) = (u64::from(offset), u64::from(len));
+        for (address, piece_len) in remote {
+            if skip >= *piece_len {
+                skip -= piece_len;
+                continue;
+            }
+            let now = (piece_len - skip).min(left);
+            if now == 0 {
+                break;
+            }
+            let base = std::ptr::without_provenance_mut(address.wrapping_add(skip) as usize);
+            there.push(iovec(base, now as usize));
+            left -= now;
+            skip = 0;
+        }
+        // SAFETY: `here` names memory inside the segments, which may be written (`new`); `there` is only looked at in the
+        // other process, where the system checks it.
+        let read = unsafe {
+            libc::process_vm_readv(
+                pid,
+                here.as_ptr(),
+                here.len() as libc::c_ulong,
+                there.as_ptr(),
+                there.len() as libc::c_ulong,
+                0,
+            )
+        };
+        match u32::try_from(read) {
+            Ok(read) => Ok(read),
+            Err(_) => Err(std::io::Error::last_os_error()),
+        }
     }
 
     /// Adds the memory of bytes `offset .. offset + len` to a list for sending.

@@ -2,9 +2,15 @@
 
 use std::{env, time::Duration};
 
-use mxoe::{engine::Limits, matching::UNEXPECTED_BYTES_DEFAULT};
+use mxoe::{
+    engine::{Limits, RNDV_THRESHOLD, Timing},
+    matching::UNEXPECTED_BYTES_DEFAULT,
+};
 
-use crate::Error;
+use crate::{
+    Error,
+    environment::{flag, number},
+};
 
 /// What a blocking call does while nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,43 +40,75 @@ pub struct EndpointOptions {
     pub waiting: Waiting,
     /// The process's helper thread makes progress while the program computes.
     pub progress: bool,
-    /// Messages to the endpoint itself stay inside the library.
-    pub self_messages: bool,
+    /// A signal that the program handles ends a blocking call as if its time were over.
+    pub signals_end_waits: bool,
+    /// Longest message sent eagerly to other hosts, in bytes; bounded by what the sizes on the wire allow.
+    pub rndv_threshold: u32,
+    /// The same to endpoints of this host, at most 32 KiB.
+    pub shared_rndv_threshold: u32,
+    /// Long messages of this host are read from the sender's memory where the system allows it.
+    pub single_copy: bool,
+    /// Medium messages are copied, so that they complete before they are acknowledged.
+    pub copies_mediums: bool,
+    /// Sends that may be complete for the program and not acknowledged.
+    pub early_completed_max: u32,
+    /// Messages that may wait for an acknowledgement before one is sent at once.
+    pub ack_messages_max: u16,
     /// After this long without an answer a request is given up.
     pub give_up: Duration,
 }
 
+/// Between two resends, as the reference has it: what turns a number of resends into a time.
+const RESEND_MS: u64 = 500;
+
 impl Default for EndpointOptions {
-    /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_PROGRESS`, `OMX_ANY_ENDPOINT`, `OMX_DISABLE_SELF`
-    /// (also `MX_DISABLE_SELF`), `OMX_CTXIDS`.
+    /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_ANY_ENDPOINT`,
+    /// `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
+    /// `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, and the MX names of the last three. `OMX_DISABLE_SELF` and
+    /// `OMX_DISABLE_SHARED` change nothing: the interface does not carry frames to itself, so there is no other path.
     fn default() -> Self {
-        let on = |names: &[&str], default| {
-            let value = names.iter().find_map(|name| env::var(name).ok());
-            value.map_or(default, |value| value.trim() != "0")
-        };
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
             let (bits, shift) = text.split_once(',')?;
             Some((bits.trim().parse().ok()?, shift.trim().parse().ok()?))
         });
+        let resends = number(&["OMX_RESENDS_MAX", "MX_MAX_RETRIES"], 1, u64::from(u32::MAX));
+        let give_up = resends.map(|resends| Duration::from_millis(resends * RESEND_MS));
         Self {
             interface: None,
-            endpoint: env::var("OMX_ANY_ENDPOINT")
-                .ok()
-                .and_then(|text| text.trim().parse().ok()),
+            endpoint: number(&["OMX_ANY_ENDPOINT"], 0, u8::MAX),
             key: 0,
             context_id: context_id.unwrap_or((0, 0)),
             unexpected_bytes_max: UNEXPECTED_BYTES_DEFAULT,
-            waiting: if on(&["OMX_WAITSPIN"], false) {
+            waiting: if flag(&["OMX_WAITSPIN"], false) {
                 Waiting::Spin
             } else {
                 Waiting::Sleep
             },
-            progress: on(&["OMX_PROGRESS"], true),
-            self_messages: !on(&["OMX_DISABLE_SELF", "MX_DISABLE_SELF"], false),
-            give_up: Duration::from_nanos(mxoe::engine::Timing::DEFAULT.give_up_ns),
+            progress: flag(&["OMX_PROGRESS"], true),
+            signals_end_waits: flag(&["OMX_WAITINTR"], false),
+            rndv_threshold: number(&["OMX_RNDV_THRESHOLD"], INLINE_LEN_MAX, u32::MAX).unwrap_or(RNDV_THRESHOLD),
+            shared_rndv_threshold: number(
+                &["OMX_SHARED_RNDV_THRESHOLD"],
+                INLINE_LEN_MAX,
+                SHARED_RNDV_THRESHOLD_MAX,
+            )
+            .unwrap_or(SHARED_RNDV_THRESHOLD),
+            single_copy: flag(&["OMX_SHARED_SINGLE_COPY"], true),
+            copies_mediums: flag(&["OMX_MEDIUM_SENDQ"], true),
+            early_completed_max: number(&["OMX_ZOMBIE_SEND", "MX_ZOMBIE_SEND"], 0, u32::MAX)
+                .unwrap_or(Limits::DEFAULT.zombies),
+            ack_messages_max: number(&["OMX_NOTACKED_MAX", "MX_IMM_ACK"], 1, u16::MAX)
+                .unwrap_or(Timing::DEFAULT.ack_messages_max),
+            give_up: give_up.unwrap_or(Duration::from_nanos(Timing::DEFAULT.give_up_ns)),
         }
     }
 }
+
+/// Longest message that is always sent eagerly, in bytes.
+const INLINE_LEN_MAX: u32 = 128;
+/// Default of the same threshold for endpoints of one host, in bytes.
+const SHARED_RNDV_THRESHOLD: u32 = 4096;
+const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 
 impl EndpointOptions {
     /// The field of the match information that is the context id.

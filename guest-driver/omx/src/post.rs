@@ -37,6 +37,20 @@ impl Core {
             entry.status.address = Some(to);
             entry.status.length = length;
         }
+        if let Some(endpoint) = to.local_endpoint()
+            && let Some(local) = &mut self.local
+        {
+            let target = (endpoint, to.session);
+            local.send(
+                &mut self.store,
+                self.now,
+                target,
+                request,
+                memory,
+                (match_info, synchronous),
+            );
+            return Ok(request);
+        }
         let posted = if to.partner == PARTNER_SELF {
             self.send_to_own(request, &memory, match_info)
         } else {
@@ -107,7 +121,7 @@ impl Core {
         let key = self.store.transfers.insert(transfer).ok_or(SendError::TooMany)?;
         let options = SendOptions {
             synchronous,
-            copyable: true,
+            copyable: self.copies_mediums,
         };
         let posted = self
             .engine
@@ -197,7 +211,7 @@ impl Core {
         if let Some(message) = self.store.table.unexpected.take(selector) {
             self.give(request, message);
             // What was refused for want of room is offered again.
-            self.engine.resume(self.now, &mut self.store);
+            self.resume();
             return Ok(request);
         }
         let Some(posted) = self.store.table.posted.post(selector, request) else {
@@ -208,6 +222,14 @@ impl Core {
             entry.posted = Some(posted);
         }
         Ok(request)
+    }
+
+    /// There is room for unexpected messages again.
+    pub(crate) fn resume(&mut self) {
+        self.engine.resume(self.now, &mut self.store);
+        if let Some(local) = &mut self.local {
+            local.resume();
+        }
     }
 
     /// Gives an unexpected message to a receive.
@@ -237,6 +259,10 @@ impl Core {
                     self.store.received(request, StatusCode::Unreachable, 0);
                 }
             }
+            UnexpBody::LargeLocal(large) => match &mut self.local {
+                Some(local) => local.pull(large, request, wanted),
+                None => self.store.received(request, StatusCode::Unreachable, 0),
+            },
             UnexpBody::Own(send, data) => {
                 self.store.receive_whole(request, &data);
                 self.own_matched(send, wanted, message.length);

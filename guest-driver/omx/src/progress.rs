@@ -1,12 +1,16 @@
 //! One step of an endpoint: frames in, time, events, frames out. Whoever holds the endpoint's lock may take it.
 
+use std::time::Instant;
+
 use ether::Time;
 use mxoe::engine::{Engine, Event, PartnerId};
-use netif::Netif;
+use netif::{Interest, Netif, Wake};
 
 use crate::{
     StatusCode, clock,
     handler::Handler,
+    local::{LOCAL_BASE, Local},
+    number::OpenNumber,
     peers::EndpointPeers,
     request::{Address, Requests, Status},
     slab::Key,
@@ -26,13 +30,18 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) port: Box<dyn Netif + Send>,
     pub(crate) burst: Burst,
+    /// Endpoints of this host, where the interface has an authority.
+    pub(crate) local: Option<Local>,
     pub(crate) own: Address,
     /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
     pub(crate) now: Time,
     /// Looks at an empty port since the clock was last read.
     pub(crate) idle_looks: u32,
     pub(crate) context_mask: u64,
-    pub(crate) self_messages: bool,
+    /// Medium messages are copied so that they complete early.
+    pub(crate) copies_mediums: bool,
+    /// Held as long as addresses of this endpoint mean something.
+    pub(crate) _number: OpenNumber,
     /// Threads asleep on this endpoint.
     pub(crate) sleepers: u32,
     /// Progress was switched off, by the program or while its handler runs.
@@ -54,6 +63,9 @@ impl Core {
         let mut now = now;
         let mut busy = false;
         loop {
+            if let Some(local) = &mut self.local {
+                busy |= local.step(&mut self.store);
+            }
             let mut frames = 0;
             while frames < FRAMES_PER_STEP {
                 // An error: the link is down. Frames arrive again when it is up.
@@ -70,6 +82,12 @@ impl Core {
             }
             self.idle_looks = 0;
             self.now = *now.get_or_insert_with(clock::now);
+            if let Some(local) = &mut self.local
+                && local.wants_look(self.now)
+            {
+                local.look(&mut self.store, self.now);
+                busy |= local.step(&mut self.store);
+            }
             if self.engine.poll_timeout().is_some_and(|due| due <= self.now) {
                 self.engine.handle_timeout(self.now);
             }
@@ -121,13 +139,21 @@ impl Core {
     pub(crate) fn address(&self, source: Source) -> Option<Address> {
         let partner = match source {
             Source::Own => return Some(self.own),
+            Source::Local { endpoint, session } => {
+                return Some(Address {
+                    endpoint,
+                    partner: LOCAL_BASE + u32::from(endpoint),
+                    session,
+                    ..self.own
+                });
+            }
             Source::Partner(partner) => partner,
         };
         let info = self.engine.partner(partner)?;
         Some(Address {
             mac: info.mac.0,
             endpoint: info.endpoint,
-            reserved: 0,
+            opened_by: self.own.opened_by,
             partner: partner.index() as u32,
             session: info.session,
         })
@@ -163,11 +189,13 @@ impl Core {
             // A short message: its completion was given early, unless it waited.
             None => Some(token),
         };
-        let Some(request) = request else { return };
-        if let Some(entry) = self.store.requests.get_mut(request) {
-            entry.status.transferred = transferred;
+        match request {
+            Some(request) if self.store.requests.get(request).is_some() => {
+                self.store.requests.complete_send(request, code, transferred);
+            }
+            // Complete for the program long ago.
+            _ => self.store.requests.unheard(code),
         }
-        self.store.requests.complete(request, code);
     }
 
     fn transfer_over(&mut self, token: u64, code: StatusCode, transferred: u32) {
@@ -197,6 +225,23 @@ impl Core {
                 transfers.remove(key);
             }
         });
+    }
+
+    /// When something is due if nothing happens.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let local = self.local.as_ref().and_then(Local::poll_timeout);
+        self.engine.poll_timeout().into_iter().chain(local).min()
+    }
+
+    /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of
+    /// the other programs say something.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        if self.stopped > 0 {
+            return false;
+        }
+        // An error: the link is down; timers still run.
+        let port = self.port.wait(Interest::Receive, Instant::now(), None);
+        matches!(port, Ok(Wake::Ready)) || self.local.as_mut().is_some_and(Local::sleep)
     }
 
     /// A count that changes with every completion.

@@ -8,6 +8,7 @@ use mxoe::{
 
 use crate::{
     StatusCode,
+    local::LOCAL_BASE,
     memory::Segments,
     slab::{Key, Slab},
     store::Source,
@@ -15,6 +16,9 @@ use crate::{
 
 /// Requests of an endpoint at once: what an unbounded loop of postings ends at.
 const REQUESTS_MAX: u32 = 1 << 20;
+
+/// Failures kept for a program that asks for them: more say nothing more.
+const UNHEARD_MAX: usize = 64;
 
 /// Names a request of one endpoint until its completion was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +31,8 @@ pub struct Request(pub(crate) Key);
 pub struct Address {
     pub(crate) mac: [u8; 6],
     pub(crate) endpoint: u8,
-    pub(crate) reserved: u8,
+    /// Which endpoint of this process knows it so.
+    pub(crate) opened_by: u8,
     pub(crate) partner: u32,
     pub(crate) session: u32,
 }
@@ -44,6 +49,39 @@ impl Address {
     /// The endpoint number.
     pub const fn endpoint(&self) -> u8 {
         self.endpoint
+    }
+
+    /// The number of an endpoint of this host.
+    pub(crate) const fn local_endpoint(&self) -> Option<u8> {
+        if self.partner >= LOCAL_BASE && self.partner < PARTNER_SELF {
+            Some((self.partner - LOCAL_BASE) as u8)
+        } else {
+            None
+        }
+    }
+
+    /// Which endpoint of this process knows the remote one by this address: a number that no two open endpoints share.
+    pub const fn opened_by(&self) -> u8 {
+        self.opened_by
+    }
+
+    /// The address as two words, which mean nothing but themselves.
+    pub const fn to_words(&self) -> [u64; 2] {
+        let [a, b, c, d, e, f] = self.mac;
+        let first = u64::from_be_bytes([a, b, c, d, e, f, self.endpoint, self.opened_by]);
+        [first, (self.partner as u64) << 32 | self.session as u64]
+    }
+
+    /// The address that [`Address::to_words`] gave; of other words an address that no endpoint knows, or another one's.
+    pub const fn from_words([first, second]: [u64; 2]) -> Self {
+        let [a, b, c, d, e, f, endpoint, opened_by] = first.to_be_bytes();
+        Self {
+            mac: [a, b, c, d, e, f],
+            endpoint,
+            opened_by,
+            partner: (second >> 32) as u32,
+            session: second as u32,
+        }
     }
 
     /// The session of the remote endpoint.
@@ -113,6 +151,8 @@ pub(crate) struct Requests {
     entries: Slab<Entry>,
     first_done: Option<Key>,
     last_done: Option<Key>,
+    /// How requests failed whose completion nobody takes.
+    unheard: Vec<StatusCode>,
     /// Completions so far: a sleeper looks whether it changed.
     pub(crate) completions: u64,
 }
@@ -123,6 +163,7 @@ impl Requests {
             entries: Slab::new(REQUESTS_MAX),
             first_done: None,
             last_done: None,
+            unheard: Vec::new(),
             completions: 0,
         }
     }
@@ -173,6 +214,7 @@ impl Requests {
         entry.memory = Segments::EMPTY;
         self.completions += 1;
         if entry.forgotten {
+            self.unheard(code);
             self.entries.remove(key);
             return;
         }
@@ -182,6 +224,35 @@ impl Requests {
             None => self.first_done = Some(key),
         }
         self.last_done = Some(key);
+    }
+
+    /// The bytes of a send are safe elsewhere.
+    #[inline]
+    pub(crate) fn set_buffered(&mut self, key: Key) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.buffered = true;
+        }
+    }
+
+    /// A send is over.
+    #[inline]
+    pub(crate) fn complete_send(&mut self, key: Key, code: StatusCode, transferred: u32) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.status.transferred = transferred;
+        }
+        self.complete(key, code);
+    }
+
+    /// Something ended whose completion nobody takes.
+    pub(crate) fn unheard(&mut self, code: StatusCode) {
+        if code != StatusCode::Success && self.unheard.len() < UNHEARD_MAX {
+            self.unheard.push(code);
+        }
+    }
+
+    /// Takes the failures that nobody heard of.
+    pub(crate) fn take_unheard(&mut self) -> Vec<StatusCode> {
+        std::mem::take(&mut self.unheard)
     }
 
     /// Takes a request out, complete or not.

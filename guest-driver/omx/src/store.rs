@@ -32,9 +32,42 @@ pub(crate) struct Unexp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Partner(PartnerId),
+    /// Another endpoint of this host.
+    Local {
+        endpoint: u8,
+        session: u32,
+    },
     /// The endpoint itself.
     Own,
 }
+
+/// A long message that another program of this host announced: where its bytes are there.
+#[derive(Debug)]
+pub(crate) struct LocalLarge {
+    /// Which conversation with it.
+    pub(crate) pair: u64,
+    /// The other side's name of it.
+    pub(crate) id: u64,
+    /// Addresses and lengths.
+    pub(crate) list: Box<[(u64, u64)]>,
+}
+
+/// What became of an announced message.
+#[derive(Debug)]
+pub(crate) enum LocalArrival {
+    Matched {
+        request: Key,
+        /// Bytes that the receive takes.
+        wanted: u32,
+        large: LocalLarge,
+    },
+    Kept,
+    /// No room.
+    Refused,
+}
+
+/// What an announced message counts among the unexpected ones, beside its list.
+const ANNOUNCED_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum UnexpBody {
@@ -42,6 +75,8 @@ pub(crate) enum UnexpBody {
     /// Still arriving under the name of a transfer.
     Partial(Key, Box<[u8]>),
     Large(LargeId),
+    /// In another program of this host.
+    LargeLocal(LocalLarge),
     /// From the endpoint itself: the send completes when it is matched.
     Own(Key, Box<[u8]>),
 }
@@ -150,6 +185,81 @@ impl Store {
             }
             _ => false,
         }
+    }
+
+    /// A short message from another endpoint of this host, whose bytes `read` gives. False: no room for it now.
+    #[inline]
+    pub(crate) fn arrive_local(
+        &mut self,
+        source: Source,
+        match_info: u64,
+        length: u32,
+        read: impl Fn(u32, &mut dyn FnMut(u32, &[u8])),
+    ) -> bool {
+        if let Some(request) = self.table.posted.take(match_info) {
+            let wanted = self.matched(request, source, match_info, length);
+            if let Some(entry) = self.requests.get_mut(request) {
+                read(wanted, &mut |at, data| entry.memory.write(at, data));
+            }
+            self.received(request, StatusCode::Success, wanted);
+            return true;
+        }
+        let mut data = Vec::with_capacity(length as usize);
+        read(length, &mut |_, more| data.extend_from_slice(more));
+        let body = UnexpBody::Whole(data.into_boxed_slice());
+        self.keep(source, match_info, length, body, length as usize)
+    }
+
+    /// A long one.
+    pub(crate) fn announced_local(
+        &mut self,
+        source: Source,
+        match_info: u64,
+        length: u32,
+        large: LocalLarge,
+    ) -> LocalArrival {
+        if let Some(request) = self.table.posted.take(match_info) {
+            let wanted = self.matched(request, source, match_info, length);
+            return LocalArrival::Matched { request, wanted, large };
+        }
+        let bytes = ANNOUNCED_BYTES + size_of_val(&*large.list);
+        if self.keep(source, match_info, length, UnexpBody::LargeLocal(large), bytes) {
+            LocalArrival::Kept
+        } else {
+            LocalArrival::Refused
+        }
+    }
+
+    fn keep(&mut self, source: Source, match_info: u64, length: u32, body: UnexpBody, bytes: usize) -> bool {
+        let message = Unexp {
+            source,
+            match_info,
+            length,
+            body,
+        };
+        let Ok(id) = self.table.unexpected.add(match_info, bytes as u64, message) else {
+            return false;
+        };
+        if self.has_handler {
+            self.unseen.push(id);
+        }
+        true
+    }
+
+    /// A connect to another endpoint of this host has its answer.
+    pub(crate) fn connected_local(&mut self, request: Key, source: Option<Source>, code: StatusCode) {
+        if let Some(entry) = self.requests.get_mut(request)
+            && code == StatusCode::Success
+        {
+            entry.source = source;
+        }
+        self.requests.complete(request, code);
+    }
+
+    /// What this pair announced cannot be had any more.
+    pub(crate) fn forget_announced(&mut self, pair: u64) {
+        let of_pair = |message: &Unexp| matches!(&message.body, UnexpBody::LargeLocal(large) if large.pair == pair);
+        self.table.unexpected.remove_if(of_pair, |_| {});
     }
 
     fn arrive_posted(&mut self, request: Key, arrival: Arrival<'_>) -> Verdict {

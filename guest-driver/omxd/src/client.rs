@@ -22,7 +22,7 @@ use rustix::net::{
 
 use crate::{
     BoardStatus, OmxdError, PeerTable, Place,
-    protocol::{self, Opened, Reply, Request},
+    protocol::{self, Opened, Reply, Request, Visit},
     start,
 };
 
@@ -53,6 +53,47 @@ pub struct OpenedEndpoint {
     pub preset: Preset,
     /// The board's name.
     pub board_name: String,
+    /// Where other endpoints of the interface show up: for [`next_visit`].
+    pub visits: OwnedFd,
+}
+
+/// Memory and a socket that two endpoints of an interface have in common.
+#[derive(Debug)]
+pub struct Pair {
+    /// Its number.
+    pub id: u64,
+    /// The other endpoint.
+    pub endpoint: u8,
+    /// Joined to the other endpoint's, keeping messages apart; it says who sent a message (`SO_PASSCRED`).
+    pub socket: OwnedFd,
+    /// [`crate::PAIR_MEMORY_LEN`] bytes whose length nobody can change.
+    pub memory: OwnedFd,
+}
+
+/// What came of [`Session::meet`].
+#[derive(Debug)]
+pub enum Meeting {
+    /// A new pair.
+    New(Pair),
+    /// The other endpoint was first: [`next_visit`] has the pair.
+    Visiting,
+}
+
+/// The next pair that another endpoint made; `None` while there is none.
+///
+/// # Errors
+/// [`OmxdError::Gone`] when the authority is gone, [`OmxdError::Protocol`].
+pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<Pair>, OmxdError> {
+    let Some((visit, fds)) = protocol::receive::<Visit>(visits)? else {
+        return Ok(None);
+    };
+    let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+    Ok(Some(Pair {
+        id: visit.pair,
+        endpoint: visit.endpoint,
+        socket,
+        memory,
+    }))
 }
 
 impl Session {
@@ -163,7 +204,7 @@ impl Session {
     }
 
     fn take(opened: &Opened, fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
-        let [socket, table] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+        let [socket, table, visits] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
         let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
@@ -176,21 +217,43 @@ impl Session {
             table,
             preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
             board_name: opened.board_name.clone(),
+            visits,
         })
     }
 
-    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
+    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one. Where other endpoints
+    /// show up from now on.
     ///
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
-    pub fn resume(&mut self, endpoint: u8) -> Result<(), OmxdError> {
+    pub fn resume(&mut self, endpoint: u8) -> Result<OwnedFd, OmxdError> {
         self.socket = Self::reach(&self.interface, &self.place)?;
         let request = Request::Resume {
             endpoint,
             command: command(),
         };
         match self.request(&request, ANSWER_LIMIT)? {
-            (Reply::Resumed, _) => Ok(()),
+            (Reply::Resumed, fds) => fds.into_iter().next().ok_or(OmxdError::Protocol),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
+    /// Memory shared with another endpoint of the interface. `known`: the last pair with it, which is over.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`].
+    pub fn meet(&self, endpoint: u8, known: Option<u64>) -> Result<Meeting, OmxdError> {
+        match self.request(&Request::Meet { endpoint, known }, ANSWER_LIMIT)? {
+            (Reply::MetAlready, _) => Ok(Meeting::Visiting),
+            (Reply::Met { pair }, fds) => {
+                let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+                Ok(Meeting::New(Pair {
+                    id: pair,
+                    endpoint,
+                    socket,
+                    memory,
+                }))
+            }
             _ => Err(OmxdError::Protocol),
         }
     }

@@ -24,6 +24,7 @@ use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
     endpoints::Endpoints,
     filter,
+    meetings::Meetings,
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{begin_serial, choose_preset, default_board_name, group_id, listen_at},
 };
@@ -89,6 +90,7 @@ pub struct Daemon {
     table: PeerTableWriter,
     authority: Authority,
     endpoints: Endpoints,
+    meetings: Meetings,
     connections: Vec<Connection>,
     connection_next: u64,
     begin: Instant,
@@ -150,6 +152,7 @@ impl Daemon {
             table,
             authority,
             endpoints,
+            meetings: Meetings::default(),
             connections: Vec::new(),
             connection_next: 0,
             begin,
@@ -318,6 +321,7 @@ impl Daemon {
     fn disconnect(&mut self, at: usize) {
         let connection = self.connections.remove(at);
         self.endpoints.release(connection.id);
+        self.meetings.forget(connection.id);
         self.endpoints_changed();
         self.idle_since = Instant::now();
     }
@@ -343,9 +347,11 @@ impl Daemon {
                 Ok((opened, socket)) => {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
+                    self.meetings.forget(id);
+                    let visits = self.meetings.open(id)?;
                     self.endpoints.give(id, who(opened.endpoint, command));
                     self.endpoints_changed();
-                    let fds = [socket.as_fd(), self.table.readable()];
+                    let fds = [socket.as_fd(), self.table.readable(), visits.as_fd()];
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -353,11 +359,17 @@ impl Daemon {
             Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
                 Ok(()) => {
                     self.endpoints_changed();
-                    Reply::Resumed
+                    let visits = self.meetings.open(id)?;
+                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &[visits.as_fd()]);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
             },
             Request::AddPeer { mac } => self.add_peer(mac),
+            Request::Meet { endpoint, known } => {
+                let (reply, fds) = self.meetings.meet(id, endpoint, known, &self.endpoints);
+                let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                return protocol::send(self.connections[at].socket.as_fd(), &reply, &fds);
+            }
             Request::Status => {
                 let fds = [self.table.readable()];
                 let status = Reply::Status(self.status());

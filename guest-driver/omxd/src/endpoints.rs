@@ -49,6 +49,19 @@ impl Endpoints {
         number < ENDPOINTS && self.open() & (1 << number) != 0
     }
 
+    /// The connection that has this number.
+    pub(crate) fn connection_of(&self, number: u8) -> Option<u64> {
+        match self.owners.get(usize::from(number)) {
+            Some(Owner::Client { connection, .. }) => Some(*connection),
+            _ => None,
+        }
+    }
+
+    /// The number that this connection has.
+    pub(crate) fn number_of(&self, connection: u64) -> Option<u8> {
+        (0..ENDPOINTS).find(|number| self.connection_of(*number) == Some(connection))
+    }
+
     /// A free number: this one, or the lowest.
     pub(crate) fn choose(&self, number: Option<u8>) -> Result<u8, (Refusal, String)> {
         match number {

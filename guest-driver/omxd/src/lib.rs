@@ -8,13 +8,14 @@ mod daemon;
 mod endpoints;
 mod error;
 mod filter;
+mod meetings;
 mod paths;
 mod protocol;
 mod setup;
 mod start;
 mod table;
 
-pub use client::{OpenedEndpoint, Session};
+pub use client::{Meeting, OpenedEndpoint, Pair, Session, next_visit};
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;
 pub use paths::Place;
@@ -27,3 +28,6 @@ pub const ENDPOINTS: u8 = 32;
 
 /// Peers of an interface, as the reference has by default.
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
+
+/// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business.
+pub const PAIR_MEMORY_LEN: usize = 2 * (4096 + (128 << 10));

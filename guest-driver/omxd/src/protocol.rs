@@ -71,8 +71,19 @@ pub(crate) enum Request {
     Resume { endpoint: u8, command: String },
     /// The index of a peer, which is added.
     AddPeer { mac: u64 },
+    /// Memory shared with this endpoint of the same interface. `known`: the last pair with it, which is over.
+    Meet { endpoint: u8, known: Option<u64> },
     /// What there is.
     Status,
+}
+
+/// What comes through an endpoint's channel, with the socket and the memory of the pair: another endpoint wants to talk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Visit {
+    /// Who.
+    pub endpoint: u8,
+    /// The pair's number, never used again by this authority.
+    pub pair: u64,
 }
 
 /// Why the authority says no.
@@ -84,6 +95,8 @@ pub enum Refusal {
     Busy,
     /// The peer table is full, or the address is no peer's.
     NoPeer,
+    /// The endpoint to be met is not open.
+    NotOpen,
     /// The system refused something.
     System,
 }
@@ -92,9 +105,16 @@ pub enum Refusal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Hello,
-    /// With the packet socket and the peer table.
+    /// With the packet socket, the peer table and the channel for visits.
     Opened(Opened),
+    /// With a new channel for visits.
     Resumed,
+    /// With the socket and the memory of the pair.
+    Met {
+        pair: u64,
+    },
+    /// The other endpoint met this one first: the pair is in the channel for visits.
+    MetAlready,
     Peer {
         index: u16,
     },

@@ -146,6 +146,7 @@ counters! {
     PartnersLost "PARTNERS_LOST" "partners given up or replaced by a new instance",
     LostOnPurpose "LOST_ON_PURPOSE" "not sent: packets lost on purpose, for a test",
     PeersAdded "PEERS_ADDED" "peers that were added because they showed themselves",
+    SharedBroken "SHARED_BROKEN" "programs of this host that broke the rules of shared memory; nothing more is taken from them",
 }
 
 /// The counts of one endpoint or board; 32 bits each, wrapping as users of the reference expect.

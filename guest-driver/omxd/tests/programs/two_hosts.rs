@@ -1,150 +1,17 @@
-//! Promises of authority and library together, with real programs over veth: in two network namespaces, as ordinary users, with
-//! the authority killed, the link switched. Needs root; a test that cannot make its network fails with a sentence.
+//! Programs in two network namespaces or on two interfaces: over the wire, with the authority killed, the link switched, as
+//! ordinary users.
 
-use std::{
-    env, fs,
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{fs, process::Command, time::Duration};
 
-use ether::MacAddr;
-use netif::testing::{Veth, in_private_network};
-use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Error, StatusCode};
+use netif::testing::Veth;
+use omx::{Board, Counter, Error, StatusCode};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const ECHO: &str = "OMX_TEST_ECHO";
-
-/// Runs `body` in a network namespace and with a directory of sockets of its own.
-fn in_own_world(test: &str, body: impl FnOnce()) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "this test makes network namespaces and packet sockets: run it as root"
-    );
-    in_private_network(test, || {
-        let dir = tempfile::tempdir().unwrap();
-        // An ordinary user's program reaches the sockets in it.
-        Command::new("chmod").arg("755").arg(dir.path()).status().unwrap();
-        // SAFETY: nothing else runs in this process yet that looks at the environment.
-        unsafe { env::set_var("OMX_RUN_DIR", dir.path()) };
-        body();
-    });
-}
-
-/// The other program: opens an endpoint on an interface and sends every message back. Started by the tests below; on its own
-/// it has nothing to do.
-#[test]
-fn echo_program_of_the_other_tests() {
-    let Ok(interface) = env::var(ECHO) else { return };
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let endpoint = match open(&interface, None) {
-        Ok(endpoint) => endpoint,
-        Err(error) => return println!("\n@{error}"),
-    };
-    println!("\n@{} {}", endpoint.address().mac(), endpoint.address().endpoint());
-    let mut buffer = vec![0; 8 << 20];
-    // Until the test ends this program.
-    loop {
-        let status = endpoint.receive(&mut buffer, 0, 0).unwrap();
-        let (to, len) = (status.address.unwrap(), status.transferred as usize);
-        endpoint.send(&buffer[..len], to, status.match_info).unwrap();
-    }
-}
-
-struct Echo {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Echo {
-    fn start(interface: &str, before: &[&str]) -> Self {
-        let own = env::current_exe().unwrap();
-        let mut words: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
-        words.push(own.display().to_string());
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["--exact", "echo_program_of_the_other_tests", "--nocapture"])
-            .env(ECHO, interface)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            input: child.stdin.take().unwrap(),
-            output: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    /// Lets it open its endpoint; what it says.
-    fn go(&mut self) -> String {
-        writeln!(self.input, "go").unwrap();
-        for line in self.output.by_ref().lines() {
-            if let Some(said) = line.unwrap().strip_prefix('@') {
-                return said.to_owned();
-            }
-        }
-        panic!("the program ended without a word");
-    }
-
-    fn go_as(&mut self) -> (MacAddr, u8) {
-        let said = self.go();
-        let (mac, endpoint) = said.split_once(' ').unwrap_or_else(|| panic!("{said}"));
-        (
-            mac.parse().unwrap_or_else(|_| panic!("{said}")),
-            endpoint.parse().unwrap(),
-        )
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn open(interface: &str, endpoint: Option<u8>) -> Result<Endpoint, Error> {
-    Endpoint::open(&EndpointOptions {
-        interface: Some(interface.to_owned()),
-        endpoint,
-        ..EndpointOptions::default()
-    })
-}
-
-/// Sends and gets back.
-fn exchange(endpoint: &Endpoint, to: Address, len: usize, match_info: u64) {
-    let data: Vec<u8> = (0..len).map(|i| (i * 13 + i / 255) as u8 ^ match_info as u8).collect();
-    endpoint.send(&data, to, match_info).unwrap();
-    let mut back = vec![0; len];
-    let status = endpoint.receive(&mut back, match_info, u64::MAX).unwrap();
-    assert_eq!((status.code, status.transferred as usize), (StatusCode::Success, len));
-    assert!(back == data, "{len} bytes came back changed");
-}
-
-fn sent_frames(interface: &str) -> u64 {
-    let output = Command::new("ip")
-        .args(["-s", "-j", "link", "show", interface])
-        .output()
-        .unwrap();
-    let links: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    links[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LIMIT, "{what} within the limit");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 
 #[test]
 fn programs_in_two_namespaces_talk_and_the_interface_counts_their_frames() {
     in_own_world(
-        "programs_in_two_namespaces_talk_and_the_interface_counts_their_frames",
+        "two_hosts::programs_in_two_namespaces_talk_and_the_interface_counts_their_frames",
         || {
             for mtu in [1500, 9000] {
                 let veth = Veth::new(mtu);
@@ -184,7 +51,7 @@ fn programs_in_two_namespaces_talk_and_the_interface_counts_their_frames() {
 #[test]
 fn two_programs_share_an_interface_and_a_killed_omxd_comes_back_unnoticed() {
     in_own_world(
-        "two_programs_share_an_interface_and_a_killed_omxd_comes_back_unnoticed",
+        "two_hosts::two_programs_share_an_interface_and_a_killed_omxd_comes_back_unnoticed",
         || {
             let veth = Veth::new(9000);
             let mut echoes = [Echo::start(&veth.b, &[]), Echo::start(&veth.b, &[])];
@@ -232,7 +99,7 @@ fn two_programs_share_an_interface_and_a_killed_omxd_comes_back_unnoticed() {
 
 #[test]
 fn a_link_that_goes_down_and_up_loses_nothing() {
-    in_own_world("a_link_that_goes_down_and_up_loses_nothing", || {
+    in_own_world("two_hosts::a_link_that_goes_down_and_up_loses_nothing", || {
         let veth = Veth::new(1500);
         let mut echo = Echo::start(&veth.b, &[]);
         let (mac, number) = echo.go_as();
@@ -261,7 +128,7 @@ fn a_link_that_goes_down_and_up_loses_nothing() {
 #[test]
 fn ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence() {
     in_own_world(
-        "ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence",
+        "two_hosts::ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence",
         || {
             let veth = Veth::new(1500);
             let member = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

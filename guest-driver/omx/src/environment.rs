@@ -1,0 +1,99 @@
+//! What the environment says (mx-api 9): variables under their Open-MX names and, unless `OMX_IGNORE_MX_ENV=1`, their MX names;
+//! and the lines that a program asked for with `OMX_VERBOSE`. Unknown variables are harmless.
+
+use std::{env, str::FromStr};
+
+use crate::Board;
+
+/// The value of the first of these variables that is set. Names that begin with `MX_` count only where they are to be honoured.
+fn value(names: &[&str]) -> Option<String> {
+    let ignores_mx = env::var("OMX_IGNORE_MX_ENV").is_ok_and(|value| value.trim() == "1");
+    let honoured = |name: &&&str| !(ignores_mx && name.starts_with("MX_"));
+    names.iter().filter(honoured).find_map(|name| env::var(name).ok())
+}
+
+/// Whether the first of these variables that is set says yes (anything but 0); `default` if none is.
+pub fn flag(names: &[&str], default: bool) -> bool {
+    value(names).map_or(default, |value| value.trim() != "0")
+}
+
+/// The number in the first of these variables that is set, within these bounds; `None` if it is not set or no number.
+pub(crate) fn number<T: FromStr + Ord>(names: &[&str], min: T, max: T) -> Option<T> {
+    let number: T = value(names)?.trim().parse().ok()?;
+    Some(number.clamp(min, max))
+}
+
+/// Whether the program's user wants to be told what happens (`OMX_VERBOSE`, `MX_VERBOSE`).
+pub fn verbose() -> bool {
+    flag(&["OMX_VERBOSE", "MX_VERBOSE"], false)
+}
+
+/// Writes a line to stderr, behind the prefix that `OMX_VERBOSE_PREFIX` asks for.
+pub fn say(endpoint: Option<(u8, &Board)>, line: &str) {
+    let format = env::var("OMX_VERBOSE_PREFIX").unwrap_or_else(|_| "OMX: ".to_owned());
+    let format = if format.trim() == "1" { "OMX:%H:%p " } else { &format };
+    eprintln!("{}{line}", prefix(format, endpoint));
+}
+
+/// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by
+/// `[first-last]`, a range of characters.
+fn prefix(format: &str, endpoint: Option<(u8, &Board)>) -> String {
+    let mut text = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        text.push_str(before);
+        let mut letters = after.chars();
+        let letter = letters.next();
+        rest = letters.as_str();
+        let whole = match letter {
+            Some('p') => std::process::id().to_string(),
+            Some('e') => endpoint.map_or_else(String::new, |(number, _)| number.to_string()),
+            Some('b') => endpoint.map_or_else(String::new, |(_, board)| board.board_number().to_string()),
+            Some('B') => endpoint.map_or_else(String::new, |(_, board)| board.interface().name.clone()),
+            Some('H') => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            Some(other) => format!("%{other}"),
+            None => "%".to_owned(),
+        };
+        match letter {
+            Some('B' | 'H') => {
+                let (range, behind) = take_range(rest);
+                rest = behind;
+                let (first, last) = range.unwrap_or((0, usize::MAX));
+                text.extend(whole.chars().take(last.saturating_add(1)).skip(first));
+            }
+            _ => text.push_str(&whole),
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+/// A `[first-last]` at the beginning of a text, and what is behind it.
+fn take_range(text: &str) -> (Option<(usize, usize)>, &str) {
+    let parsed = text.strip_prefix('[').and_then(|inner| {
+        let (range, behind) = inner.split_once(']')?;
+        let (first, last) = range.split_once('-')?;
+        Some(((first.parse().ok()?, last.parse().ok()?), behind))
+    });
+    match parsed {
+        Some((range, behind)) => (Some(range), behind),
+        None => (None, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_names_process_and_node_and_takes_ranges() {
+        let pid = std::process::id();
+        assert_eq!(prefix("x:%p> ", None), format!("x:{pid}> "));
+        let node = prefix("%H", None);
+        let first: String = node.chars().take(2).collect();
+        assert_eq!(prefix("%H[0-1]|", None), format!("{first}|"));
+        assert_eq!(prefix("%e%b%B[1-2]%%q", None), "%%q");
+        assert_eq!(prefix("%H[bad", None), format!("{node}[bad"));
+        assert_eq!(prefix("100%", None), "100%");
+    }
+}

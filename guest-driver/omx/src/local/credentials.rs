@@ -1,0 +1,71 @@
+//! The socket of a pair: it wakes the other side, says by whom (the system says it, not the other side), and ends with the other
+//! program.
+
+use std::{
+    io::ErrorKind,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr,
+};
+
+use rustix::net::{SendFlags, send};
+
+/// What came through the socket.
+pub(super) enum Heard {
+    /// A message, and from which process if it can be named here.
+    From(Option<i32>),
+    Nothing,
+    Gone,
+}
+
+/// The first message: with it the system says who this is.
+pub(super) fn greet(socket: BorrowedFd<'_>) {
+    ring(socket);
+}
+
+/// Wakes the other side. A full socket is readable anyway, and one that ended shows when it is read.
+pub(super) fn ring(socket: BorrowedFd<'_>) {
+    let _ = send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Takes one message.
+pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
+    let mut byte = 0_u8;
+    let mut part = libc::iovec {
+        iov_base: ptr::from_mut(&mut byte).cast(),
+        iov_len: 1,
+    };
+    // Room for one set of credentials, aligned for its head.
+    let mut control = [0_u64; 8];
+    // SAFETY: all zeros is an empty message head.
+    let mut head: libc::msghdr = unsafe { std::mem::zeroed() };
+    head.msg_iov = &raw mut part;
+    head.msg_iovlen = 1;
+    head.msg_control = control.as_mut_ptr().cast();
+    head.msg_controllen = size_of_val(&control);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `head` names `part`, which names `byte`, and `control`; all live through the call.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut head, flags) };
+    if received < 0 {
+        return match std::io::Error::last_os_error().kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => Heard::Nothing,
+            _ => Heard::Gone,
+        };
+    }
+    if received == 0 {
+        return Heard::Gone;
+    }
+    // SAFETY: `head` was filled by the system and `control` lives.
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const head) };
+    if first.is_null() {
+        return Heard::From(None);
+    }
+    // SAFETY: a whole control message head inside `control`, as the system says.
+    let (level, kind) = unsafe { ((*first).cmsg_level, (*first).cmsg_type) };
+    if (level, kind) != (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) {
+        return Heard::From(None);
+    }
+    // SAFETY: credentials follow the head of a message of this kind.
+    let who: libc::ucred = unsafe { ptr::read_unaligned(libc::CMSG_DATA(first).cast()) };
+    // 0: a process that has no number in this namespace.
+    Heard::From(Some(who.pid).filter(|pid| *pid > 0))
+}

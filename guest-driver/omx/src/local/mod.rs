@@ -1,0 +1,439 @@
+//! Messages between endpoints of one host: over memory that the authority of the interface made for the two, long ones copied
+//! once, from the other program's memory. Nothing here touches the interface. Whatever the other program writes is checked.
+
+mod credentials;
+mod pair;
+mod ring;
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use ether::Time;
+use mxoe::engine::{Counter, Counters};
+use omxd::{Meeting, OmxdError, Session};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+};
+
+use self::{
+    pair::{Pair, Pull, Scope, Waiting},
+    ring::Memory,
+};
+use crate::{
+    Error, StatusCode, clock,
+    memory::Segments,
+    slab::Key,
+    store::{LocalLarge, Store},
+};
+
+pub(crate) use ring::PAYLOAD_LEN_MAX;
+
+/// Bytes copied from other programs in one step: about a millisecond, after which the interface gets its turn.
+const COPY_PER_STEP: u32 = 8 << 20;
+/// The sockets are looked at this often while nobody sleeps: whether somebody came or went.
+const LOOK_EVERY_NS: u64 = 1_000_000;
+/// The channel's name among the watched descriptors; pairs have the number of their endpoint.
+const VISITS: u64 = 1 << 32;
+
+/// The address that names endpoint 0 of this host; the others follow.
+pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - omxd::ENDPOINTS as u32;
+
+/// How the endpoint was opened, as far as it matters here.
+pub(crate) struct LocalOptions {
+    pub(crate) session: u32,
+    pub(crate) key: u32,
+    /// Longest message that goes through the ring, in bytes.
+    pub(crate) rndv_threshold: u32,
+    pub(crate) give_up_ns: u64,
+    /// Long messages are read from the other program's memory where the system allows it.
+    pub(crate) single_copy: bool,
+}
+
+pub(crate) struct Local {
+    options: LocalOptions,
+    authority: Arc<Mutex<Session>>,
+    watched: OwnedFd,
+    visits: Option<OwnedFd>,
+    /// At most one per endpoint.
+    pairs: Vec<Pair>,
+    /// The last pair with each endpoint, which is over or in `pairs`.
+    last: [Option<u64>; omxd::ENDPOINTS as usize],
+    pulls: VecDeque<Pull>,
+    counters: Counters,
+    look_at: Time,
+}
+
+fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
+    move |error| Error::System {
+        what,
+        source: error.into(),
+    }
+}
+
+/// Everything but the pairs, for a pair to work with.
+macro_rules! scope {
+    ($local:ident, $store:ident) => {
+        Scope {
+            store: $store,
+            counters: &mut $local.counters,
+            pulls: &mut $local.pulls,
+            session: $local.options.session,
+            key: $local.options.key,
+        }
+    };
+}
+
+impl Local {
+    pub(crate) fn new(options: LocalOptions, authority: Arc<Mutex<Session>>, visits: OwnedFd) -> Result<Self, Error> {
+        let watched = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("watch other programs"))?;
+        let mut local = Self {
+            options,
+            authority,
+            watched,
+            visits: None,
+            pairs: Vec::new(),
+            last: [None; omxd::ENDPOINTS as usize],
+            pulls: VecDeque::new(),
+            counters: Counters::default(),
+            look_at: Time::ZERO,
+        };
+        local.set_visits(visits)?;
+        Ok(local)
+    }
+
+    /// Others show up here from now on.
+    pub(crate) fn set_visits(&mut self, visits: OwnedFd) -> Result<(), Error> {
+        rustix::io::ioctl_fionbio(&visits, true).map_err(system("watch other programs"))?;
+        epoll::add(
+            &self.watched,
+            &visits,
+            epoll::EventData::new_u64(VISITS),
+            epoll::EventFlags::IN,
+        )
+        .map_err(system("watch other programs"))?;
+        self.visits = Some(visits);
+        self.look_at = Time::ZERO;
+        Ok(())
+    }
+
+    /// Readable when there is something to do, after [`Local::sleep`].
+    pub(crate) fn watched(&self) -> io::Result<OwnedFd> {
+        self.watched.try_clone()
+    }
+
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn set_give_up(&mut self, give_up_ns: u64) {
+        self.options.give_up_ns = give_up_ns;
+    }
+
+    /// The session of a connected endpoint.
+    fn connected(&mut self, endpoint: u8) -> Option<(usize, u32)> {
+        let at = self.pairs.iter().position(|pair| pair.endpoint == endpoint)?;
+        Some((at, self.pairs[at].session?))
+    }
+
+    /// Starts a connection.
+    pub(crate) fn connect(
+        &mut self,
+        store: &mut Store,
+        now: Time,
+        endpoint: u8,
+        key: u32,
+        request: Key,
+    ) -> Result<(), Error> {
+        self.look(store, now);
+        if !self.pairs.iter().any(|pair| pair.endpoint == endpoint) {
+            let known = self.last.get(usize::from(endpoint)).copied().flatten();
+            let authority = Arc::clone(&self.authority);
+            let session = authority.lock().unwrap_or_else(PoisonError::into_inner);
+            match session.meet(endpoint, known) {
+                Ok(Meeting::New(pair)) => self.add(store, pair, true),
+                Ok(Meeting::Visiting) => self.take_visits(store),
+                Err(OmxdError::Refused { reason, sentence }) => {
+                    let code = match reason {
+                        omxd::Refusal::NotOpen => StatusCode::EndpointClosed,
+                        omxd::Refusal::BadEndpoint => StatusCode::BadEndpoint,
+                        _ => StatusCode::Unreachable,
+                    };
+                    tracing::debug!("{sentence}");
+                    store.requests.complete(request, code);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let until = now.plus_nanos(self.options.give_up_ns);
+        let Some(pair) = self.pairs.iter_mut().find(|pair| pair.endpoint == endpoint) else {
+            store.requests.complete(request, StatusCode::Unreachable);
+            return Ok(());
+        };
+        let mut scope = scope!(self, store);
+        pair.connect(request, key, until, &mut scope);
+        pair.write_waiting(&mut scope);
+        Ok(())
+    }
+
+    pub(crate) fn cancel_connect(&mut self, request: Key) -> bool {
+        self.pairs.iter_mut().any(|pair| pair.cancel_connect(request))
+    }
+
+    /// Ends the conversation with an endpoint.
+    pub(crate) fn disconnect(&mut self, store: &mut Store, endpoint: u8, session: u32) {
+        if let Some((at, of)) = self.connected(endpoint)
+            && of == session
+        {
+            self.remove(store, at, StatusCode::Unreachable);
+        }
+    }
+
+    /// A message to an endpoint of this host; its request ends when that is so.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        store: &mut Store,
+        now: Time,
+        (endpoint, session): (u8, u32),
+        request: Key,
+        memory: Segments,
+        (match_info, synchronous): (u64, bool),
+    ) {
+        let at = match self.connected(endpoint) {
+            Some((at, of)) if of == session => at,
+            Some(_) => return store.requests.complete_send(request, StatusCode::BadSession, 0),
+            None => return store.requests.complete_send(request, StatusCode::EndpointClosed, 0),
+        };
+        let eager = !synchronous && memory.len() <= self.options.rndv_threshold;
+        let until = now.plus_nanos(self.options.give_up_ns);
+        let mut scope = scope!(self, store);
+        let message = Waiting {
+            request,
+            memory,
+            match_info,
+            eager,
+            until,
+        };
+        self.pairs[at].send(message, &mut scope);
+        if self.pairs[at].is_broken() {
+            self.remove_broken(store, at);
+        }
+    }
+
+    /// An announced message was matched: its first `wanted` bytes are copied.
+    pub(crate) fn pull(&mut self, large: LocalLarge, request: Key, wanted: u32) {
+        self.pulls.push_back(Pull {
+            large,
+            request,
+            offset: 0,
+            wanted,
+        });
+    }
+
+    /// An announced message is not wanted.
+    pub(crate) fn decline(&mut self, store: &mut Store, large: &LocalLarge) {
+        let mut scope = scope!(self, store);
+        if let Some(pair) = self.pairs.iter_mut().find(|pair| pair.id == large.pair) {
+            pair.finish(large.id, Some(0), &mut scope);
+            pair.write_waiting(&mut scope);
+        }
+    }
+
+    /// There is room for unexpected messages again.
+    pub(crate) fn resume(&mut self) {
+        for pair in &mut self.pairs {
+            pair.refused = false;
+        }
+    }
+
+    /// Whether the sockets are to be looked at.
+    pub(crate) fn wants_look(&self, now: Time) -> bool {
+        self.look_at <= now
+    }
+
+    /// Reads, copies, writes. Whether there was anything.
+    #[inline]
+    pub(crate) fn step(&mut self, store: &mut Store) -> bool {
+        let mut busy = false;
+        let mut at = 0;
+        while at < self.pairs.len() {
+            let mut scope = scope!(self, store);
+            let pair = &mut self.pairs[at];
+            busy |= pair.read(&mut scope);
+            busy |= pair.write_waiting(&mut scope);
+            if pair.is_broken() {
+                self.remove_broken(store, at);
+            } else {
+                at += 1;
+            }
+        }
+        if !self.pulls.is_empty() {
+            self.copy(store);
+            busy = true;
+        }
+        busy
+    }
+
+    /// Copies matched messages from the memory of other programs.
+    fn copy(&mut self, store: &mut Store) {
+        let mut budget = COPY_PER_STEP;
+        while budget > 0
+            && let Some(mut pull) = self.pulls.pop_front()
+        {
+            let Some(at) = self.pairs.iter().position(|pair| pair.id == pull.large.pair) else {
+                store.received(pull.request, StatusCode::Unreachable, 0);
+                continue;
+            };
+            let single_copy = self.options.single_copy;
+            let pair = &mut self.pairs[at];
+            let pid = if single_copy && !pair.two_copies {
+                pair.pid()
+            } else {
+                None
+            };
+            let mut scope = scope!(self, store);
+            if pull.wanted > 0 && pid.is_none() && pull.offset == 0 {
+                let until = clock::now().plus_nanos(self.options.give_up_ns);
+                pair.ask(&pull, until, &mut scope);
+                pair.write_waiting(&mut scope);
+                continue;
+            }
+            let now = (pull.wanted - pull.offset).min(budget);
+            let read = match (scope.store.requests.get_mut(pull.request), pid) {
+                _ if now == 0 => Ok(0),
+                (Some(entry), Some(pid)) => {
+                    let memory = &mut entry.memory;
+                    memory.read_process(pid, &pull.large.list, pull.offset, now)
+                }
+                _ => Err(io::ErrorKind::NotFound.into()),
+            };
+            match read {
+                Ok(read) if read > 0 || now == 0 => {
+                    pull.offset += read;
+                    budget -= read;
+                    if pull.offset < pull.wanted {
+                        self.pulls.push_front(pull);
+                        continue;
+                    }
+                    scope.counters.count(Counter::SharedPull);
+                    scope.store.received(pull.request, StatusCode::Success, pull.wanted);
+                    pair.finish(pull.large.id, Some(pull.wanted), &mut scope);
+                }
+                Err(error) if pull.offset == 0 && may_not(&error) => {
+                    tracing::info!(
+                        "the memory of endpoint {}'s program cannot be read ({error}); long messages are copied twice",
+                        pair.endpoint
+                    );
+                    pair.two_copies = true;
+                    self.pulls.push_front(pull);
+                    continue;
+                }
+                // Its memory is not what it said, or it is gone.
+                _ => {
+                    scope.store.received(pull.request, StatusCode::BadRdmaWindow, 0);
+                    pair.finish(pull.large.id, None, &mut scope);
+                }
+            }
+            pair.write_waiting(&mut scope);
+        }
+    }
+
+    /// Looks who came, who went, and what took too long.
+    pub(crate) fn look(&mut self, store: &mut Store, now: Time) {
+        self.look_at = now.plus_nanos(LOOK_EVERY_NS);
+        let mut events = Vec::with_capacity(1 + self.pairs.len());
+        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if epoll::wait(&self.watched, spare_capacity(&mut events), Some(&nothing)).is_err() {
+            return;
+        }
+        for event in events {
+            let name = event.data.u64();
+            if name == VISITS {
+                self.take_visits(store);
+            } else if let Some(at) = self.pairs.iter().position(|pair| u64::from(pair.endpoint) == name)
+                && !self.pairs[at].hear()
+            {
+                self.remove(store, at, StatusCode::EndpointClosed);
+            }
+        }
+        let mut scope = scope!(self, store);
+        for pair in &mut self.pairs {
+            pair.expire(now, &mut scope);
+        }
+    }
+
+    fn take_visits(&mut self, store: &mut Store) {
+        while let Some(visits) = &self.visits {
+            match omxd::next_visit(visits.as_fd()) {
+                Ok(None) => return,
+                Ok(Some(pair)) => self.add(store, pair, false),
+                // The authority is gone; its successor gives a new channel.
+                Err(_) => self.visits = None,
+            }
+        }
+    }
+
+    fn add(&mut self, store: &mut Store, made: omxd::Pair, first: bool) {
+        let endpoint = made.endpoint;
+        let Some(last) = self.last.get_mut(usize::from(endpoint)) else {
+            return;
+        };
+        *last = Some(made.id);
+        if let Some(at) = self.pairs.iter().position(|pair| pair.endpoint == endpoint) {
+            // The other side began anew.
+            self.remove(store, at, StatusCode::EndpointClosed);
+        }
+        let watch = || -> io::Result<Arc<Memory>> {
+            let data = epoll::EventData::new_u64(endpoint.into());
+            epoll::add(&self.watched, &made.socket, data, epoll::EventFlags::IN)?;
+            Memory::map(&made.memory)
+        };
+        match watch() {
+            Ok(memory) => self.pairs.push(Pair::new(made, ring::ends(&memory, first))),
+            Err(error) => tracing::error!("cannot share memory with endpoint {endpoint}: {error}"),
+        }
+    }
+
+    fn remove(&mut self, store: &mut Store, at: usize, code: StatusCode) {
+        let pair = self.pairs.swap_remove(at);
+        let mut scope = scope!(self, store);
+        pair.end(code, &mut scope);
+    }
+
+    fn remove_broken(&mut self, store: &mut Store, at: usize) {
+        tracing::warn!(
+            "endpoint {} of this host does not keep to the rules of shared memory; nothing more is taken from it",
+            self.pairs[at].endpoint
+        );
+        self.counters.count(Counter::SharedBroken);
+        self.remove(store, at, StatusCode::Unreachable);
+    }
+
+    /// Before sleeping: asks to be woken through [`Local::watched`]. True if there is something to do already.
+    pub(crate) fn sleep(&mut self) -> bool {
+        // Whatever wakes the sleeper, the sockets are looked at then.
+        self.look_at = Time::ZERO;
+        let mut something = !self.pulls.is_empty();
+        for pair in &mut self.pairs {
+            something |= pair.sleep();
+        }
+        something
+    }
+
+    /// When something is given up.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.pairs.iter().filter_map(|pair| pair.due).min()
+    }
+}
+
+/// Whether the system forbids reading other programs' memory, or does not know how.
+fn may_not(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    errno == Some(libc::EPERM) || errno == Some(libc::ENOSYS)
+}

@@ -1,0 +1,127 @@
+//! Endpoints of one interface that want to talk: the authority makes the memory and the socket they share and hands them to
+//! both, since it alone knows which program has which endpoint. What they say to each other does not pass through it.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt},
+};
+
+use crate::{
+    OmxdError, PAIR_MEMORY_LEN,
+    endpoints::Endpoints,
+    protocol::{self, Refusal, Reply, Visit},
+    setup::begin_serial,
+};
+
+/// Who has met whom. Connections are named by their numbers.
+pub(crate) struct Meetings {
+    /// The authority's ends of the channels for visits.
+    channels: HashMap<u64, OwnedFd>,
+    /// The last pair of two connections, the smaller number first.
+    pairs: HashMap<(u64, u64), u64>,
+    pair_next: u64,
+}
+
+impl Default for Meetings {
+    fn default() -> Self {
+        Self {
+            channels: HashMap::new(),
+            pairs: HashMap::new(),
+            // Not the numbers of an earlier authority, which programs may remember.
+            pair_next: u64::from(begin_serial()) << 32,
+        }
+    }
+}
+
+impl Meetings {
+    /// A channel for a connection that has an endpoint now: the program's end.
+    pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
+        let (own, theirs) = socket_pair(false)?;
+        self.channels.insert(connection, own);
+        Ok(theirs)
+    }
+
+    /// The connection is gone.
+    pub(crate) fn forget(&mut self, connection: u64) {
+        self.channels.remove(&connection);
+        self.pairs.retain(|(a, b), _| *a != connection && *b != connection);
+    }
+
+    /// `connection` wants to talk to an endpoint. The answer, and what goes with it.
+    pub(crate) fn meet(
+        &mut self,
+        connection: u64,
+        endpoint: u8,
+        known: Option<u64>,
+        endpoints: &Endpoints,
+    ) -> (Reply, Vec<OwnedFd>) {
+        match self.try_meet(connection, endpoint, known, endpoints) {
+            Ok(met) => met,
+            Err((reason, sentence)) => (Reply::Refused { reason, sentence }, Vec::new()),
+        }
+    }
+
+    fn try_meet(
+        &mut self,
+        connection: u64,
+        endpoint: u8,
+        known: Option<u64>,
+        endpoints: &Endpoints,
+    ) -> Result<(Reply, Vec<OwnedFd>), (Refusal, String)> {
+        if endpoint >= crate::ENDPOINTS {
+            return Err((Refusal::BadEndpoint, format!("there is no endpoint {endpoint}")));
+        }
+        let not_open = || (Refusal::NotOpen, format!("endpoint {endpoint} is not open"));
+        let own = endpoints
+            .number_of(connection)
+            .ok_or((Refusal::BadEndpoint, "this program has no endpoint open".to_owned()))?;
+        let other = endpoints.connection_of(endpoint).ok_or_else(not_open)?;
+        let channel = self.channels.get(&other).ok_or_else(not_open)?;
+        let names = (connection.min(other), connection.max(other));
+        let last = self.pairs.get(&names).copied();
+        if last.is_some() && last != known {
+            return Ok((Reply::MetAlready, Vec::new()));
+        }
+        let system = |error: OmxdError| (Refusal::System, error.to_string());
+        let (here, there) = socket_pair(true).map_err(system)?;
+        let memory = shared_memory().map_err(system)?;
+        let pair = self.pair_next;
+        let visit = Visit { endpoint: own, pair };
+        // A program that does not look at its visits has so many of them waiting, and no more.
+        protocol::send(channel.as_fd(), &visit, &[there.as_fd(), memory.as_fd()]).map_err(|error| {
+            (
+                Refusal::Busy,
+                format!("endpoint {endpoint} does not take visits: {error}"),
+            )
+        })?;
+        self.pair_next += 1;
+        self.pairs.insert(names, pair);
+        Ok((Reply::Met { pair }, vec![here, memory]))
+    }
+}
+
+/// Two joined sockets that keep messages apart, never block, and may say who sent a message.
+fn socket_pair(credentials: bool) -> Result<(OwnedFd, OwnedFd), OmxdError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (a, b) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(OmxdError::io("make sockets"))?;
+    for socket in [&a, &b] {
+        sockopt::set_socket_passcred(socket, credentials).map_err(OmxdError::io("prepare a socket"))?;
+    }
+    Ok((a, b))
+}
+
+/// Memory whose length is fixed: nobody who maps it can be made to fault.
+fn shared_memory() -> Result<OwnedFd, OmxdError> {
+    let memory = memfd_create("omx-pair", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(OmxdError::io("make memory for two endpoints"))?;
+    ftruncate(&memory, PAIR_MEMORY_LEN as u64).map_err(OmxdError::io("make memory for two endpoints"))?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        .map_err(OmxdError::io("fix the length of memory"))?;
+    Ok(memory)
+}

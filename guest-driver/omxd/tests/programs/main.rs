@@ -1,0 +1,6 @@
+//! Promises of authority and library together, with real programs over veth. Needs root; a test that cannot make its network
+//! fails with a sentence.
+
+mod rig;
+mod same_host;
+mod two_hosts;
