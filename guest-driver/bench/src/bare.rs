@@ -1,0 +1,226 @@
+//! The measure of what the interface can do: frames over a packet socket with a TPACKET_V2 ring, no protocol but a count of
+//! frames that the receiver allows to be under way, so that none is lost.
+
+use std::{io::IoSlice, time::Instant};
+
+use anyhow::{Context, bail, ensure};
+use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
+use netif::{AfPacket, AfPacketOptions, BURST_MAX, Netif};
+
+use crate::work::{
+    BANDWIDTH_LENGTH, PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, bandwidth, half_round_trip, now_ns, trips,
+};
+
+/// Local experimental EtherType 2: nobody else on this pair uses it.
+const ETHER_TYPE: EtherType = EtherType::CARD_TO_CARD;
+/// As much as an endpoint of `omx` has.
+const RING_LEN: usize = 4 << 20;
+/// Bytes and frames under way at most; the receiver allows more in quarters.
+const BYTES_AHEAD_MAX: usize = 2 << 20;
+const FRAMES_AHEAD_MAX: usize = 1024;
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 1 << 16;
+
+struct Port {
+    port: AfPacket,
+    header: [u8; ETHERNET_HEADER_LEN],
+}
+
+/// What is sent of a message: frames of `chunk` bytes, `ahead` of them under way.
+#[derive(Clone, Copy)]
+struct Shape {
+    length: usize,
+    chunk: usize,
+    ahead: usize,
+}
+
+impl Shape {
+    fn of(task: Task, mtu: usize) -> anyhow::Result<Self> {
+        Ok(match task {
+            Task::Rate => Self {
+                length: RATE_LENGTH * RATE_MESSAGES as usize,
+                chunk: RATE_LENGTH,
+                ahead: FRAMES_AHEAD_MAX,
+            },
+            Task::Bandwidth => Self {
+                length: BANDWIDTH_LENGTH,
+                chunk: mtu,
+                ahead: (BYTES_AHEAD_MAX / mtu).min(FRAMES_AHEAD_MAX),
+            },
+            other => bail!("{other:?} is not measured with bare streams"),
+        })
+    }
+
+    const fn frames(self) -> usize {
+        self.length.div_ceil(self.chunk)
+    }
+
+    /// Frames after which the receiver allows as many more.
+    const fn credit(self) -> usize {
+        self.ahead / 4
+    }
+}
+
+impl Port {
+    fn open(interface: &str, other: MacAddr) -> anyhow::Result<Self> {
+        let options = AfPacketOptions {
+            ring_len: RING_LEN,
+            ..AfPacketOptions::default()
+        };
+        let port = AfPacket::open(interface, ETHER_TYPE, &options)?;
+        let mut header = [0; ETHERNET_HEADER_LEN];
+        header[..6].copy_from_slice(&other.0);
+        header[6..12].copy_from_slice(&port.mac().0);
+        header[12..].copy_from_slice(&ETHER_TYPE.0.to_be_bytes());
+        Ok(Self { port, header })
+    }
+
+    fn send(&mut self, payload: &[u8]) -> anyhow::Result<()> {
+        while !self.port.send(&[IoSlice::new(&self.header), IoSlice::new(payload)])? {}
+        Ok(())
+    }
+
+    /// Polls until a frame is there.
+    fn receive<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> anyhow::Result<T> {
+        let mut deadline = None;
+        for look in 1_u32.. {
+            if let Some(frame) = self.port.poll_receive()? {
+                return Ok(with(&frame[ETHERNET_HEADER_LEN..]));
+            }
+            if look % LOOKS == 0 {
+                let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                ensure!(Instant::now() < until, "no frame came");
+            }
+        }
+        bail!("no frame came")
+    }
+
+    /// Sends a message; returns when all of it is under way.
+    fn stream(&mut self, data: &[u8], shape: Shape) -> anyhow::Result<()> {
+        let (mut sent, mut allowed) = (0, shape.ahead);
+        let frames = shape.frames();
+        while sent < frames {
+            while self.port.poll_receive()?.is_some() {
+                allowed += shape.credit();
+            }
+            let burst = (allowed - sent).min(frames - sent).min(BURST_MAX);
+            if burst == 0 {
+                self.receive(|_| ())?;
+                allowed += shape.credit();
+                continue;
+            }
+            let part = |frame: usize| {
+                let at = (sent + frame) * shape.chunk % data.len();
+                let end = (at + shape.chunk).min(data.len());
+                [IoSlice::new(&self.header), IoSlice::new(&data[at..end])]
+            };
+            let parts: [_; BURST_MAX] = std::array::from_fn(part);
+            let slices: [&[IoSlice<'_>]; BURST_MAX] = std::array::from_fn(|frame| &parts[frame][..]);
+            sent += self.port.send_burst(&slices[..burst])?;
+        }
+        Ok(())
+    }
+
+    /// Receives a message; the time between its first and its last frame, in nanoseconds.
+    fn collect(&mut self, data: &mut [u8], shape: Shape) -> anyhow::Result<u64> {
+        let frames = shape.frames();
+        let mut begin = 0;
+        for frame in 0..frames {
+            let at = frame * shape.chunk % data.len();
+            self.receive(|payload| {
+                // Short frames are padded.
+                let length = payload.len().min(shape.chunk).min(data.len() - at);
+                data[at..at + length].copy_from_slice(&payload[..length]);
+            })?;
+            if frame == 0 {
+                begin = now_ns();
+            }
+            if (frame + 1) % shape.credit() == 0 && frame + shape.ahead < frames + shape.credit() {
+                self.send(&[])?;
+            }
+        }
+        Ok(now_ns() - begin)
+    }
+
+    fn wait_for_peer(&mut self) -> anyhow::Result<()> {
+        // The other side's socket is open before this one's: nothing is lost.
+        self.send(&[1])
+    }
+
+    fn assert_nothing_dropped(&mut self) -> anyhow::Result<()> {
+        let counters = self.port.counters();
+        ensure!(
+            counters.dropped_no_buffer + counters.dropped_too_long == 0,
+            "bare frames were dropped: {counters:?}"
+        );
+        Ok(())
+    }
+}
+
+/// The side that answers; `opened` is called when it can be reached.
+pub fn serve(
+    interface: &str,
+    other: MacAddr,
+    (task, mtu): (Task, usize),
+    opened: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Option<f64>> {
+    let mut port = Port::open(interface, other)?;
+    opened()?;
+    port.receive(|_| ()).context("nobody began")?;
+    let mut result = None;
+    match task {
+        Task::PingPong { length, blocking } => {
+            let payload = vec![0; length];
+            for _ in 0..crate::work::WARM_UP + trips(blocking) {
+                port.receive(|_| ())?;
+                port.send(&payload)?;
+            }
+        }
+        Task::Rate => {
+            let shape = Shape::of(task, mtu)?;
+            let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], shape)?;
+            result = Some((shape.frames() - 1) as f64 * 1e9 / ns as f64);
+        }
+        _ => {
+            let shape = Shape::of(task, mtu)?;
+            let mut data = vec![0; shape.length];
+            for _ in 0..crate::work::BANDWIDTH_MESSAGES + crate::work::BANDWIDTH_MESSAGES / 10 {
+                port.collect(&mut data, shape)?;
+                port.send(&[2])?;
+            }
+        }
+    }
+    port.assert_nothing_dropped()?;
+    Ok(result)
+}
+
+/// The side that measures.
+pub fn measure(interface: &str, other: MacAddr, task: Task, mtu: usize) -> anyhow::Result<Option<f64>> {
+    let mut port = Port::open(interface, other)?;
+    port.wait_for_peer()?;
+    let figure = match task {
+        Task::PingPong { length, blocking } => {
+            let payload = vec![0; length];
+            Some(half_round_trip(trips(blocking), || {
+                port.send(&payload)?;
+                port.receive(|_| ())
+            })?)
+        }
+        Task::Rate => {
+            port.stream(&vec![0x5a; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::of(task, mtu)?)?;
+            None
+        }
+        _ => {
+            let shape = Shape::of(task, mtu)?;
+            let data = vec![0x5a; shape.length];
+            Some(bandwidth(|| {
+                port.stream(&data, shape)?;
+                // Allowances that are left over come first.
+                while !port.receive(|payload| payload.first() == Some(&2))? {}
+                Ok(())
+            })?)
+        }
+    };
+    port.assert_nothing_dropped()?;
+    Ok(figure)
+}

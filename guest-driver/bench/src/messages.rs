@@ -1,0 +1,230 @@
+//! Open-MX: endpoints of `omx` through their authority, as any program uses them.
+
+use std::{collections::VecDeque, thread};
+
+use anyhow::{Context, bail, ensure};
+use ether::MacAddr;
+use omx::{Address, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Waiting};
+
+use crate::work::{
+    BANDWIDTH_LENGTH, BANDWIDTH_MESSAGES, IDLE, INCAST_LENGTH, INCAST_MESSAGES, PATIENCE, RATE_LENGTH, RATE_MESSAGES,
+    Task, WAKE_UP_PAUSE, WAKE_UPS, WARM_UP, bandwidth, half_round_trip, median, now_ns, trips,
+};
+
+const KEY: u32 = 0x5eed;
+const MATCH_INFO: u64 = 0x6265_6e63_6800_0000;
+/// Sends and receives posted at once where messages follow each other.
+const WINDOW: usize = 256;
+/// The same for long messages.
+const WINDOW_LONG: usize = 16;
+
+fn open(interface: &str, task: Task, number: Option<u8>) -> anyhow::Result<Endpoint> {
+    let sleeping = match task {
+        Task::PingPong { blocking, .. } => blocking,
+        Task::Rate | Task::Bandwidth => false,
+        Task::Incast { .. } | Task::WakeUp | Task::Idle => true,
+    };
+    let options = EndpointOptions {
+        interface: Some(interface.to_owned()),
+        endpoint: number,
+        key: KEY,
+        waiting: if sleeping { Waiting::Sleep } else { Waiting::Spin },
+        ..EndpointOptions::default()
+    };
+    Endpoint::open(&options).context("cannot open an endpoint")
+}
+
+fn over(endpoint: &Endpoint, request: Request) -> anyhow::Result<Status> {
+    let status = endpoint
+        .wait(request, Some(PATIENCE))?
+        .context("a message does not end")?;
+    ensure!(status.code == StatusCode::Success, "a message failed: {}", status.code);
+    Ok(status)
+}
+
+/// Receives `count` messages into buffers of `length` bytes, `window` of them posted; the time between the first and the
+/// last, in nanoseconds.
+fn collect(endpoint: &Endpoint, count: usize, length: usize, window: usize) -> anyhow::Result<u64> {
+    let mut buffers: Vec<_> = (0..window).map(|_| vec![0_u8; length]).collect();
+    let mut posted = VecDeque::new();
+    let mut begin = 0;
+    for message in 0..count + window {
+        if message >= window {
+            let request = posted.pop_front().context("nothing is posted")?;
+            let status = over(endpoint, request)?;
+            ensure!(status.transferred as usize == length, "a message was cut");
+            if message == window {
+                begin = now_ns();
+            }
+        }
+        if message < count {
+            let buffer = &mut buffers[message % window];
+            // SAFETY: a buffer is posted again only when its last request is over, and lives as long as the requests do.
+            let request = unsafe { endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }?;
+            posted.push_back(request);
+        }
+    }
+    Ok(now_ns() - begin)
+}
+
+/// Sends `count` messages, `window` of them posted.
+fn stream(endpoint: &Endpoint, to: Address, data: &[u8], count: usize, window: usize) -> anyhow::Result<()> {
+    let mut posted = VecDeque::new();
+    for message in 0..count + window {
+        if message >= window {
+            over(endpoint, posted.pop_front().context("nothing is posted")?)?;
+        }
+        if message < count {
+            // SAFETY: `data` is borrowed until all requests are over, or the process ends.
+            posted.push_back(unsafe { endpoint.isend(&[Segment::of(data)], to, MATCH_INFO, 0, false) }?);
+        }
+    }
+    Ok(())
+}
+
+/// The side that answers; `opened` is called when it can be reached.
+pub fn serve(interface: &str, task: Task, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Option<f64>> {
+    let endpoint = open(interface, task, Some(0))?;
+    opened()?;
+    if task == Task::Idle {
+        return idle(&endpoint).map(Some);
+    }
+    // Who it is that measures, said before it begins.
+    let hello = endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
+    let source = hello.address.context("the other side is gone")?;
+    let back = endpoint.connect(source.mac(), source.endpoint(), KEY, Some(PATIENCE))?;
+    let per_second = |count: usize, ns: u64| Some(count as f64 * 1e9 / ns as f64);
+    let figure = match task {
+        Task::PingPong { length, blocking } => {
+            let mut buffer = vec![0; length];
+            endpoint.send(&[], back, MATCH_INFO)?;
+            for _ in 0..WARM_UP + trips(blocking) {
+                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
+                endpoint.send(&buffer, back, MATCH_INFO)?;
+            }
+            None
+        }
+        Task::Rate => {
+            endpoint.send(&[], back, MATCH_INFO)?;
+            let count = RATE_MESSAGES as usize;
+            per_second(count - 1, collect(&endpoint, count, RATE_LENGTH, WINDOW)?)
+        }
+        Task::Bandwidth => {
+            let mut buffer = vec![0; BANDWIDTH_LENGTH];
+            endpoint.send(&[], back, MATCH_INFO)?;
+            for _ in 0..BANDWIDTH_MESSAGES + BANDWIDTH_MESSAGES / 10 {
+                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
+                endpoint.send(&[], back, MATCH_INFO)?;
+            }
+            None
+        }
+        Task::Incast { senders } => {
+            endpoint.send(&[], back, MATCH_INFO)?;
+            let count = INCAST_MESSAGES / senders * senders;
+            let ns = collect(&endpoint, count, INCAST_LENGTH, WINDOW_LONG)?;
+            per_second((count - 1) * INCAST_LENGTH, ns)
+        }
+        Task::WakeUp => {
+            endpoint.send(&[], back, MATCH_INFO)?;
+            let mut late_ns = Vec::new();
+            for _ in 0..WAKE_UPS {
+                let mut stamp = [0; 8];
+                endpoint.receive(&mut stamp, MATCH_INFO, u64::MAX)?;
+                late_ns.push(now_ns().saturating_sub(u64::from_ne_bytes(stamp)) as f64);
+            }
+            median(late_ns)
+        }
+        Task::Idle => bail!("served above"),
+    };
+    endpoint.close()?;
+    Ok(figure)
+}
+
+/// CPU nanoseconds of this process while it waits for what does not come.
+fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
+    let cpu_ns = || {
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
+    };
+    let mut buffer = [0; 8];
+    // SAFETY: the buffer outlives the endpoint's use of it: nobody sends, and the request is cancelled.
+    let request = unsafe { endpoint.irecv(&[Segment::of_mut(&mut buffer)], MATCH_INFO, u64::MAX, 0) }?;
+    let before = cpu_ns();
+    ensure!(endpoint.wait(request, Some(IDLE))?.is_none(), "somebody sent");
+    let used = cpu_ns() - before;
+    ensure!(endpoint.cancel(request)?, "somebody sent");
+    Ok(used)
+}
+
+/// The side that measures.
+pub fn measure(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<Option<f64>> {
+    if task == Task::Idle {
+        return Ok(None);
+    }
+    let endpoint = open(interface, task, None)?;
+    let to = endpoint
+        .connect(other, 0, KEY, Some(PATIENCE))
+        .context("cannot connect")?;
+    endpoint.send(&[], to, MATCH_INFO)?;
+    endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
+    let figure = match task {
+        Task::PingPong { length, blocking } => {
+            let mut buffer = vec![0; length];
+            let figure = half_round_trip(trips(blocking), || {
+                endpoint.send(&buffer, to, MATCH_INFO)?;
+                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
+                Ok(())
+            })?;
+            Some(figure)
+        }
+        Task::Rate => {
+            stream(&endpoint, to, &[0x5a; RATE_LENGTH], RATE_MESSAGES as usize, WINDOW)?;
+            None
+        }
+        Task::Bandwidth => {
+            let data = vec![0x5a; BANDWIDTH_LENGTH];
+            let figure = bandwidth(|| {
+                endpoint.send(&data, to, MATCH_INFO)?;
+                endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
+                Ok(())
+            })?;
+            Some(figure)
+        }
+        Task::Incast { senders } => {
+            let send = |endpoint: &Endpoint, to| {
+                let data = vec![0x5a; INCAST_LENGTH];
+                stream(endpoint, to, &data, INCAST_MESSAGES / senders, 2)
+            };
+            let mut others = Vec::new();
+            for _ in 1..senders {
+                let endpoint = open(interface, task, None)?;
+                let to = endpoint
+                    .connect(other, 0, KEY, Some(PATIENCE))
+                    .context("cannot connect")?;
+                others.push((endpoint, to));
+            }
+            thread::scope(|scope| {
+                let threads: Vec<_> = others
+                    .iter()
+                    .map(|(own, to)| scope.spawn(move || send(own, *to)))
+                    .collect();
+                let first = send(&endpoint, to);
+                let all = threads
+                    .into_iter()
+                    .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a sender died"))?);
+                all.chain([first]).collect::<anyhow::Result<()>>()
+            })?;
+            None
+        }
+        Task::WakeUp => {
+            for _ in 0..WAKE_UPS {
+                thread::sleep(WAKE_UP_PAUSE);
+                endpoint.send(&now_ns().to_ne_bytes(), to, MATCH_INFO)?;
+            }
+            None
+        }
+        Task::Idle => None,
+    };
+    endpoint.close()?;
+    Ok(figure)
+}

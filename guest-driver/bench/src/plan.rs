@@ -1,0 +1,186 @@
+//! What is measured, in which order, and what must come out of it.
+
+use std::collections::BTreeMap;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    Options,
+    work::{Task, Way, Work},
+    world::World,
+};
+
+/// A part of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Half round trips of short messages, both sides spinning.
+    Latency,
+    /// The same with blocking waits.
+    Blocking,
+    /// Messages of 128 bytes per second.
+    Rate,
+    /// Messages of 4 MiB at MTU 1500 and 9000.
+    Bandwidth,
+    /// Fifteen senders against one.
+    Incast,
+    /// From the post of a message to the return of a receiver that slept.
+    WakeUp,
+    /// CPU of a sleeping receiver.
+    Idle,
+}
+
+/// Lengths of short messages in bytes.
+const SHORT: [usize; 4] = [0, 16, 64, 128];
+const MTU_USUAL: usize = 1500;
+const MTU_JUMBO: usize = 9000;
+const SENDERS: usize = 15;
+
+/// All samples.
+#[derive(Debug)]
+pub struct Record {
+    pub rounds: u32,
+    pub samples: BTreeMap<Work, Vec<f64>>,
+    /// In the order of the parts.
+    pub works: Vec<Work>,
+    pub bars: Vec<Bar>,
+    pub features: String,
+}
+
+/// What must be reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bar {
+    pub ours: Work,
+    pub limit: Limit,
+}
+
+/// See [`Bar`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Our figure divided by the rival's, at least.
+    RatioMin(Work, f64),
+    /// The same at most.
+    RatioMax(Work, f64),
+    /// Our figure minus the rival's, at most.
+    MoreMax(Work, f64),
+    /// Our figure, at most.
+    Max(f64),
+}
+
+fn work(task: Task, way: Way, mtu: usize) -> Work {
+    Work { task, way, mtu }
+}
+
+/// Works and bars of a part.
+fn plan(part: Part) -> (Vec<Work>, Vec<Bar>) {
+    let mut works = Vec::new();
+    let mut bars = Vec::new();
+    let mut rivals = |task, mtu, limits: &[(Way, fn(Work) -> Limit)]| {
+        let ours = work(task, Way::OpenMx, mtu);
+        works.push(ours);
+        for (way, limit) in limits {
+            let rival = work(task, *way, mtu);
+            if !works.contains(&rival) {
+                works.push(rival);
+            }
+            bars.push(Bar {
+                ours,
+                limit: limit(rival),
+            });
+        }
+    };
+    match part {
+        Part::Latency => {
+            for length in SHORT {
+                let blocking = false;
+                let task = Task::PingPong { length, blocking };
+                rivals(
+                    task,
+                    MTU_USUAL,
+                    &[
+                        (Way::Tcp, |tcp| Limit::RatioMax(tcp, 0.5)),
+                        (Way::Bare, |bare| Limit::MoreMax(bare, 600.0)),
+                    ],
+                );
+            }
+        }
+        Part::Blocking => {
+            for length in SHORT {
+                let blocking = true;
+                let task = Task::PingPong { length, blocking };
+                rivals(task, MTU_USUAL, &[(Way::Tcp, |tcp| Limit::RatioMax(tcp, 0.95))]);
+            }
+        }
+        Part::Rate => rivals(Task::Rate, MTU_USUAL, &[(Way::Bare, |bare| Limit::RatioMin(bare, 0.8))]),
+        Part::Bandwidth => {
+            for (mtu, to_tcp) in [
+                (MTU_JUMBO, (|tcp| Limit::RatioMin(tcp, 1.0)) as fn(Work) -> Limit),
+                (MTU_USUAL, |tcp| Limit::RatioMin(tcp, 0.75)),
+            ] {
+                let to_bare: fn(Work) -> Limit = |bare| Limit::RatioMin(bare, 0.9);
+                rivals(Task::Bandwidth, mtu, &[(Way::TcpPlain, to_tcp), (Way::Bare, to_bare)]);
+            }
+            works.extend([MTU_JUMBO, MTU_USUAL].map(|mtu| work(Task::Bandwidth, Way::Tcp, mtu)));
+        }
+        Part::Incast => {
+            let single = work(Task::Incast { senders: 1 }, Way::OpenMx, MTU_USUAL);
+            let many = work(Task::Incast { senders: SENDERS }, Way::OpenMx, MTU_USUAL);
+            works.extend([single, many]);
+            bars.push(Bar {
+                ours: many,
+                limit: Limit::RatioMin(single, 0.8),
+            });
+        }
+        Part::WakeUp => {
+            let ours = work(Task::WakeUp, Way::OpenMx, MTU_USUAL);
+            works.push(ours);
+            bars.push(Bar {
+                ours,
+                limit: Limit::Max(50e3),
+            });
+        }
+        Part::Idle => {
+            let ours = work(Task::Idle, Way::OpenMx, MTU_USUAL);
+            works.push(ours);
+            bars.push(Bar {
+                ours,
+                limit: Limit::Max(10e6),
+            });
+        }
+    }
+    (works, bars)
+}
+
+/// Runs all rounds.
+pub fn run(options: &Options) -> anyhow::Result<Record> {
+    let mut world = World::build(&options.cores)?;
+    let mut record = Record {
+        rounds: options.rounds,
+        samples: BTreeMap::new(),
+        works: Vec::new(),
+        bars: Vec::new(),
+        features: world.features()?,
+    };
+    for part in &options.parts {
+        let (works, bars) = plan(*part);
+        record.works.extend(works);
+        record.bars.extend(bars);
+    }
+    let progress = ProgressBar::new(u64::from(options.rounds) * record.works.len() as u64);
+    progress.set_style(ProgressStyle::with_template(
+        "[{elapsed}] {wide_bar} {pos}/{len} {msg}",
+    )?);
+    for round in 1..=options.rounds {
+        for work in &record.works {
+            progress.set_message(format!("round {round}, {}", crate::table::name(*work)));
+            progress.tick();
+            let figure = world.measure(*work).map_err(|error| {
+                let name = crate::table::name(*work);
+                error.context(format!("round {round}, {name}, {}", work.way.name()))
+            })?;
+            record.samples.entry(*work).or_default().push(figure);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(record)
+}

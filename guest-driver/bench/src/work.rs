@@ -1,0 +1,118 @@
+//! What both sides are asked to do, and what they say of it. One side starts a measurement, the other one serves it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How two processes talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Endpoints of `omx`.
+    OpenMx,
+    /// A TCP connection with TCP_NODELAY.
+    Tcp,
+    /// The same without segmentation and receive offloads of the interface.
+    TcpPlain,
+    /// Frames over a packet socket with a TPACKET_V2 ring, nothing else.
+    Bare,
+}
+
+impl Way {
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenMx => "Open-MX",
+            Self::Tcp => "TCP",
+            Self::TcpPlain => "TCP, no offloads",
+            Self::Bare => "bare frames",
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Half of the median round trip of messages of so many bytes, in nanoseconds.
+    PingPong { length: usize, blocking: bool },
+    /// Messages of 128 bytes that the other program receives per second.
+    Rate,
+    /// Bytes per second of messages of 4 MiB, each answered by an empty one.
+    Bandwidth,
+    /// Bytes per second that one endpoint receives in messages of 1 MiB from so many senders.
+    Incast { senders: usize },
+    /// Nanoseconds from the post of a message until a receiver asleep has returned with it, median.
+    WakeUp,
+    /// CPU nanoseconds of a process that sleeps in a wait for 10 s.
+    Idle,
+}
+
+/// A measurement over one way, at one MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Work {
+    pub task: Task,
+    pub way: Way,
+    pub mtu: usize,
+}
+
+pub const WARM_UP: u32 = 1000;
+pub const ROUND_TRIPS: u32 = 20_000;
+pub const ROUND_TRIPS_BLOCKING: u32 = 4000;
+pub const RATE_LENGTH: usize = 128;
+pub const RATE_MESSAGES: u32 = 300_000;
+pub const BANDWIDTH_LENGTH: usize = 4 << 20;
+pub const BANDWIDTH_MESSAGES: u32 = 60;
+pub const INCAST_LENGTH: usize = 1 << 20;
+pub const INCAST_MESSAGES: usize = 120;
+pub const WAKE_UPS: u32 = 200;
+/// Long enough that whoever waits sleeps.
+pub const WAKE_UP_PAUSE: Duration = Duration::from_millis(3);
+pub const IDLE: Duration = Duration::from_secs(10);
+
+/// How long a partner that does nothing is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Median, in the middle of an even number the upper one.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A clock that both processes share, in nanoseconds.
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Times round trips; half of their median in nanoseconds.
+pub fn half_round_trip(trips: u32, mut trip: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    for _ in 0..WARM_UP {
+        trip()?;
+    }
+    let mut times_ns = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
+    for _ in 0..trips {
+        let begin = now_ns();
+        trip()?;
+        times_ns.saturating_record(now_ns() - begin);
+    }
+    Ok(times_ns.value_at_quantile(0.5) as f64 / 2.0)
+}
+
+/// Times transfers; bytes per second of the median one.
+pub fn bandwidth(mut transfer: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut rates = Vec::new();
+    for number in 0..BANDWIDTH_MESSAGES + BANDWIDTH_MESSAGES / 10 {
+        let begin = now_ns();
+        transfer()?;
+        if number >= BANDWIDTH_MESSAGES / 10 {
+            rates.push(BANDWIDTH_LENGTH as f64 * 1e9 / (now_ns() - begin) as f64);
+        }
+    }
+    anyhow::Context::context(median(rates), "nothing was measured")
+}
+
+pub const fn trips(blocking: bool) -> u32 {
+    if blocking { ROUND_TRIPS_BLOCKING } else { ROUND_TRIPS }
+}
