@@ -66,6 +66,9 @@ pub enum Limit {
     Max(f64),
 }
 
+/// A rival, and what is to be reached against its measurement.
+type Against = (Way, fn(Work) -> Limit);
+
 fn work(task: Task, way: Way, mtu: usize) -> Work {
     Work { task, way, mtu }
 }
@@ -74,7 +77,7 @@ fn work(task: Task, way: Way, mtu: usize) -> Work {
 fn plan(part: Part) -> (Vec<Work>, Vec<Bar>) {
     let mut works = Vec::new();
     let mut bars = Vec::new();
-    let mut rivals = |task, mtu, limits: &[(Way, fn(Work) -> Limit)]| {
+    let mut rivals = |task, mtu, limits: &[Against]| {
         let ours = work(task, Way::OpenMx, mtu);
         works.push(ours);
         for (way, limit) in limits {
