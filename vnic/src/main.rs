@@ -180,6 +180,7 @@ fn run(args: Args) -> Result<(), Failure> {
 
     let fabric = Fabric::new(FabricSettings {
         poll_ns: args.poll_us * 1000,
+        ..FabricSettings::default()
     })
     .context("cannot start the switch")?;
     let result = serve(&args, &config, &fabric, started, &stop, &stopped);

@@ -40,17 +40,23 @@ pub struct FabricSettings {
     /// Longest time to look for work after the last, before asking for kicks and sleeping, in nanoseconds. It is made
     /// shorter while work comes later than that, or somebody else wants the processor.
     pub poll_ns: u64,
+    /// How long after the start guests that used another process's ports before are waited for, in nanoseconds: until all
+    /// ports have a guest again, but no longer, what they have in their rings stays there. 0 = not at all.
+    pub return_ns: u64,
 }
 
 impl FabricSettings {
     /// One round trip between guests that poll fits several times.
     pub const POLL_NS_DEFAULT: u64 = 50_000;
+    /// The second after which every QEMU tries to reconnect, and a little for its session.
+    pub const RETURN_NS_DEFAULT: u64 = 1_200_000_000;
 }
 
 impl Default for FabricSettings {
     fn default() -> Self {
         Self {
             poll_ns: Self::POLL_NS_DEFAULT,
+            return_ns: Self::RETURN_NS_DEFAULT,
         }
     }
 }
@@ -93,7 +99,7 @@ impl Fabric {
     /// The system's, if it gives no event descriptors or no thread.
     pub fn new(settings: FabricSettings) -> std::io::Result<Self> {
         Ok(Self {
-            shard: Shard::start(settings.poll_ns)?,
+            shard: Shard::start(settings)?,
         })
     }
 

@@ -17,6 +17,7 @@ mod polling;
 mod pool;
 mod port;
 mod receive;
+mod returning;
 #[cfg(any(test, feature = "testing"))]
 pub mod rig;
 mod run;
@@ -46,6 +47,7 @@ use forward::Outcome;
 use polling::Polling;
 use pool::Pool;
 pub(crate) use port::Port;
+use returning::Returning;
 use transmit::Batch;
 use trunk::Trunk;
 use watch::Watcher;
@@ -78,11 +80,14 @@ pub(crate) struct Inner {
     origin_unix_ns: u64,
     /// How long the runner goes on without work.
     polling: Polling,
+    /// The guests of a process that was here before may still be on their way back; see [`returning`].
+    returning: Returning,
 }
 
 impl Inner {
-    fn new(origin_unix_ns: u64, poll_ns: u64) -> Self {
+    fn new(origin_unix_ns: u64, settings: FabricSettings) -> Self {
         Self {
+            returning: Returning::new(settings.return_ns),
             switches: Vec::new(),
             ports: Vec::new(),
             trunks: Vec::new(),
@@ -95,7 +100,7 @@ impl Inner {
             working_on: None,
             watchers: Vec::new(),
             origin_unix_ns,
-            polling: Polling::new(poll_ns),
+            polling: Polling::new(settings.poll_ns),
         }
     }
 
@@ -107,6 +112,7 @@ impl Inner {
     /// One round over everything that can be done now. True if anything was.
     fn pass(&mut self, now: Time) -> bool {
         let mut worked = self.guarded(None, now, |inner| inner.move_due(now));
+        self.look_for_returned(now);
         for port in 0..self.ports.len() {
             for pair in 0..self.ports[port].pairs.len() {
                 if self.ports[port].pairs[pair].tx.is_ready() {
@@ -235,10 +241,13 @@ impl Inner {
         }
     }
 
-    /// True if the head frame of a transmit ring waits for a receiver, and trying again now would be in vain.
+    /// True if the frames of a transmit ring wait for a receiver, and trying again now would be in vain.
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let side = &self.ports[index].pairs[pair].tx;
+        if self.returning.is_on() && side.resumed {
+            return true;
+        }
         match side.held {
             None => false,
             Some(held) => now < side.held_until && self.ports[held.port].still_stalled(held.queue, now),
@@ -255,7 +264,8 @@ impl Inner {
             .filter_map(|port| port.hold_ends(now))
             .chain(held.filter(|at| *at > now));
         let timers = self.ports.iter().filter_map(|port| port.nic.next_event());
-        holds.chain(timers).chain(self.pool.next_due()).min()
+        let due = holds.chain(timers).chain(self.pool.next_due());
+        due.chain(self.returning.ends()).min()
     }
 
     /// Notes for which ports' receive buffers frames wait.

@@ -15,7 +15,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
 use super::fabric_handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
 use super::port::Port;
 use super::trunk::Trunk;
-use super::{Inner, SwitchState};
+use super::{FabricSettings, Inner, SwitchState};
 use crate::offload::NET_HEADER_LEN;
 use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
 use crate::session::SessionVring;
@@ -150,7 +150,13 @@ impl DriverRing {
 impl Rig {
     /// One guest per feature set, each with a full receive ring.
     pub fn new(features: &[u64]) -> Self {
-        let mut inner = Inner::new(0, 0);
+        let mut inner = Inner::new(
+            0,
+            FabricSettings {
+                poll_ns: 0,
+                return_ns: 0,
+            },
+        );
         inner.switches.push(SwitchState {
             name: "s".to_owned(),
             switch: fabric::Switch::new(fabric::SwitchConfig::default()),

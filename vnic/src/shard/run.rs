@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use super::Inner;
+use super::{FabricSettings, Inner};
 
 /// A kick's thread that has run the shard for so long hands over: its connection's other events wait behind it.
 const HANDOVER_NS: u64 = 500_000;
@@ -87,14 +87,14 @@ impl Shard {
     ///
     /// # Errors
     /// The system's, if it gives no event descriptors or no thread.
-    pub(crate) fn start(poll_ns: u64) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(settings: FabricSettings) -> std::io::Result<Arc<Self>> {
         let (clock, origin_unix_ns) = MonotonicClock::start();
         let timer = rustix::time::timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         let shard = Arc::new(Self {
-            inner: Mutex::new(Inner::new(origin_unix_ns, poll_ns)),
+            inner: Mutex::new(Inner::new(origin_unix_ns, settings)),
             clock,
             visitors: AtomicU32::new(0),
             pending: AtomicBool::new(false),

@@ -29,6 +29,8 @@ pub struct TxSide {
     pub vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     pub enabled: bool,
+    /// The ring was in use before it was started here.
+    pub resumed: bool,
     /// Used entries were written since the last publication.
     pub completed: bool,
     /// The head frame of this ring waits for buffers of this port (index) since a decision that must not be taken twice.
@@ -104,6 +106,7 @@ impl TxSide {
         // Whatever an earlier ring left behind means nothing to this one.
         self.forget();
         self.in_flight.reserve(usize::from(ring.size()));
+        self.resumed = ring.next_used() != 0;
         self.ring = Some(ring);
         self.vring = Some(vring);
     }

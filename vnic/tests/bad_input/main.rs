@@ -12,6 +12,7 @@ mod guests_that_stall;
 mod judged_rings;
 mod killed;
 mod model;
+mod returning;
 mod ring_rules;
 mod session_attacks;
 mod session_messages;

@@ -1,0 +1,78 @@
+//! Guests that come back to a killed and replaced `vnicd` one after the other: the first ones wait for the others, but not for ever.
+
+use std::time::{Duration, Instant};
+
+use ether::MacAddr;
+use vnic::testing::{Frontend, FrontendConfig, Numbered, Tracker};
+
+use crate::daemon::{Daemon, introduce};
+
+const FIRST: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0a]);
+const SECOND: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0b]);
+/// Frames that the first guest sends while the second is away.
+const FRAMES: u64 = 200;
+/// How long the second stays away: QEMU 10 as it is mostly configured.
+const AWAY: Duration = Duration::from_millis(500);
+/// Longest time without traffic: a reconnect interval of half a second, and one second.
+const RESUME_MAX: Duration = Duration::from_millis(1500);
+/// Longest wait for frames that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two guests that have exchanged frames, and a `vnicd` that was killed and replaced since.
+fn replaced(ports: &[&str]) -> (Daemon, Frontend, Frontend) {
+    let mut daemon = Daemon::start(ports);
+    let connect = |port| daemon.guest(FrontendConfig::connect(daemon.socket(port)));
+    let (mut first, mut second) = (connect("first"), connect("second"));
+    introduce(&mut first, FIRST, &mut second, SECOND);
+    // Whatever was on its way is there.
+    std::thread::sleep(Duration::from_millis(50));
+    second.pairs[0].rx.poll(256, |_, _| {});
+    daemon.service.kill().unwrap();
+    daemon.service = Daemon::spawn(&daemon.folder, ports, &[]);
+    (daemon, first, second)
+}
+
+fn send(guest: &mut Frontend, sequence: u64) {
+    let mut frame = [0; 300];
+    Numbered { stream: 4, sequence }.write(&mut frame, SECOND, FIRST);
+    assert!(guest.pairs[0].tx.send(&frame));
+}
+
+#[test]
+fn frames_for_a_guest_on_its_way_back_wait_in_the_senders_ring() {
+    let (daemon, mut first, mut second) = replaced(&["first", "second"]);
+    // Half of them are there when the ring is started again.
+    (0..FRAMES / 2).for_each(|sequence| send(&mut first, sequence));
+    first.reconnect().unwrap();
+    (FRAMES / 2..FRAMES).for_each(|sequence| send(&mut first, sequence));
+    std::thread::sleep(AWAY);
+    second.reconnect().unwrap();
+    let (mut tracker, start) = (Tracker::new(4), Instant::now());
+    while tracker.unique < FRAMES && start.elapsed() < PATIENCE {
+        second.pairs[0].rx.poll(256, |_, frame| tracker.note(frame));
+    }
+    assert!(
+        tracker.is_perfect(FRAMES),
+        "{} of {FRAMES} missing",
+        tracker.missing(FRAMES)
+    );
+    drop((first, second));
+    daemon.finish();
+}
+
+#[test]
+fn a_guest_that_stays_away_keeps_the_others_waiting_for_a_bounded_time() {
+    let (daemon, mut first, mut second) = replaced(&["first", "second", "away"]);
+    let start = Instant::now();
+    first.reconnect().unwrap();
+    second.reconnect().unwrap();
+    send(&mut first, 0);
+    let mut tracker = Tracker::new(4);
+    while tracker.unique == 0 {
+        second.pairs[0].rx.poll(256, |_, frame| tracker.note(frame));
+        assert!(start.elapsed() < RESUME_MAX, "no frame arrives");
+    }
+    println!("the first frame after {:?}", start.elapsed());
+    drop((first, second));
+    daemon.finish();
+}
