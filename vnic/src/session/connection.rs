@@ -3,17 +3,17 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::FileType;
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use super::SessionDevice;
+use super::file_kind::kind_of;
 use super::guard::{Ender, Guarded, STOP_TOKEN, panic_text};
 use super::message::{Message, SET_VRING_KICK, name_of};
 use super::private::PrivateListener;
@@ -261,47 +261,6 @@ fn check_kick(kick: &OwnedFd) -> Result<(), Refusal> {
             Err(SessionRule::NotPossible.broken(format!("SET_VRING_KICK: the kick cannot be tried: {error}")))
         }
     }
-}
-
-/// What an attached file is.
-fn kind_of(file: BorrowedFd<'_>) -> FileKind {
-    let Ok(stat) = rustix::fs::fstat(file) else {
-        return FileKind::Other;
-    };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile if !is_prompt(file) => FileKind::Slow,
-        FileType::RegularFile => FileKind::Regular {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            len: u64::try_from(stat.st_size).unwrap_or(0),
-        },
-        FileType::Fifo => FileKind::Pipe,
-        FileType::Socket => FileKind::Socket,
-        _ => match std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
-            Ok(target) if target.as_os_str() == "anon_inode:[eventfd]" => FileKind::Event,
-            _ => FileKind::Other,
-        },
-    }
-}
-
-/// Whether a page of the file comes without asking anybody outside the kernel and its disks. A page of a FUSE or network file
-/// system would keep whoever touches it waiting for as long as its server likes, and with it every port of the process.
-fn is_prompt(file: BorrowedFd<'_>) -> bool {
-    // linux/magic.h and the file systems' own headers: tmpfs (memfds, too), ramfs, hugetlbfs; ext2/3/4, xfs, btrfs, f2fs,
-    // bcachefs, zfs; overlayfs, whose writable files lie on one of these.
-    const PROMPT: [u64; 10] = [
-        0x0102_1994,
-        0x8584_58f6,
-        0x9584_58f6,
-        0xef53,
-        0x5846_5342,
-        0x9123_683e,
-        0xf2f5_2010,
-        0xca45_1a4e,
-        0x2fc1_2fc1,
-        0x794c_7630,
-    ];
-    rustix::fs::fstatfs(file).is_ok_and(|system| PROMPT.contains(&(system.f_type as u64 & 0xffff_ffff)))
 }
 
 fn signal(event: &OwnedFd) {

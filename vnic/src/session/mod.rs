@@ -10,6 +10,7 @@
 //! All of them sleep while there is no message; frames never pass through them except the daemon's workers.
 
 mod connection;
+mod file_kind;
 mod guard;
 pub mod message;
 mod port;
