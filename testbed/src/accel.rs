@@ -86,7 +86,7 @@ pub enum AccelError {
     NoKvm(String),
     /// The test guest could not be started.
     #[error("the test guest for KVM could not be started: {0}")]
-    Probe(#[from] QemuError),
+    Probe(QemuError),
     /// The verdict cannot be kept.
     #[error(transparent)]
     Cache(#[from] ImageError),
@@ -155,7 +155,9 @@ fn verdict_path(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<PathBuf, Ac
 
 /// Boots a guest that switches itself off at once; the inner error says in one clause why that is no boot.
 fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
-    let dir = tempfile::tempdir().map_err(QemuError::Spawn)?;
+    let dir = tempfile::tempdir()
+        .map_err(QemuError::Spawn)
+        .map_err(AccelError::Probe)?;
     let serial_log = dir.path().join("serial.log");
     let machine = Machine {
         name: "weft-probe".into(),
@@ -172,13 +174,18 @@ fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
         uplink: None,
         agent_socket: None,
         qmp_socket: dir.path().join("qmp"),
+        event_socket: None,
         serial_log: serial_log.clone(),
         serial_socket: None,
         guest_config: None,
         on_reboot: OnReboot::Exit,
     };
-    let mut process = qemu.spawn(&machine, &dir.path().join("qemu.log"))?;
-    let status = process.wait_timeout(PROBE_TIME_MAX).map_err(QemuError::Spawn)?;
+    let spawned = qemu.spawn(&machine, &dir.path().join("qemu.log"));
+    let mut process = spawned.map_err(AccelError::Probe)?;
+    let status = process
+        .wait_timeout(PROBE_TIME_MAX)
+        .map_err(QemuError::Spawn)
+        .map_err(AccelError::Probe)?;
     let said = fs::read_to_string(&serial_log).unwrap_or_default();
     Ok(match status {
         None => Err(format!("it hung for {} s", PROBE_TIME_MAX.as_secs())),

@@ -88,3 +88,28 @@ fn completion_scripts_complete() {
         "{output:?}"
     );
 }
+
+#[test]
+fn a_reader_that_goes_away_early_is_no_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [["completion", "bash"], ["init", "lab.toml"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .args(arguments)
+            .current_dir(folder.path())
+            // `init` tells what it did on standard error, and has done it.
+            .stdout(writer.try_clone().unwrap())
+            .stderr(if arguments[0] == "init" {
+                writer.into()
+            } else {
+                std::process::Stdio::piped()
+            })
+            .output()
+            .unwrap();
+        let expected = if arguments[0] == "init" { 0 } else { 141 };
+        assert_eq!(output.status.code(), Some(expected), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+    assert!(folder.path().join("lab.toml").exists());
+}

@@ -22,12 +22,12 @@ pub const MTU_DEFAULT: u32 = 9000;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {reason}")]
     Read {
         /// The file.
         path: String,
         /// The system's reason.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// It is not JSON of the right form.
     #[error("{path}: {reason}")]
@@ -134,9 +134,9 @@ impl Config {
     /// See [`ConfigError`].
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let name = path.display().to_string();
-        let read = |source| ConfigError::Read {
+        let read = |reason| ConfigError::Read {
             path: name.clone(),
-            source,
+            reason,
         };
         let file = std::fs::File::open(path).map_err(read)?;
         let mut bytes = Vec::new();

@@ -38,15 +38,15 @@ pub enum MetricsError {
     #[error(transparent)]
     Claim(#[from] ClaimError),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {reason}")]
     Address {
         /// The address.
         address: SocketAddr,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The system gives no thread.
-    #[error("cannot serve metrics: {0}")]
+    #[error("cannot serve metrics")]
     System(#[from] io::Error),
 }
 
@@ -63,7 +63,7 @@ pub fn serve_unix(path: &Path, fabric: Fabric) -> Result<Server, MetricsError> {
 /// # Errors
 /// See [`MetricsError`].
 pub fn serve_tcp(address: SocketAddr, fabric: Fabric) -> Result<Server, MetricsError> {
-    let listener = TcpListener::bind(address).map_err(|source| MetricsError::Address { address, source })?;
+    let listener = TcpListener::bind(address).map_err(|reason| MetricsError::Address { address, reason })?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!("metrics on http://{address}/metrics");
     }

@@ -1,14 +1,25 @@
-//! `weft-agent`: the init of a guest (as process 1), and the server of its `weft.agent` port (`weft-agent serve`).
-//! As init it sets the guest up and keeps the server running; all work for the host is done by the server.
+//! `weft-agent`: the init of a guest (as process 1), the server of its `weft.agent` port (`weft-agent serve`), and the power
+//! switch (under the names `reboot`, `poweroff` and `halt`). As init it sets the guest up and keeps the server running; all
+//! work for the host is done by the server.
 
 mod init;
 mod network;
 mod serve;
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::system::RebootCommand;
+
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args();
+    let called = arguments.next().unwrap_or_default();
+    match Path::new(&called).file_name().and_then(|name| name.to_str()) {
+        Some("reboot") => return switch(RebootCommand::Restart),
+        // Halted, a guest would only keep its QEMU waiting.
+        Some("poweroff" | "halt") => return switch(RebootCommand::PowerOff),
+        _ => {}
+    }
     match (arguments.next().as_deref(), std::process::id()) {
         (Some("serve"), _) => match serve::serve(&arguments.collect::<Vec<_>>()) {
             Ok(()) => ExitCode::SUCCESS,
@@ -36,4 +47,10 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Options such as `-f` are taken and mean nothing: there is nobody to be asked first.
+fn switch(command: RebootCommand) -> ExitCode {
+    init::power(command);
+    ExitCode::FAILURE
 }

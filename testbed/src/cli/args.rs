@@ -8,6 +8,7 @@ use crate::{
     accel::AccelChoice,
     lab::{
         Strategy,
+        settings::{coalescing_delay_argument, link_delay_argument, reorder_delay_argument},
         units::{Rate, Share, Size, Span},
     },
 };
@@ -98,9 +99,12 @@ pub enum Verb {
     /// The programmable cards: counters, interrupt coalescing, state.
     #[command(subcommand)]
     Nic(NicVerb),
-    /// The cables.
+    /// The cables between cards and switches.
     #[command(subcommand)]
     Link(LinkVerb),
+    /// The cables between switches.
+    #[command(subcommand)]
+    Trunk(TrunkVerb),
     /// Write the frames that cards announce to their guests as pcapng, to standard output.
     #[command(after_help = dissector_help())]
     Capture(CaptureArgs),
@@ -196,7 +200,7 @@ pub enum NicVerb {
         /// The strategy.
         strategy: Option<Strategy>,
         /// Longest time a packet waits for its interrupt.
-        #[arg(long, value_name = "TIME")]
+        #[arg(long, value_name = "TIME", value_parser = coalescing_delay_argument)]
         delay: Option<Span>,
         /// Interrupt when this many packets wait; 0: no such limit.
         #[arg(long, value_name = "N")]
@@ -229,11 +233,43 @@ pub struct LinkArgs {
     /// Only one direction of the cable.
     #[arg(long, default_value = "both")]
     pub direction: DirectionArg,
+    /// What to change.
+    #[command(flatten)]
+    pub change: CableArgs,
+}
+
+/// Verbs about cables between switches.
+#[derive(Debug, Subcommand)]
+pub enum TrunkVerb {
+    /// Change the cable between two switches while the lab runs; without options, show it.
+    Set(Box<TrunkArgs>),
+}
+
+/// Options of `trunk set`.
+#[derive(Args, Debug)]
+pub struct TrunkArgs {
+    /// A switch.
+    pub from: String,
+    /// The switch at the other end.
+    pub to: String,
+    /// Plug the cable in, or pull it out.
+    pub state: Option<UpDown>,
+    /// Only the direction from the first switch to the second.
+    #[arg(long)]
+    pub one_way: bool,
+    /// What to change.
+    #[command(flatten)]
+    pub change: CableArgs,
+}
+
+/// What can be changed of any cable.
+#[derive(Args, Debug)]
+pub struct CableArgs {
     /// Bit rate, such as 10Gbit, or unlimited.
     #[arg(long)]
     pub rate: Option<Rate>,
     /// Propagation delay.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = link_delay_argument)]
     pub delay: Option<Span>,
     /// Room in front of a link with a rate.
     #[arg(long, value_name = "SIZE")]
@@ -248,7 +284,7 @@ pub struct LinkArgs {
     #[arg(long, value_name = "SHARE")]
     pub reorder: Option<Share>,
     /// How long a reordered frame is held back.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = reorder_delay_argument)]
     pub reorder_delay: Option<Span>,
     /// Probability that a frame arrives twice.
     #[arg(long, value_name = "SHARE")]

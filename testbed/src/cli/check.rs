@@ -14,7 +14,7 @@ use crate::{
     image::{self, Cache, GuestBinaries, MissingTool, Recipe},
     programs,
     qemu::Qemu,
-    report::{progress::Progress, table},
+    report::{progress::Progress, say, table},
 };
 
 /// One thing looked at.
@@ -58,14 +58,11 @@ pub(super) fn check(json: bool) -> Result<ExitCode> {
     }
     let able = findings.iter().all(|finding| finding.state != State::Missing);
     if !json {
-        eprintln!(
-            "{}",
-            if able {
-                "this machine can run labs"
-            } else {
-                "something is missing: see the remedies"
-            }
-        );
+        say(if able {
+            "this machine can run labs"
+        } else {
+            "something is missing: see the remedies"
+        });
     }
     Ok(if able { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel},
+    report::say,
     supervisor::{client::Client, protocol::Request},
 };
 
@@ -192,7 +193,7 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
     let path = client.state().socket(&format!("{node}.serial"))?;
     let line = UnixStream::connect(&path).with_context(|| format!("{node} has no serial line now"))?;
     let mut reading = line.try_clone()?;
-    eprintln!("serial line of {node}; Ctrl-] leaves it");
+    say(format_args!("serial line of {node}; Ctrl-] leaves it"));
     let _raw = if io::stdin().is_terminal() {
         Some(RawMode::enter()?)
     } else {

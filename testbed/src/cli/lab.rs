@@ -24,6 +24,7 @@ use crate::{
     lab::{Boot, Lab, units::Span},
     report::{
         progress::Progress,
+        say,
         table::{self, Columns},
     },
     state::{self, StateDir},
@@ -61,7 +62,7 @@ pub(super) fn init(file: &Path, force: bool) -> Result<()> {
     opened
         .and_then(|mut opened| opened.write_all(EXAMPLE.as_bytes()))
         .with_context(cannot)?;
-    eprintln!("{} written: `weft up {0}` starts it", file.display());
+    say(format_args!("{} written: `weft up {0}` starts it", file.display()));
     Ok(())
 }
 
@@ -92,16 +93,16 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     if args.supervise {
         return serve_detached(supervisor);
     }
-    eprint!("{}", nodes_text(&status));
+    say(nodes_text(&status).trim_end());
     if own_images {
-        eprintln!("nodes with images of their own may still be booting: `weft wait NODE`");
+        say("nodes with images of their own may still be booting: `weft wait NODE`");
     }
-    eprintln!(
+    say(format_args!(
         "lab {name} is up ({}, QEMU {}); Ctrl-C ends it",
         status.accel, status.qemu
-    );
+    ));
     supervisor.wait_for_end();
-    eprintln!("ending lab {name}");
+    say(format_args!("ending lab {name}"));
     supervisor.stop()
 }
 
@@ -149,11 +150,11 @@ fn up_detached(args: &UpArgs) -> Result<()> {
     }
     let lab = Lab::load(&args.file)?;
     let status = Client::new(StateDir::of(&lab.name)).status()?;
-    eprint!("{}", nodes_text(&status));
-    eprintln!(
+    say(nodes_text(&status).trim_end());
+    say(format_args!(
         "lab {} is up ({}, QEMU {}); `weft down` ends it",
         status.lab, status.accel, status.qemu
-    );
+    ));
     Ok(())
 }
 
@@ -266,7 +267,7 @@ pub(super) fn ps(cli: &Cli) -> Result<()> {
         }));
     }
     if rows.is_empty() && !cli.json {
-        eprintln!("no lab is running");
+        say("no lab is running");
         return Ok(());
     }
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -302,7 +303,7 @@ pub(super) fn down(cli: &Cli, all: bool) -> Result<()> {
             "the lab {} did not end",
             client.state().lab()
         );
-        eprintln!("lab {} has ended", client.state().lab());
+        say(format_args!("lab {} has ended", client.state().lab()));
     }
     Ok(())
 }
@@ -310,15 +311,15 @@ pub(super) fn down(cli: &Cli, all: bool) -> Result<()> {
 pub(super) fn clean(cache: bool) -> Result<()> {
     let running = state::running_labs()?;
     if !running.is_empty() {
-        eprintln!(
+        say(format_args!(
             "still running, and left alone: {} (`weft down` ends a lab)",
             running.join(", ")
-        );
+        ));
     }
     if cache {
         let cache = Cache::open_default()?;
         cache.clear()?;
-        eprintln!("removed {}", cache.root().display());
+        say(format_args!("removed {}", cache.root().display()));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use clap::{CommandFactory, Parser};
 
 pub(crate) use self::prepare::means as prepare_means;
 
-use self::args::{Cli, LinkVerb, NicVerb, Verb};
+use self::args::{Cli, LinkVerb, NicVerb, TrunkVerb, Verb};
 use crate::{
     lab::{LabError, nearest},
     state::{self, StateDir},
@@ -111,12 +111,16 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             nic::coalesce(cli, nic, *strategy, *delay, *frames, *marks)?;
         }
         Verb::Link(LinkVerb::Set(args)) => nic::link(cli, args)?,
+        Verb::Trunk(TrunkVerb::Set(args)) => nic::trunk(cli, args)?,
         Verb::Capture(args) => nic::capture(&client(cli)?, args)?,
         Verb::Down { all } => lab::down(cli, *all)?,
         Verb::Clean { cache } => lab::clean(*cache)?,
         Verb::Demo(args) => crate::demo::run(args, cli.json)?,
         Verb::Completion { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "weft", &mut io::stdout().lock());
+            // Not to standard output at once: clap panics when nobody reads on.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "weft", &mut script);
+            io::stdout().lock().write_all(&script)?;
         }
         Verb::Reap { folder, supervisor } => reaper::run(folder, *supervisor)?,
     }

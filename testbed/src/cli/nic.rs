@@ -1,9 +1,6 @@
-//! Verbs about cards and cables: nic stats, coalesce and info, link set, capture.
+//! Verbs about cards and cables: nic stats, coalesce and info, link set, trunk set, capture.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -13,7 +10,7 @@ use signal_hook::{
 };
 
 use super::{
-    args::{CaptureArgs, Cli, DirectionArg, LinkArgs, OnOff, UpDown},
+    args::{CableArgs, CaptureArgs, Cli, DirectionArg, LinkArgs, OnOff, TrunkArgs, UpDown},
     client,
 };
 use crate::{
@@ -21,10 +18,18 @@ use crate::{
         Strategy, nearest,
         units::{Rate, Share, Span},
     },
-    report::table::{self, Columns},
+    report::{
+        file::OutFile,
+        say,
+        table::{self, Columns},
+    },
     supervisor::{client::Client, protocol::Request},
-    vnicd_client::report::{
-        CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
+    vnicd_client::{
+        TrunkDirection,
+        report::{
+            CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
+            TrunkLinks,
+        },
     },
 };
 
@@ -149,9 +154,9 @@ pub(super) fn coalesce(
     table::print(cli.json, &rows, &columns)
 }
 
-pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
-    let change = LinkChange {
-        up: args.state.map(|state| state == UpDown::Up),
+fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
+    LinkChange {
+        up: state.map(|state| state == UpDown::Up),
         rate_bps: args.rate.map(|rate| rate.0),
         delay_ns: args.delay.map(|delay| delay.0),
         queue_bytes: args.queue.map(|queue| queue.0),
@@ -163,7 +168,10 @@ pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
         corrupt_ppm: args.corrupt.map(|share| share.0),
         corrupt_past_fcs: args.corrupt_past_fcs.map(|value| value == OnOff::On),
         seed: args.seed,
-    };
+    }
+}
+
+pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
     let direction = match args.direction {
         DirectionArg::Both => Direction::Both,
         DirectionArg::ToGuest => Direction::ToGuest,
@@ -175,7 +183,7 @@ pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
         let request = Request::Link {
             port: port.name.clone(),
             direction,
-            change: change.clone(),
+            change: link_change(args.state, &args.change),
         };
         let links = client.request::<PortLinks>(&request)?;
         rows.push(LinkRow {
@@ -191,13 +199,8 @@ pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
     }
     let columns = Columns::<LinkRow>::default()
         .words("NIC", |row| row.nic.clone())
-        .words("DIRECTION", |row| row.direction.to_owned())
-        .words("LINK", |row| if row.settings.up { "up" } else { "down" }.to_owned())
-        .numbers("RATE", |row| Rate(row.settings.rate_bps).to_string())
-        .numbers("DELAY", |row| Span(row.settings.delay_ns).to_string())
-        .numbers("MTU", |row| row.settings.mtu.to_string())
-        .words("FAULTS", |row| faults(&row.settings));
-    table::print(cli.json, &rows, &columns)
+        .words("DIRECTION", |row| row.direction.to_owned());
+    table::print(cli.json, &rows, &cable_columns(columns, |row| &row.settings))
 }
 
 #[derive(Serialize)]
@@ -206,6 +209,53 @@ struct LinkRow {
     direction: &'static str,
     #[serde(flatten)]
     settings: LinkSettings,
+}
+
+pub(super) fn trunk(cli: &Cli, args: &TrunkArgs) -> Result<()> {
+    let request = Request::Trunk {
+        a: args.from.clone(),
+        b: args.to.clone(),
+        direction: if args.one_way {
+            TrunkDirection::AToB
+        } else {
+            TrunkDirection::Both
+        },
+        change: link_change(args.state, &args.change),
+    };
+    let links = client(cli)?.request::<TrunkLinks>(&request)?;
+    let row = |from: &String, to: &String, settings| TrunkRow {
+        from: from.clone(),
+        to: to.clone(),
+        settings,
+    };
+    let rows = [
+        row(&args.from, &args.to, links.a_to_b),
+        row(&args.to, &args.from, links.b_to_a),
+    ];
+    let columns = Columns::<TrunkRow>::default()
+        .words("FROM", |row| row.from.clone())
+        .words("TO", |row| row.to.clone());
+    table::print(cli.json, &rows, &cable_columns(columns, |row| &row.settings))
+}
+
+#[derive(Serialize)]
+struct TrunkRow {
+    from: String,
+    to: String,
+    #[serde(flatten)]
+    settings: LinkSettings,
+}
+
+/// The columns about one direction of any cable.
+fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSettings) -> Columns<R> {
+    columns
+        .words("LINK", move |row| {
+            if settings(row).up { "up" } else { "down" }.to_owned()
+        })
+        .numbers("RATE", move |row| Rate(settings(row).rate_bps).to_string())
+        .numbers("DELAY", move |row| Span(settings(row).delay_ns).to_string())
+        .numbers("MTU", move |row| settings(row).mtu.to_string())
+        .words("FAULTS", move |row| faults(settings(row)))
 }
 
 /// `loss 1%, reorder 5% by 1ms`, without the faults that are not on.
@@ -237,9 +287,15 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     for nic in &args.nics {
         names.extend(ports(client, Some(nic))?.into_iter().map(|port| port.name));
     }
+    // Before anything begins: a file that cannot be written shall not cost others their capture.
+    let file = args.write.as_deref().map(OutFile::open).transpose()?;
     let capture = client.vnicd()?.capture(&names, args.snaplen)?;
-    let out: Box<dyn Write> = match &args.write {
-        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+    let out: Box<dyn Write> = match file {
+        Some(mut file) => {
+            let writer = file.writer()?;
+            file.keep();
+            Box::new(writer)
+        }
         None => Box::new(io::stdout()),
     };
     // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
@@ -252,7 +308,9 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     })?;
     let missing = capture.write_to(out)?;
     if missing > 0 {
-        eprintln!("weft: {missing} frames are missing: they came faster than they were taken");
+        say(format_args!(
+            "weft: {missing} frames are missing: they came faster than they were taken"
+        ));
     }
     Ok(())
 }

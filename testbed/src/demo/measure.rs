@@ -1,7 +1,12 @@
 //! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
 //! `result`'s and `reading`'s business.
 
-use std::{collections::BTreeMap, fmt, fs::File, io::BufWriter, thread::JoinHandle};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{BufWriter, Write},
+    thread::JoinHandle,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -113,12 +118,12 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Writes all frames to `file` from now on.
-    pub(crate) fn capture_to(&mut self, file: File) -> Result<()> {
+    /// Writes all frames to `out` from now on.
+    pub(crate) fn capture_to(&mut self, out: impl Write + Send + 'static) -> Result<()> {
         let capture = self.client.vnicd()?.capture(&[], None)?;
         let handle = capture.handle()?;
         let writer = std::thread::Builder::new().name("capture".to_owned());
-        self.capture = Some((handle, writer.spawn(move || capture.write_to(BufWriter::new(file)))?));
+        self.capture = Some((handle, writer.spawn(move || capture.write_to(BufWriter::new(out)))?));
         Ok(())
     }
 

@@ -7,12 +7,12 @@ mod reading;
 mod result;
 
 use std::{
-    fs::File,
+    io::Write,
     path::Path,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 pub(crate) use self::result::median;
 use self::{
@@ -22,7 +22,11 @@ use self::{
 use crate::{
     cli::args::DemoArgs,
     lab::{Lab, Strategy},
-    report::progress::Progress,
+    report::{
+        file::{OutFile, OutFolder},
+        progress::Progress,
+        say,
+    },
     supervisor::{Supervisor, client::Client},
 };
 
@@ -82,13 +86,16 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let started = Instant::now();
     let lab = Lab::parse(LAB, "demo.toml", "demo", Path::new("/"))?;
     // Before anything is measured: a full disk or a typing mistake shall not cost three minutes.
-    let folder = output::make_folder(&args.output)?;
-    let capture = args.capture.as_deref().map(create).transpose()?;
+    OutFolder::check(&args.output)?;
+    args.capture.as_deref().map_or(Ok(()), OutFile::check)?;
     let progress = Progress::new(0);
     let means = crate::cli::prepare_means(&lab, args.guests.accel, &progress)?;
     let (accel, qemu) = (means.accel, means.qemu.version().to_string());
     // Building the guest image the first time, with its download, is not part of the demo's time.
     let preparation = started.elapsed();
+    // Ctrl-C ends the process at once until here, and from here on all that was made is removed.
+    let mut file = args.capture.as_deref().map(OutFile::open).transpose()?;
+    let capture = file.as_mut().map(OutFile::writer).transpose()?;
     let supervisor = Supervisor::start(lab, means)?;
     let rounds = args.rounds;
     let boot_timeout = Duration::from_nanos(args.guests.boot_timeout.0);
@@ -106,21 +113,25 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     stopped?;
     let demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
     let text = output::text(&demo);
-    output::write(&folder, &demo, &text)?;
+    output::write(&args.output, &demo, &text)?;
+    if let Some(file) = file {
+        file.keep();
+    }
     output::print(&demo, &text, json)?;
-    eprintln!("text, JSON and charts are in {}", folder.display());
+    say(format_args!("text, JSON and charts are in {}", args.output.display()));
     Ok(())
 }
 
-fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// All rounds: in each, every setting once; each round begins with another one, so that drift of the machine spreads.
-fn measure_rounds(client: &Client, rounds: u32, begun: Instant, capture: Option<File>) -> Result<Vec<result::Sample>> {
+fn measure_rounds(
+    client: &Client,
+    rounds: u32,
+    begun: Instant,
+    capture: Option<impl Write + Send + 'static>,
+) -> Result<Vec<result::Sample>> {
     let mut bench = Bench::start(client)?;
-    if let Some(file) = capture {
-        bench.capture_to(file)?;
+    if let Some(out) = capture {
+        bench.capture_to(out)?;
     }
     let steps = SETTINGS.len() as u64 * u64::from(rounds);
     let progress = Progress::new(steps);

@@ -1,14 +1,8 @@
 //! The demo's results as text, JSON and charts, on standard output and in a folder.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{
     measure::Setting,
@@ -17,21 +11,12 @@ use super::{
 };
 use crate::report::{
     chart::{Bar, BarChart, short},
+    file::OutFolder,
     table::{self, Columns},
 };
 
 /// Characters of a line of running text.
 const LINE_WIDTH: usize = 110;
-
-/// Makes the output folder, before anything is measured.
-pub(super) fn make_folder(path: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
-    let probe = path.join(".weft");
-    fs::write(&probe, b"weft")
-        .and_then(|()| fs::remove_file(&probe))
-        .with_context(|| format!("cannot write into {}", path.display()))?;
-    Ok(path.to_owned())
-}
 
 /// Tables and reading, as printed and as written to `demo.txt`.
 pub(super) fn text(demo: &Demo) -> String {
@@ -125,17 +110,15 @@ pub(super) fn print(demo: &Demo, text: &str, json: bool) -> Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// Writes text, JSON and charts into `folder`.
-pub(super) fn write(folder: &Path, demo: &Demo, text: &str) -> Result<()> {
-    let write = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
-    };
-    write("demo.txt", text.as_bytes())?;
-    write("demo.json", &serde_json::to_vec_pretty(&demo.full_json())?)?;
+/// Writes text, JSON and charts into the folder `path`, or nothing.
+pub(super) fn write(path: &Path, demo: &Demo, text: &str) -> Result<()> {
+    let mut folder = OutFolder::make(path)?;
+    folder.write("demo.txt", text.as_bytes())?;
+    folder.write("demo.json", &serde_json::to_vec_pretty(&demo.full_json())?)?;
     for (name, chart) in charts(demo) {
-        write(&format!("{name}.svg"), chart.svg()?.as_bytes())?;
+        folder.write(&format!("{name}.svg"), chart.svg()?.as_bytes())?;
     }
+    folder.keep();
     Ok(())
 }
 
@@ -248,9 +231,9 @@ mod tests {
     fn the_output_folder_gets_text_json_and_a_chart_for_everything_measured() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let demo = example(false);
-        let folder = make_folder(&folder.path().join("new").join("one")).expect("can be made");
+        let folder = folder.path().join("new").join("one");
         write(&folder, &demo, &text(&demo)).expect("can be written");
-        let mut names: Vec<_> = fs::read_dir(&folder)
+        let mut names: Vec<_> = std::fs::read_dir(&folder)
             .expect("readable")
             .map(|entry| entry.expect("readable").file_name().into_string().expect("plain names"))
             .collect();
@@ -269,12 +252,7 @@ mod tests {
         ];
         assert_eq!(names, expected);
         if let Some(keep) = std::env::var_os("WEFT_KEEP_CHARTS") {
-            write(
-                &make_folder(Path::new(&keep)).expect("can be made"),
-                &demo,
-                &text(&demo),
-            )
-            .expect("can be written");
+            write(Path::new(&keep), &demo, &text(&demo)).expect("can be written");
         }
     }
 

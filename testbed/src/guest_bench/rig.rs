@@ -269,6 +269,7 @@ impl Rig {
             uplink: None,
             agent_socket: Some(self.file(&format!("{name}.agent"))),
             qmp_socket: self.file(&format!("{name}.qmp")),
+            event_socket: None,
             serial_log: self.file(&format!("{name}.log")),
             serial_socket: None,
             guest_config: Some(config),

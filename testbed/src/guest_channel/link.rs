@@ -43,6 +43,8 @@ struct State {
     boots: u64,
     refused: Option<String>,
     closed: bool,
+    /// Grows whenever the agent is ready, or is not any more.
+    changes: u64,
     next_id: u32,
     requests: HashMap<u32, Request>,
     relays: HashMap<u64, mpsc::Sender<Vec<u8>>>,
@@ -179,6 +181,22 @@ impl Link {
                 .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+        }
+    }
+
+    pub(super) fn wait_change(&self, seen: u64) -> Result<u64, ChannelError> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return Err(ChannelError::Closed);
+            }
+            if let Some(why) = &state.refused {
+                return Err(ChannelError::Protocol(why.clone()));
+            }
+            if state.changes != seen {
+                return Ok(state.changes);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -320,14 +338,28 @@ impl Link {
         }
     }
 
+    /// Ends what runs and asks for the next agent, if this one is not gone already.
+    pub(super) fn reset(&self) {
+        let mut state = self.lock();
+        if !state.closed {
+            self.begin_anew(&mut state);
+        }
+    }
+
+    fn begin_anew(&self, state: &mut State) {
+        for (_, request) in state.requests.drain() {
+            request.sink.end(ChannelError::Restarted);
+        }
+        self.open_session(state);
+        Self::tell_relays(state);
+        state.changes += 1;
+        self.changed.notify_all();
+    }
+
     fn handle(&self, frame: Frame) {
         let mut state = self.lock();
         if frame.kind == Kind::Ready && frame.session == 0 {
-            for (_, request) in state.requests.drain() {
-                request.sink.end(ChannelError::Restarted);
-            }
-            self.open_session(&mut state);
-            Self::tell_relays(&state);
+            self.begin_anew(&mut state);
             return;
         }
         if frame.session != state.session {
@@ -341,6 +373,7 @@ impl Link {
                         state.boots += 1;
                     }
                     state.welcome = Some(welcome);
+                    state.changes += 1;
                     Self::tell_relays(&state);
                 }
                 Ok(other) => {

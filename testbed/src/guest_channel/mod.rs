@@ -45,7 +45,7 @@ pub enum ChannelError {
     /// No agent has answered yet.
     #[error("the guest's agent is not ready")]
     NotReady,
-    /// The guest booted again, or its agent started again, in the middle of the request.
+    /// The guest was reset, or its agent started again, in the middle of the request.
     #[error("the guest has started again meanwhile")]
     Restarted,
     /// The other end of the channel is gone.
@@ -58,7 +58,7 @@ pub enum ChannelError {
     #[error("the guest's agent cannot be used: {0}")]
     Protocol(String),
     /// Something on the host's side failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 
@@ -111,6 +111,20 @@ impl GuestChannel {
     pub fn wait_rebooted(&self, before: &Welcome, patience: Duration) -> Result<Welcome, ChannelError> {
         self.link
             .wait_welcome(patience, |welcome| welcome.boot_id != before.boot_id)
+    }
+
+    /// Waits until the agent is ready or is not any more, more often than `seen` says; gives the new number, first 0.
+    /// [`welcome`](Self::welcome) says which.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`], or an agent of another protocol version.
+    pub fn wait_change(&self, seen: u64) -> Result<u64, ChannelError> {
+        self.link.wait_change(seen)
+    }
+
+    /// To be called when the guest was reset: nobody waits for what its agent was doing, and the next one is asked.
+    pub fn guest_was_reset(&self) {
+        self.link.reset();
     }
 
     /// What the agent said of itself, if it is ready now.

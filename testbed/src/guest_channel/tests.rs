@@ -194,6 +194,31 @@ fn a_restart_ends_commands_and_the_channel_opens_a_new_session() {
 }
 
 #[test]
+fn a_guest_that_was_reset_is_not_ready_until_its_next_agent_answers() {
+    let (mut agent, channel) = Agent::welcomed();
+    let seen = channel.wait_change(0).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (relayed, client) = (channel.clone(), GuestChannel::over(ours).unwrap());
+    let relay = std::thread::spawn(move || relayed.relay(theirs));
+    let before = client.wait_ready(PATIENCE).unwrap();
+    let mut running = client.exec(&exec("reboot")).unwrap();
+    agent.expect(Kind::Exec);
+    channel.guest_was_reset();
+    let seen = channel.wait_change(seen).unwrap();
+    assert_eq!(channel.welcome(), None);
+    assert!(matches!(running.next(Some(PATIENCE)), Err(ChannelError::Restarted)));
+    assert!(matches!(channel.exec(&exec("true")), Err(ChannelError::NotReady)));
+    // The next agent finds the hello that the old one could not take.
+    agent.welcome();
+    let seen = channel.wait_change(seen).unwrap();
+    assert_eq!(channel.welcome().unwrap().boot_id, "2");
+    assert_eq!(client.wait_rebooted(&before, PATIENCE).unwrap().boot_id, "2");
+    drop(agent);
+    assert!(matches!(channel.wait_change(seen), Err(ChannelError::Closed)));
+    relay.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_guest_that_sends_without_credit_loses_that_command_only() {
     let (mut agent, channel) = Agent::welcomed();
     let mut greedy = channel.exec(&exec("greedy")).unwrap();

@@ -59,23 +59,23 @@ pub enum ImageError {
     #[error("no space left at {}: free some, or name another place in XDG_CACHE_HOME", .0.display())]
     NoSpace(PathBuf),
     /// A file or directory cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {error}", .path.display())]
     Io {
         /// The path.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
 impl ImageError {
     /// What the system said about `path`.
-    fn io(path: &Path, source: io::Error) -> Self {
-        match source.kind() {
+    fn io(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace(path.to_path_buf()),
             _ => Self::Io {
                 path: path.to_path_buf(),
-                source,
+                error,
             },
         }
     }

@@ -59,6 +59,9 @@ pub(super) struct Program {
 pub(super) struct Own {
     pub name: String,
     pub path: String,
+    /// Other names of it; they take the place of applets.
+    #[serde(default)]
+    pub links: Vec<String>,
 }
 
 impl Recipe {
@@ -108,7 +111,8 @@ impl Recipe {
                 return Err(wrong(format!("{name:?} is not the name of a program")));
             }
         }
-        for path in written.own.iter().map(|own| &own.path).chain(written.files.keys()) {
+        let own = written.own.iter().flat_map(|own| own.links.iter().chain([&own.path]));
+        for path in own.chain(written.files.keys()) {
             let parts = path.strip_prefix('/').unwrap_or_default().split('/');
             if !path.starts_with('/') || parts.clone().any(|part| part.is_empty() || part == "." || part == "..") {
                 return Err(wrong(format!("{path:?} is not a plain path from the root")));
@@ -152,6 +156,7 @@ mod tests {
             ),
             ("[[program]]\nname = '../a'\npackage = 'a'", "not the name of a program"),
             ("[[own]]\nname = 'a'\npath = '/../a'", "not a plain path"),
+            ("[[own]]\nname = 'a'\npath = '/a'\nlinks = ['b']", "not a plain path"),
         ] {
             let error = Recipe::parse(&format!("{kernel}{added}"), "r.toml")
                 .unwrap_err()

@@ -99,6 +99,11 @@ impl Tree {
         for file in own {
             tree.file(file.path.trim_start_matches('/'), 0o755, file.contents.clone());
         }
+        for own in &recipe.own {
+            for link in &own.links {
+                tree.link(link.trim_start_matches('/'), &own.path);
+            }
+        }
         tree.entries.get_mut("tmp").expect("made above").mode = DIRECTORY | 0o1777;
         Ok(tree)
     }

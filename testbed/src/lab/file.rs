@@ -108,7 +108,7 @@ pub struct NicFile {
     /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network.
     #[schemars(with = "Option<String>")]
     pub address: Option<Spanned<String>>,
-    /// Pairs of receive and transmit queue (1 to 8; default 1).
+    /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
     pub queue_pairs: Option<Spanned<u16>>,
     /// Largest IP packet in bytes (68 to 9000; default 1500).
@@ -132,7 +132,7 @@ pub struct NicFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NicSettingsFile {
-    /// Pairs of receive and transmit queue (1 to 8; default 1).
+    /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
     pub queue_pairs: Option<Spanned<u16>>,
     /// Largest IP packet in bytes (68 to 9000; default 1500).

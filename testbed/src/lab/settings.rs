@@ -12,22 +12,64 @@ use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings}
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Longest time on a link: frames wait in `vnicd` meanwhile.
-pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
+pub const LINK_DELAY_NS_MAX: u64 = vnic::shard::LINK_DELAY_NS_MAX;
 /// DMA transfers under way at a time.
 pub const DMA_PARALLELISM_MAX: u32 = 16;
 /// MTU that IPv4 asks of every link, and the largest that the card offers.
 pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
 
+const LINK_DELAY: &str = "a link delay";
+const REORDER_DELAY: &str = "a reordering delay";
+const COALESCING_DELAY: &str = "a coalescing delay";
+
 pub(super) fn span_within(value: &Spanned<Span>, max_ns: u64, what: &str, problems: &mut Problems) -> u64 {
-    let ns = value.get_ref().0;
-    if ns > max_ns {
-        problems.add(
-            value.span(),
-            format!("{what} of {} is too long", Span(ns)),
-            format!("at most {}", Span(max_ns)),
-        );
+    let span = *value.get_ref();
+    if span.0 > max_ns {
+        let (message, help) = too_long(span, max_ns, what);
+        problems.add(value.span(), message, help);
     }
-    ns
+    span.0
+}
+
+fn too_long(span: Span, max_ns: u64, what: &str) -> (String, String) {
+    (
+        format!("{what} of {span} is too long"),
+        format!("at most {}", Span(max_ns)),
+    )
+}
+
+/// Reads a time on the command line: the same limits and sentences as in a lab file.
+fn argument_within(text: &str, max_ns: u64, what: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    if span.0 > max_ns {
+        let (message, help) = too_long(span, max_ns, what);
+        return Err(format!("{message}: {help}"));
+    }
+    Ok(span)
+}
+
+/// The delay of a link, on the command line.
+///
+/// # Errors
+/// One sentence.
+pub fn link_delay_argument(text: &str) -> Result<Span, String> {
+    argument_within(text, LINK_DELAY_NS_MAX, LINK_DELAY)
+}
+
+/// The time that a reordered frame is held back, on the command line.
+///
+/// # Errors
+/// One sentence.
+pub fn reorder_delay_argument(text: &str) -> Result<Span, String> {
+    argument_within(text, LINK_DELAY_NS_MAX, REORDER_DELAY)
+}
+
+/// The delay of a coalescing strategy, on the command line.
+///
+/// # Errors
+/// One sentence.
+pub fn coalescing_delay_argument(text: &str) -> Result<Span, String> {
+    argument_within(text, CARD_DELAY_NS_MAX, COALESCING_DELAY)
 }
 
 pub(super) fn mtu_within(value: &Spanned<u32>, problems: &mut Problems) -> u32 {
@@ -49,7 +91,7 @@ pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Prob
             merged.strategy = strategy.name().to_owned();
         }
         if let Some(delay) = &layer.delay {
-            merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a coalescing delay", problems);
+            merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);
         }
         merged.frames = layer.frames.unwrap_or(merged.frames);
         merged.marks = layer.marks.unwrap_or(merged.marks);
@@ -84,7 +126,7 @@ pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> Lin
         merged.up = layer.up.unwrap_or(merged.up);
         merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
         if let Some(delay) = &layer.delay {
-            merged.delay_ns = span_within(delay, LINK_DELAY_NS_MAX, "a link delay", problems);
+            merged.delay_ns = span_within(delay, LINK_DELAY_NS_MAX, LINK_DELAY, problems);
         }
         merged.queue_bytes = layer.queue.map_or(merged.queue_bytes, |queue| queue.0);
         if let Some(mtu) = &layer.mtu {
@@ -93,7 +135,7 @@ pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> Lin
         merged.loss_ppm = layer.loss.map_or(merged.loss_ppm, |share| share.0);
         merged.reorder_ppm = layer.reorder.map_or(merged.reorder_ppm, |share| share.0);
         if let Some(delay) = &layer.reorder_delay {
-            merged.reorder_delay_ns = span_within(delay, LINK_DELAY_NS_MAX, "a reordering delay", problems);
+            merged.reorder_delay_ns = span_within(delay, LINK_DELAY_NS_MAX, REORDER_DELAY, problems);
         }
         merged.duplicate_ppm = layer.duplicate.map_or(merged.duplicate_ppm, |share| share.0);
         merged.corrupt_ppm = layer.corrupt.map_or(merged.corrupt_ppm, |share| share.0);

@@ -138,8 +138,8 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "3:16: an MTU of 9001 bytes is not possible",
         ),
         (
-            format!("{node}nic = [{{ queue_pairs = 9 }}]\n"),
-            "3:24: 9 queue pairs are not possible = from 1 to 8",
+            format!("{node}nic = [{{ queue_pairs = 17 }}]\n"),
+            "3:24: 17 queue pairs are not possible = from 1 to 16",
         ),
         (
             format!("{node}nic = [{{ link = {{ loss = \"101%\" }} }}]\n"),

@@ -16,8 +16,8 @@ pub const MEMORY_MIB_MIN: u32 = 96;
 /// Most NICs of a guest, uplink included: free slots of the q35 root bus beside what every machine has.
 pub const NICS_MAX: usize = 24;
 
-/// Most queue pairs of a NIC: more than a host for experiments has processors, and within QEMU's 1024 vectors.
-pub const QUEUE_PAIRS_MAX: u16 = 64;
+/// Most queue pairs of a NIC; within QEMU's 1024 vectors.
+pub use vnic::shard::QUEUE_PAIRS_MAX;
 
 /// The kernel command line of every guest that boots one of our kernels: console on the serial line, restart at a
 /// panic, no mitigations (they cost time under TCG and guard nothing here), and a root file system that may fill the
@@ -43,8 +43,10 @@ pub struct Machine {
     pub uplink: Option<Uplink>,
     /// Where QEMU listens for the client of `weft-agent`; `None`: no agent port.
     pub agent_socket: Option<PathBuf>,
-    /// Where QEMU listens for QMP.
+    /// Where QEMU listens for QMP: one client at a time.
     pub qmp_socket: PathBuf,
+    /// Where QEMU listens for a second QMP client, who hears of events all the time.
+    pub event_socket: Option<PathBuf>,
     /// File that gets everything from the serial line; appended to.
     pub serial_log: PathBuf,
     /// Where QEMU listens for somebody who types on the serial line (a guest without agent has no other console).
@@ -326,6 +328,10 @@ fn console(list: &mut List, machine: &Machine) {
         ",server=on,wait=off",
     );
     list.text("-mon", "chardev=qmp0,mode=control");
+    if let Some(socket) = &machine.event_socket {
+        list.file("-chardev", "socket,id=events0,path=", socket, ",server=on,wait=off");
+        list.text("-mon", "chardev=events0,mode=control");
+    }
     if let Some(socket) = &machine.agent_socket {
         list.text("-device", "virtio-serial-pci");
         list.file("-chardev", "socket,id=agent0,path=", socket, ",server=on,wait=off");
@@ -381,6 +387,7 @@ fn check(machine: &Machine) -> Result<(), QemuError> {
     let sockets = [
         Some(&machine.qmp_socket),
         machine.agent_socket.as_ref(),
+        machine.event_socket.as_ref(),
         machine.serial_socket.as_ref(),
     ];
     for socket in machine

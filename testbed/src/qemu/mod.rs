@@ -22,7 +22,7 @@ use crate::accel::Accel;
 /// Longest path of a Unix socket, in bytes (`sun_path` with its ending zero).
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
 
-/// What can go wrong with QEMU, and what follows.
+/// What can go wrong with QEMU, and what follows. Each sentence is whole: no cause stands behind it a second time.
 #[derive(Debug, Error)]
 pub enum QemuError {
     /// No binary.
@@ -41,7 +41,7 @@ pub enum QemuError {
     Machine(String),
     /// The process could not be started.
     #[error("QEMU could not be started: {0}")]
-    Spawn(#[source] io::Error),
+    Spawn(io::Error),
     /// The monitor refused a command.
     #[error("QEMU refused {command}: {why}")]
     Refused {
@@ -52,7 +52,7 @@ pub enum QemuError {
     },
     /// The monitor does not answer, or not as QMP.
     #[error("QEMU's monitor does not answer: {0}")]
-    Monitor(#[source] io::Error),
+    Monitor(io::Error),
 }
 
 /// What QEMU's `-accel` wants for `accel`.

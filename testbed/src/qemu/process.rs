@@ -78,6 +78,7 @@ impl Qemu {
         let arguments = self.arguments(machine)?;
         for socket in [
             Some(&machine.qmp_socket),
+            machine.event_socket.as_ref(),
             machine.agent_socket.as_ref(),
             machine.serial_socket.as_ref(),
         ] {

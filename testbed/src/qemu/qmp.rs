@@ -1,4 +1,5 @@
-//! Client of QEMU's monitor: the few commands weft needs, one at a time. Events are collected, not acted on.
+//! Client of QEMU's monitor: the few commands weft needs, one at a time, and its events. A monitor serves one client: who
+//! wants to hear of events all the time needs a monitor of their own.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,7 +17,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts to reach a monitor socket that is not there yet.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Events kept for [`Qmp::take_events`]; the oldest are dropped first. A guest that reboots sends three.
+/// Events kept for [`Qmp::into_events`]; the oldest are dropped first. A guest that reboots sends three.
 const EVENTS_MAX: usize = 256;
 
 /// Longest line taken from QEMU, in bytes.
@@ -160,9 +161,22 @@ impl Qmp {
         }
     }
 
-    /// Names of the events (`RESET`, `SHUTDOWN`, …) that came before answers since the last call, oldest first.
-    pub fn take_events(&mut self) -> Vec<String> {
-        self.events.drain(..).collect()
+    /// Names of the events (`RESET`, `SHUTDOWN`, …), first those that came before answers, then more as they come. Waits for
+    /// each; ends with QEMU.
+    ///
+    /// # Errors
+    /// When the connection cannot be set to wait.
+    pub fn into_events(mut self) -> Result<impl Iterator<Item = String>, QemuError> {
+        let unlimited = self.reader.get_mut().set_read_timeout(None);
+        unlimited.map_err(QemuError::Monitor)?;
+        Ok(std::iter::from_fn(move || {
+            while self.events.is_empty() {
+                let line = self.line().ok()?;
+                let event = line.get("event").and_then(Value::as_str);
+                self.events.extend(event.map(str::to_owned));
+            }
+            self.events.pop_front()
+        }))
     }
 
     fn line(&mut self) -> io::Result<Value> {
@@ -201,17 +215,15 @@ mod tests {
             say(r#"{"return": {}}"#);
             lines.next().unwrap().unwrap();
             say(r#"{"error": {"class": "GenericError", "desc": "not now"}}"#);
+            say(r#"{"event": "SHUTDOWN", "timestamp": {}}"#);
         });
         let mut qmp = Qmp::connect(&path, Duration::from_secs(5)).unwrap();
         qmp.set_link("nic0", false).unwrap();
-        assert_eq!(qmp.take_events(), ["RESET"]);
         assert_eq!(qmp.stop().unwrap_err().to_string(), "QEMU refused stop: not now");
         qemu.join().unwrap();
-        assert!(
-            qmp.cont()
-                .unwrap_err()
-                .to_string()
-                .starts_with("QEMU's monitor does not answer")
-        );
+        let events: Vec<_> = qmp.into_events().unwrap().collect();
+        assert_eq!(events, ["RESET", "SHUTDOWN"]);
+        let error = Qmp::connect(&path, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.starts_with("QEMU's monitor does not answer"), "{error}");
     }
 }

@@ -1,5 +1,16 @@
 //! How results are shown: tables on a terminal, JSON for programs, bar charts in files. Knows nothing of what is shown.
 
 pub mod chart;
+pub mod file;
 pub mod progress;
 pub mod table;
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
+
+/// Tells the user something that is no result: a line on standard error, if somebody listens there.
+pub fn say(text: impl Display) {
+    _ = writeln!(io::stderr(), "{text}");
+}

@@ -70,6 +70,13 @@ impl Guest {
         }
     }
 
+    /// The guest boots again, and its agent has not answered since. Nothing, when that QEMU has ended.
+    pub(super) fn boots_again(&mut self, start: u32) {
+        if self.is_running(start) && self.status.phase == NodePhase::Ready {
+            self.status.phase = NodePhase::Booting;
+        }
+    }
+
     /// The agent cannot be used. Nothing, when that QEMU has ended: why is the better note.
     pub(super) fn agent_failed(&mut self, start: u32, why: String) {
         if self.is_running(start) {

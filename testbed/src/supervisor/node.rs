@@ -12,9 +12,9 @@ use weft_agent::config::{GuestConfig, Host, Interface};
 
 use super::{Inner, Shared, carrier, handle_of, protocol::LabPhase, thread, vnicd::describe};
 use crate::{
-    guest_channel::{ChannelError, GuestChannel, Welcome},
+    guest_channel::{ChannelError, GuestChannel},
     lab::{Boot, Lab, Node, port_name},
-    qemu::{self, Machine, NicBackend, OnReboot, SocketMode, Uplink},
+    qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
 };
 
 /// How long a new QEMU may take until its sockets listen.
@@ -23,15 +23,12 @@ pub(super) const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a QEMU that has not opened its sockets yet is looked at: it may have ended.
 pub(super) const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The agent of a guest is waited for in pieces of this length, for as long as its QEMU lives.
-const AGENT_PATIENCE: Duration = Duration::from_secs(3600);
-
 /// MTU of a card that says nothing else; such a card need not offer an MTU at all.
 const MTU_USUAL: u32 = 1500;
 
 /// Names of all sockets that guests of this lab need.
 pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
-    let of_node = |node: &Node| ["agent", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
+    let of_node = |node: &Node| ["agent", "events", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
     lab.nodes
         .iter()
         .flat_map(of_node)
@@ -51,9 +48,12 @@ pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
                 channel,
                 number,
             }) => {
-                let (listener, name) = (Arc::clone(shared), node.name.clone());
-                let listen = move || listen_to_agent(&listener, &name, number, &channel, started);
+                let (listener, name, agent) = (Arc::clone(shared), node.name.clone(), channel.clone());
+                let listen = move || listen_to_agent(&listener, &name, number, &agent, started);
                 let listening = thread("agent", listen);
+                let (listener, name) = (Arc::clone(shared), node.name.clone());
+                let listen = move || listen_to_qemu(&listener, &name, number, &channel);
+                let listening = listening.and(thread("events", listen));
                 let ended = process.wait();
                 let note = match (listening, ended) {
                     (Err(error), _) => format!("{error:#}"),
@@ -135,26 +135,45 @@ fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel
     }
 }
 
-/// Notes each boot of the guest, for as long as its QEMU lives.
+/// Notes when the guest's agent answers and when it is gone, for as long as its QEMU lives.
 fn listen_to_agent(shared: &Shared, node: &str, start: u32, channel: &GuestChannel, started: Instant) {
-    let mut last: Option<Welcome> = None;
+    let mut seen = 0;
     loop {
-        let answer = match &last {
-            None => channel.wait_ready(AGENT_PATIENCE),
-            Some(before) => channel.wait_rebooted(before, AGENT_PATIENCE),
-        };
-        match answer {
-            Ok(welcome) => {
-                let boot = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                shared.update_guest(node, |guest| guest.answered(start, &welcome, boot));
-                last = Some(welcome);
-            }
-            Err(ChannelError::TimedOut(_)) => {}
+        match channel.wait_change(seen) {
+            Ok(change) => seen = change,
             Err(ChannelError::Closed) => return,
-            Err(error) => {
-                shared.update_guest(node, |guest| guest.agent_failed(start, error.to_string()));
-                return;
-            }
+            Err(error) => return shared.update_guest(node, |guest| guest.agent_failed(start, error.to_string())),
+        }
+        let boot_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // What is so now, not what was so when it changed: `listen_to_qemu` changes it under the same lock.
+        shared.update_guest(node, |guest| match channel.welcome() {
+            Some(welcome) => guest.answered(start, &welcome, boot_ms),
+            None => guest.boots_again(start),
+        });
+    }
+}
+
+/// Notes when the guest is reset, for as long as its QEMU lives: its agent speaks only when it is there again.
+fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChannel) {
+    let events = loop {
+        let connect = || {
+            let socket = shared.state.socket(&format!("{node}.events"))?;
+            anyhow::Ok(Qmp::connect(&socket, QEMU_LOOK_INTERVAL)?.into_events()?)
+        };
+        match connect() {
+            Ok(events) => break events,
+            // It has ended: that is `keep`'s business.
+            Err(_) if channel.is_closed() => return,
+            Err(error) => tracing::debug!(node, error = %format!("{error:#}"), "no events from QEMU yet"),
+        }
+    };
+    for event in events {
+        if event == "RESET" {
+            // Those who wait for an answer of the old agent learn of it when everybody can see that the guest boots.
+            shared.update_guest(node, |guest| {
+                guest.boots_again(start);
+                channel.guest_was_reset();
+            });
         }
     }
 }
@@ -215,6 +234,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         uplink: node.uplink.then(|| Uplink { mac: uplink_mac(node) }),
         agent_socket: Some(state.socket(&format!("{}.agent", node.name))?),
         qmp_socket: state.socket(&format!("{}.qmp", node.name))?,
+        event_socket: Some(state.socket(&format!("{}.events", node.name))?),
         serial_log: state.file(&format!("{}.log", node.name)),
         serial_socket: Some(state.socket(&format!("{}.serial", node.name))?),
         guest_config: Some(config_path),

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     accel::Accel,
-    vnicd_client::report::{CoalescingChange, Direction, LinkChange},
+    vnicd_client::{
+        TrunkDirection,
+        report::{CoalescingChange, Direction, LinkChange},
+    },
 };
 
 /// Longest request line: names and numbers.
@@ -38,6 +41,17 @@ pub enum Request {
         port: String,
         /// Which way.
         direction: Direction,
+        /// What to change.
+        change: LinkChange,
+    },
+    /// Changes the cable between two switches, and remembers it; answers the settings in force.
+    Trunk {
+        /// A switch.
+        a: String,
+        /// The switch at the other end.
+        b: String,
+        /// Which way, as `a` and `b` are named here.
+        direction: TrunkDirection,
         /// What to change.
         change: LinkChange,
     },

@@ -18,6 +18,10 @@ use super::{
     protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
     thread,
 };
+use crate::vnicd_client::{
+    TrunkDirection,
+    report::{CoalescingChange, CoalescingSettings, Direction, LinkChange, PortLinks, TrunkLinks},
+};
 
 /// Connections at once: each is a thread, and more than this many `weft exec` side by side are a mistake in a script.
 const CONNECTIONS_MAX: usize = 256;
@@ -74,6 +78,12 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 direction,
                 change,
             } => answer(stream, link(shared, &port, direction, &change))?,
+            Request::Trunk {
+                a,
+                b,
+                direction,
+                change,
+            } => answer(stream, trunk(shared, (&a, &b), direction, &change))?,
             Request::Agent { node } => return agent(shared, &node, stream),
             Request::Down => {
                 shared.update(|inner| inner.phase = LabPhase::Stopping);
@@ -111,11 +121,7 @@ fn watch(shared: &Shared, stream: &UnixStream) -> Result<()> {
     }
 }
 
-fn coalesce(
-    shared: &Shared,
-    port: &str,
-    change: &crate::vnicd_client::report::CoalescingChange,
-) -> Result<crate::vnicd_client::report::CoalescingSettings> {
+fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings> {
     // Held over the question to `vnicd`, so that no older answer is remembered after this one.
     let mut settings = shared.settings();
     let now = shared.vnicd()?.coalesce(port, change)?;
@@ -123,12 +129,7 @@ fn coalesce(
     Ok(now)
 }
 
-fn link(
-    shared: &Arc<Shared>,
-    port: &str,
-    direction: crate::vnicd_client::report::Direction,
-    change: &crate::vnicd_client::report::LinkChange,
-) -> Result<crate::vnicd_client::report::PortLinks> {
+fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks> {
     let mut settings = shared.settings();
     let now = shared.vnicd()?.link(port, direction, change)?;
     let was_up = settings.link_is_up(port);
@@ -143,6 +144,13 @@ fn link(
         let (node, card) = found.with_context(|| format!("there is no NIC {port}"))?;
         carrier::apply(shared, &node, card)?;
     }
+    Ok(now)
+}
+
+fn trunk(shared: &Shared, (a, b): (&str, &str), direction: TrunkDirection, change: &LinkChange) -> Result<TrunkLinks> {
+    let mut settings = shared.settings();
+    let now = shared.vnicd()?.trunk((a, b), direction, change)?;
+    settings.set_trunk(a, b, now.clone());
     Ok(now)
 }
 

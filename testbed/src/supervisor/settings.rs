@@ -11,7 +11,7 @@ use crate::{
     vnicd_client::{
         SettingsEvent,
         config::{PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
-        report::{CoalescingSettings, DmaSettings, PortLinks},
+        report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks},
     },
 };
 
@@ -101,6 +101,20 @@ impl Settings {
         }
     }
 
+    /// Remembers what is in force on the cable between two switches now, as `a` and `b` are named here.
+    pub fn set_trunk(&mut self, a: &str, b: &str, settings: TrunkLinks) {
+        for trunk in &mut self.trunks {
+            if (trunk.a.as_str(), trunk.b.as_str()) == (a, b) {
+                trunk.link = settings.clone();
+            } else if (trunk.b.as_str(), trunk.a.as_str()) == (a, b) {
+                trunk.link = TrunkLinks {
+                    a_to_b: settings.b_to_a.clone(),
+                    b_to_a: settings.a_to_b.clone(),
+                };
+            }
+        }
+    }
+
     /// Whether the guest's end of that cable shall have a carrier.
     #[must_use]
     pub fn link_is_up(&self, port: &str) -> bool {
@@ -126,11 +140,7 @@ impl Settings {
                     };
                 }
             }
-            SettingsEvent::Trunk { a, b, link } => {
-                if let Some(trunk) = self.trunks.iter_mut().find(|trunk| trunk.a == a && trunk.b == b) {
-                    trunk.link = link;
-                }
-            }
+            SettingsEvent::Trunk { a, b, link } => self.set_trunk(&a, &b, link),
             SettingsEvent::Watching => {}
         }
     }
@@ -182,6 +192,15 @@ mod tests {
         });
         let config = settings.vnicd_config(&lab, &state).expect("short paths");
         assert_eq!((config.ports[0].dma.setup_ns, &config.trunks[0].link), (77, &trunk));
+        let turned = TrunkLinks {
+            a_to_b: trunk.b_to_a.clone(),
+            b_to_a: trunk.a_to_b.clone(),
+        };
+        settings.set_trunk("s2", "s1", turned);
+        assert_eq!(
+            settings.vnicd_config(&lab, &state).expect("short paths").trunks,
+            config.trunks
+        );
         assert_eq!(config.ports[1].coalescing, stream);
         assert_eq!(config.ports[0].coalescing, CoalescingSettings::default());
         assert_eq!(config.ports[0].link, cable);

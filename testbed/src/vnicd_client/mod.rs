@@ -18,9 +18,10 @@ use std::{
 };
 
 use report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortInfo, PortLinks, PortStats,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortInfo, PortLinks,
+    PortStats, TrunkLinks,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -30,12 +31,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest answer line that is read: the counters of every port of the largest lab.
 const ANSWER_LEN_MAX: u64 = 16 << 20;
 
-/// Why a request was not fulfilled, and what follows.
+/// Why a request was not fulfilled, and what follows. Each sentence is whole: no cause stands behind it a second time.
 #[derive(Debug, Error)]
 pub enum VnicdError {
     /// Nobody listens; the request had no effect.
     #[error("vnicd does not answer on its control socket: {0}")]
-    Unreachable(#[source] std::io::Error),
+    Unreachable(std::io::Error),
     /// The answer is not what this version of `weft` understands.
     #[error("vnicd answered \"{request}\" with something unexpected: {why}")]
     Unexpected {
@@ -47,6 +48,16 @@ pub enum VnicdError {
     /// `vnicd` said no; nothing was changed.
     #[error("{0}")]
     Refused(String),
+}
+
+/// Direction of a link between two switches, as a request names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrunkDirection {
+    /// Both.
+    Both,
+    /// From the first to the second.
+    AToB,
 }
 
 /// What `info` answers.
@@ -165,6 +176,24 @@ impl VnicdClient {
         let mut request = with_port(port, change);
         request["direction"] = json!(direction);
         self.call("link", request)
+    }
+
+    /// Changes the link between two switches; the settings in force come back, as `a` and `b` are named here. An empty change
+    /// only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn trunk(
+        &mut self,
+        (a, b): (&str, &str),
+        direction: TrunkDirection,
+        change: &LinkChange,
+    ) -> Result<TrunkLinks, VnicdError> {
+        let mut request = serde_json::to_value(change).unwrap_or_else(|_| json!({}));
+        request["a"] = a.into();
+        request["b"] = b.into();
+        request["direction"] = json!(direction);
+        self.call("trunk", request)
     }
 
     /// Changes a port's DMA engine; the settings in force come back. An empty change only asks.

@@ -99,6 +99,7 @@ pub fn machine(dir: &Path, image: &Image) -> Machine {
         uplink: None,
         agent_socket: Some(dir.join("agent")),
         qmp_socket: dir.join("qmp"),
+        event_socket: None,
         serial_log: dir.join("serial.log"),
         serial_socket: None,
         guest_config: Some(dir.join("config.json")),

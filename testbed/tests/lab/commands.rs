@@ -74,6 +74,21 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     let output = world.run(&["cp", "n1:/a", "n2:/b"]);
     assert_eq!(output.status.code(), Some(2));
 
+    // What goes wrong is said once, and names the file.
+    let why = |args: &[&str]| String::from_utf8(world.run(args).stderr).unwrap();
+    assert_eq!(
+        why(&["cp", "nofile", "n1:/tmp"]),
+        "weft: nofile: No such file or directory (os error 2)\n"
+    );
+    assert_eq!(
+        why(&["capture", "-w", "/dev/full"]),
+        "weft: cannot write /dev/full: No space left on device (os error 28)\n"
+    );
+    assert_eq!(
+        why(&["capture", "-w", "no/folder"]),
+        "weft: cannot write no/folder: No such file or directory (os error 2)\n"
+    );
+
     // A shell on a terminal.
     let output = world.with_input(&["console", "n1"], b"tty; exit 4\n");
     assert_eq!(output.status.code(), Some(4));

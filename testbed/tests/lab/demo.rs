@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::World;
+use crate::support::{World, eventually, signal};
 
 fn find<'a>(demo: &'a Value, name: &str, delay_us: u64) -> &'a Value {
     let strategies = demo["strategies"].as_array().unwrap();
@@ -110,4 +111,21 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
     };
     assert_eq!(tshark("_ws.malformed"), 0);
     assert!(tshark("mxoe") > 1000 && tshark("frame.comment") > 100);
+}
+
+#[test]
+fn a_demo_that_is_ended_early_leaves_no_file_behind() {
+    let world = World::new(None);
+    world.file("run.pcapng", "of yesterday");
+    let demo = ["demo", "--accel", "tcg", "--output", "a/b", "--capture", "new.pcapng"];
+    let child = world.spawn(&demo);
+    eventually("guests boot", || world.json(&["ps"])[1]["phase"] == "booting");
+    signal(child.id() as i32, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let left: Vec<_> = std::fs::read_dir(world.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["run.pcapng"]);
 }

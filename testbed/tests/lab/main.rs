@@ -2,6 +2,7 @@
 //! network or a filled cache for the first guest image; `WEFT_QEMU_NEWER` names a second QEMU to run the same tests with.
 //! Run them with one test thread: two cores are shared by two guests and their switch already.
 
+mod cards;
 mod commands;
 mod counts;
 mod demo;

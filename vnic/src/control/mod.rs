@@ -39,7 +39,7 @@ pub enum ControlError {
     #[error(transparent)]
     Claim(#[from] ClaimError),
     /// The system gives no thread.
-    #[error("cannot serve the control socket: {0}")]
+    #[error("cannot serve the control socket")]
     System(#[from] std::io::Error),
 }
 

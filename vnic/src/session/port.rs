@@ -76,9 +76,9 @@ impl Sessions {
     }
 
     fn spawn<D: SessionDevice>(&self, device: D, path: &Path, source: Source) -> Result<PortSession, ClaimError> {
-        let system = |source: io::Error| ClaimError::System {
+        let system = |reason: io::Error| ClaimError::System {
             path: path.display().to_string(),
-            source,
+            reason,
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);

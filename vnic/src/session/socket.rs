@@ -34,12 +34,12 @@ pub enum ClaimError {
     #[error("{0} exists and is not a socket")]
     NotASocket(String),
     /// The system says no.
-    #[error("cannot listen on {path}: {source}")]
+    #[error("cannot listen on {path}: {reason}")]
     System {
         /// The path.
         path: String,
         /// Its reason.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -67,9 +67,9 @@ impl ClaimedSocket {
     /// Listens on `path`. With `mode`, the file has these permissions from its first moment on; without, those of the umask.
     pub fn bind(path: &Path, mode: Option<u32>) -> Result<ClaimedSocket, ClaimError> {
         check_path(path)?;
-        let system = |source: io::Error| ClaimError::System {
+        let system = |reason: io::Error| ClaimError::System {
             path: path.display().to_string(),
-            source,
+            reason,
         };
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {

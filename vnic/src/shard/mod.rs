@@ -38,7 +38,7 @@ use fabric::{Egress, Switch};
 
 pub use capture::{CaptureReader, Chunk};
 pub use drops::{RxDrop, TxDrop};
-pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
+pub use fabric_handle::{Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId};
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 pub use watch::{SettingsEvent, Watch};

@@ -32,6 +32,7 @@ fn machine() -> Machine {
         }),
         agent_socket: Some("/run/agent".into()),
         qmp_socket: "/run/qmp".into(),
+        event_socket: Some("/run/events".into()),
         serial_log: "/run/serial.log".into(),
         serial_socket: Some("/run/serial".into()),
         guest_config: Some("/dev/null".into()),
