@@ -372,6 +372,17 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_signal_is_told_what_helps() {
+        let sentence = |errno: Errno| NoSignals::new(errno.into()).to_string();
+        assert!(sentence(Errno::AGAIN).contains("sysctl -w fs.aio-max-nr="));
+        let denied = sentence(Errno::PERM);
+        assert!(
+            denied.contains("CONFIG_AIO") && denied.matches("os error").count() == 1,
+            "{denied}"
+        );
+    }
+
+    #[test]
     fn a_semaphore_is_told_from_a_counter_on_any_kernel_and_pending_kicks_stay() {
         for flags in [EventfdFlags::CLOEXEC, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK] {
             for pending in [0, 1, 77, u64::MAX - 1] {
