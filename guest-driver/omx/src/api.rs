@@ -472,16 +472,14 @@ impl Endpoint {
 
     /// What happened to frames of this endpoint.
     pub fn counters(&self) -> Counters {
-        let core = self.lock();
-        let mut counters = core.engine.counters().clone();
-        if let Some(local) = &core.local {
-            counters.add(local.counters());
-        }
-        counters
+        self.lock().counters()
     }
 
     /// How sends and forgotten requests failed whose completion nobody takes, since the last call; at most 64 are kept.
     pub fn take_unheard_failures(&self) -> Vec<StatusCode> {
+        if !self.shared.unheard.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
         self.lock().store.requests.take_unheard()
     }
 }

@@ -1,6 +1,7 @@
 //! Boards: Ethernet interfaces with their authority, and the peers it knows.
 
 use ether::MacAddr;
+use mxoe::engine::{Counter, Counters};
 use netif::Interface;
 use omxd::{BoardStatus, Session};
 
@@ -109,6 +110,51 @@ impl Board {
             })
         });
         Ok((status, peers.collect()))
+    }
+
+    /// What its authority and all endpoints on it counted.
+    ///
+    /// # Errors
+    /// As [`Board::status`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let (status, _) = self.status()?;
+        let mut counters = Counters::default();
+        for (counter, count) in Counter::ALL.iter().zip(status.counters) {
+            counters.add_to(*counter, count);
+        }
+        Ok(counters)
+    }
+
+    /// Names this board, or a peer of it, which is added to its table.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`] for anybody but root; [`Error::PeerNotFound`], [`Error::Authority`].
+    pub fn set_name(&self, peer: Option<MacAddr>, name: &str) -> Result<(), Error> {
+        Ok(Session::connect(&self.interface)?.set_name(peer, name)?)
+    }
+
+    /// Adds a peer to the table of this board.
+    ///
+    /// # Errors
+    /// [`Error::PeerNotFound`] when the table is full; [`Error::Authority`].
+    pub fn add_peer(&self, peer: MacAddr) -> Result<u16, Error> {
+        Ok(Session::connect(&self.interface)?.add_peer(peer)?)
+    }
+
+    /// Forgets the names of all peers, which are asked for anew.
+    ///
+    /// # Errors
+    /// As [`Board::set_name`].
+    pub fn clear_names(&self) -> Result<(), Error> {
+        Ok(Session::connect(&self.interface)?.clear_names()?)
+    }
+
+    /// Counts from 0 from now on.
+    ///
+    /// # Errors
+    /// As [`Board::set_name`].
+    pub fn clear_counters(&self) -> Result<(), Error> {
+        Ok(Session::connect(&self.interface)?.clear_counters()?)
     }
 
     /// The address of the peer with this name.

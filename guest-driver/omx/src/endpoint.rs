@@ -16,7 +16,7 @@ use mxoe::{
     wire::{Preset, SESSION_NONE},
 };
 use netif::Netif;
-use omxd::Session;
+use omxd::{CounterPage, Session};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) others_fd: Option<OwnedFd>,
     /// A signal ends a blocking call.
     pub(crate) signals_end_waits: bool,
+    /// Something failed whose completion nobody takes.
+    pub(crate) unheard: AtomicBool,
     /// Times that `wakeup` was called.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
@@ -70,6 +72,7 @@ struct Authority {
     session: Arc<Mutex<Session>>,
     board: Board,
     visits: OwnedFd,
+    page: CounterPage,
 }
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
@@ -133,6 +136,7 @@ impl Endpoint {
             session,
             board,
             visits: opened.visits,
+            page: opened.counters,
         };
         let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
         endpoint.introduce(opened.preset);
@@ -185,6 +189,7 @@ impl Endpoint {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("make an event")(error.into()))?;
         let mut local = None;
+        let mut page = None;
         let (mut keeper, mut board) = (None, None);
         if let Some(authority) = authority {
             let options = LocalOptions {
@@ -195,6 +200,7 @@ impl Endpoint {
                 single_copy: options.single_copy,
             };
             local = Some(Local::new(options, Arc::clone(&authority.session), authority.visits)?);
+            page = Some(authority.page);
             (keeper, board) = (Some(authority.session), Some(authority.board));
         }
         let others_fd = local
@@ -208,6 +214,7 @@ impl Endpoint {
             port,
             burst: Burst::new(),
             local,
+            page,
             own,
             now: clock::now(),
             idle_looks: 0,
@@ -228,6 +235,7 @@ impl Endpoint {
                 port_fd,
                 others_fd,
                 signals_end_waits: options.signals_end_waits,
+                unheard: AtomicBool::new(false),
                 wakeups: AtomicU64::new(0),
                 waiting: options.waiting,
                 wanting: AtomicU32::new(0),
@@ -308,6 +316,9 @@ impl Endpoint {
         core.step(now);
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         self.wake_if(&core, completions_before);
+        if core.store.requests.has_unheard() {
+            self.shared.unheard.store(true, Ordering::Relaxed);
+        }
         if core.store.unseen.is_empty() {
             return core;
         }
@@ -354,6 +365,7 @@ impl Core {
         let now = clock::now();
         self.engine.flush_acks();
         self.flush(now);
+        self.publish();
         self.closed = true;
     }
 }

@@ -110,6 +110,7 @@ impl From<OmxdError> for Error {
                 omxd::Refusal::BadEndpoint => Self::BadEndpoint,
                 omxd::Refusal::NoPeer => Self::PeerNotFound,
                 omxd::Refusal::NotOpen => Self::Failed(StatusCode::EndpointClosed),
+                omxd::Refusal::NotAllowed => Self::AccessDenied { sentence },
                 omxd::Refusal::System => Self::Authority(error),
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },

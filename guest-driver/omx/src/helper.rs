@@ -205,9 +205,11 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
     let connection = session.as_fd().try_clone_to_owned();
     drop(session);
     match resumed {
-        Ok(visits) => {
-            if let Some(local) = &mut shared.lock().local
-                && let Err(error) = local.set_visits(visits)
+        Ok(resumed) => {
+            let mut core = shared.lock();
+            core.page = Some(resumed.counters);
+            if let Some(local) = &mut core.local
+                && let Err(error) = local.set_visits(resumed.visits)
             {
                 tracing::error!("{error}; endpoints of this host cannot connect to this one any more");
             }

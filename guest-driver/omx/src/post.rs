@@ -38,6 +38,7 @@ impl Core {
             entry.status.length = length;
         }
         if let Some(endpoint) = to.local_endpoint()
+            && to.opened_by == self.own.opened_by
             && let Some(local) = &mut self.local
         {
             let target = (endpoint, to.session);
@@ -49,6 +50,10 @@ impl Core {
                 memory,
                 (match_info, synchronous),
             );
+            return Ok(request);
+        }
+        if let Some(code) = self.wrong_address(to) {
+            self.store.requests.complete_send(request, code, 0);
             return Ok(request);
         }
         let posted = if to.partner == PARTNER_SELF {
@@ -73,6 +78,22 @@ impl Core {
                 Err(Error::NoResources)
             }
         }
+    }
+
+    /// What is wrong with an address that is neither the endpoint's own nor one of this host.
+    fn wrong_address(&self, to: Address) -> Option<StatusCode> {
+        if to.opened_by != self.own.opened_by {
+            return Some(StatusCode::Unreachable);
+        }
+        if to.partner == PARTNER_SELF {
+            return (to != self.own).then_some(StatusCode::Unreachable);
+        }
+        let partner = self.engine.partner_at(to.partner as usize)?;
+        let known = self.engine.partner(partner)?;
+        if (known.mac, known.endpoint) != (to.mac(), to.endpoint) {
+            return Some(StatusCode::Unreachable);
+        }
+        (known.session != to.session).then_some(StatusCode::BadSession)
     }
 
     fn early(&mut self, request: Key) {

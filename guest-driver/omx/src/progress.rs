@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use ether::Time;
-use mxoe::engine::{Engine, Event, PartnerId};
+use mxoe::engine::{Counters, Engine, Event, PartnerId};
 use netif::{Interest, Netif, Wake};
+use omxd::CounterPage;
 
 use crate::{
     StatusCode, clock,
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) burst: Burst,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
+    /// Where the authority sees the counts.
+    pub(crate) page: Option<CounterPage>,
     pub(crate) own: Address,
     /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
     pub(crate) now: Time,
@@ -87,6 +90,7 @@ impl Core {
             {
                 local.look(&mut self.store, self.now);
                 busy |= local.step(&mut self.store);
+                self.publish();
             }
             if self.engine.poll_timeout().is_some_and(|due| due <= self.now) {
                 self.engine.handle_timeout(self.now);
@@ -227,6 +231,22 @@ impl Core {
         });
     }
 
+    /// The endpoint's counts.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.engine.counters().clone();
+        if let Some(local) = &self.local {
+            counters.add(local.counters());
+        }
+        counters
+    }
+
+    /// Shows the counts to the authority: now and then, before sleeping, and at the end.
+    pub(crate) fn publish(&self) {
+        if let Some(page) = &self.page {
+            page.publish(self.counters().values());
+        }
+    }
+
     /// When something is due if nothing happens.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let local = self.local.as_ref().and_then(Local::poll_timeout);
@@ -236,6 +256,7 @@ impl Core {
     /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of
     /// the other programs say something.
     pub(crate) fn is_ready(&mut self) -> bool {
+        self.publish();
         if self.stopped > 0 {
             return false;
         }

@@ -24,6 +24,18 @@ const UNHEARD_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request(pub(crate) Key);
 
+impl Request {
+    /// The request as a number below 2⁵⁶.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The request that [`Request::to_bits`] gave; of other numbers one that no endpoint knows, or another one.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
 /// A remote endpoint, as one endpoint of this process knows it: it means nothing to another one. Equal partners have equal
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,6 +260,10 @@ impl Requests {
         if code != StatusCode::Success && self.unheard.len() < UNHEARD_MAX {
             self.unheard.push(code);
         }
+    }
+
+    pub(crate) const fn has_unheard(&self) -> bool {
+        !self.unheard.is_empty()
     }
 
     /// Takes the failures that nobody heard of.

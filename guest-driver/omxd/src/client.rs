@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use crate::{
-    BoardStatus, OmxdError, PeerTable, Place,
+    BoardStatus, CounterPage, OmxdError, PeerTable, Place,
     protocol::{self, Opened, Reply, Request, Visit},
     start,
 };
@@ -55,6 +55,16 @@ pub struct OpenedEndpoint {
     pub board_name: String,
     /// Where other endpoints of the interface show up: for [`next_visit`].
     pub visits: OwnedFd,
+    /// Where the endpoint shows its counts.
+    pub counters: CounterPage,
+}
+
+/// What an endpoint gets anew from a new authority.
+pub struct Resumed {
+    /// Where other endpoints show up from now on.
+    pub visits: OwnedFd,
+    /// Where the endpoint shows its counts from now on.
+    pub counters: CounterPage,
 }
 
 /// Memory and a socket that two endpoints of an interface have in common.
@@ -204,7 +214,7 @@ impl Session {
     }
 
     fn take(opened: &Opened, fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
-        let [socket, table, visits] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+        let [socket, table, visits, counters] = <[OwnedFd; 4]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
         let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
@@ -218,22 +228,26 @@ impl Session {
             preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
             board_name: opened.board_name.clone(),
             visits,
+            counters: CounterPage::map(counters)?,
         })
     }
 
-    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one. Where other endpoints
-    /// show up from now on.
+    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
     ///
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
-    pub fn resume(&mut self, endpoint: u8) -> Result<OwnedFd, OmxdError> {
+    pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
         self.socket = Self::reach(&self.interface, &self.place)?;
         let request = Request::Resume {
             endpoint,
             command: command(),
         };
         match self.request(&request, ANSWER_LIMIT)? {
-            (Reply::Resumed, fds) => fds.into_iter().next().ok_or(OmxdError::Protocol),
+            (Reply::Resumed, fds) => {
+                let [visits, counters] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+                let counters = CounterPage::map(counters)?;
+                Ok(Resumed { visits, counters })
+            }
             _ => Err(OmxdError::Protocol),
         }
     }
@@ -279,6 +293,40 @@ impl Session {
         };
         let table = fds.into_iter().next().ok_or(OmxdError::Protocol)?;
         Ok((status, PeerTable::map(File::from(table))?))
+    }
+
+    fn order(&self, request: &Request) -> Result<(), OmxdError> {
+        match self.request(request, ANSWER_LIMIT)? {
+            (Reply::Done, _) => Ok(()),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
+    /// Names the board, or a peer, which is added if it is not there.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] for anybody but root, and when the table is full; [`OmxdError::Gone`].
+    pub fn set_name(&self, peer: Option<MacAddr>, name: &str) -> Result<(), OmxdError> {
+        self.order(&Request::SetName {
+            mac: peer.map(MacAddr::to_u64),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Forgets the names of all peers; they are asked for anew.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] for anybody but root; [`OmxdError::Gone`].
+    pub fn clear_names(&self) -> Result<(), OmxdError> {
+        self.order(&Request::ClearNames)
+    }
+
+    /// Counts from 0 from now on.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] for anybody but root; [`OmxdError::Gone`].
+    pub fn clear_counters(&self) -> Result<(), OmxdError> {
+        self.order(&Request::ClearCounters)
     }
 
     /// The interface.

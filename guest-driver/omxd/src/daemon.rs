@@ -22,6 +22,7 @@ use rustix::{
 
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
+    counters::BoardCounters,
     endpoints::Endpoints,
     filter,
     meetings::Meetings,
@@ -76,6 +77,8 @@ struct Connection {
     id: u64,
     socket: OwnedFd,
     pid: u32,
+    /// The system's administrator, or whoever started this authority.
+    privileged: bool,
 }
 
 /// The authority of one interface.
@@ -91,6 +94,7 @@ pub struct Daemon {
     authority: Authority,
     endpoints: Endpoints,
     meetings: Meetings,
+    counters: BoardCounters,
     connections: Vec<Connection>,
     connection_next: u64,
     begin: Instant,
@@ -153,6 +157,7 @@ impl Daemon {
             authority,
             endpoints,
             meetings: Meetings::default(),
+            counters: BoardCounters::default(),
             connections: Vec::new(),
             connection_next: 0,
             begin,
@@ -296,11 +301,14 @@ impl Daemon {
             tracing::warn!("a connection beyond {CONNECTIONS_MAX} was refused");
             return;
         }
-        let pid = sockopt::socket_peercred(&socket).map_or(0, |who| who.pid.as_raw_nonzero().get().cast_unsigned());
+        let who = sockopt::socket_peercred(&socket);
+        let pid = who.map_or(0, |who| who.pid.as_raw_nonzero().get().cast_unsigned());
+        let privileged = who.is_ok_and(|who| who.uid.is_root() || who.uid == rustix::process::geteuid());
         self.connections.push(Connection {
             id: self.connection_next,
             socket,
             pid,
+            privileged,
         });
         self.connection_next += 1;
     }
@@ -322,6 +330,7 @@ impl Daemon {
         let connection = self.connections.remove(at);
         self.endpoints.release(connection.id);
         self.meetings.forget(connection.id);
+        self.counters.forget(connection.id);
         self.endpoints_changed();
         self.idle_since = Instant::now();
     }
@@ -348,10 +357,12 @@ impl Daemon {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
                     self.meetings.forget(id);
+                    self.counters.forget(id);
                     let visits = self.meetings.open(id)?;
+                    let counters = self.counters.open(id)?;
                     self.endpoints.give(id, who(opened.endpoint, command));
                     self.endpoints_changed();
-                    let fds = [socket.as_fd(), self.table.readable(), visits.as_fd()];
+                    let fds = [socket.as_fd(), self.table.readable(), visits.as_fd(), counters.as_fd()];
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -360,11 +371,33 @@ impl Daemon {
                 Ok(()) => {
                     self.endpoints_changed();
                     let visits = self.meetings.open(id)?;
-                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &[visits.as_fd()]);
+                    let counters = self.counters.open(id)?;
+                    let fds = [visits.as_fd(), counters.as_fd()];
+                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
             },
             Request::AddPeer { mac } => self.add_peer(mac),
+            Request::SetName { .. } | Request::ClearNames | Request::ClearCounters
+                if !self.connections[at].privileged =>
+            {
+                Reply::Refused {
+                    reason: Refusal::NotAllowed,
+                    sentence: "only root may change names and counters".to_owned(),
+                }
+            }
+            Request::SetName { mac, name } => self.set_name(mac, &name),
+            Request::ClearNames => {
+                for index in 1..self.table.table().len() {
+                    self.table.set_name(index, b"");
+                    self.authority.peer_added(self.now(), index);
+                }
+                Reply::Done
+            }
+            Request::ClearCounters => {
+                self.counters.clear(self.authority.counters().values());
+                Reply::Done
+            }
             Request::Meet { endpoint, known } => {
                 let (reply, fds) = self.meetings.meet(id, endpoint, known, &self.endpoints);
                 let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
@@ -398,6 +431,22 @@ impl Daemon {
                 ),
             },
         }
+    }
+
+    fn set_name(&mut self, mac: Option<u64>, name: &str) -> Reply {
+        let index = match mac {
+            None => {
+                name.clone_into(&mut self.board_name);
+                0
+            }
+            Some(mac) => match self.add_peer(mac) {
+                Reply::Peer { index } => index,
+                refused => return refused,
+            },
+        };
+        self.authority.set_name(index, name.as_bytes());
+        self.table.set_name(index, name.as_bytes());
+        Reply::Done
     }
 
     fn open(&self, endpoint: Option<u8>) -> Result<(Opened, OwnedFd), (Refusal, String)> {
@@ -437,7 +486,7 @@ impl Daemon {
             pid: std::process::id(),
             endpoints_max: ENDPOINTS,
             endpoints: self.endpoints.list(),
-            counters: self.authority.counters().values().to_vec(),
+            counters: self.counters.sum(self.authority.counters().values()),
         }
     }
 }

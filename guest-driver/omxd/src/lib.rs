@@ -4,6 +4,7 @@
 //! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
 
 mod client;
+mod counters;
 mod daemon;
 mod endpoints;
 mod error;
@@ -15,7 +16,8 @@ mod setup;
 mod start;
 mod table;
 
-pub use client::{Meeting, OpenedEndpoint, Pair, Session, next_visit};
+pub use client::{Meeting, OpenedEndpoint, Pair, Resumed, Session, next_visit};
+pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;
 pub use paths::Place;

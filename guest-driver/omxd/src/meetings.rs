@@ -89,7 +89,7 @@ impl Meetings {
         }
         let system = |error: OmxdError| (Refusal::System, error.to_string());
         let (here, there) = socket_pair(true).map_err(system)?;
-        let memory = shared_memory().map_err(system)?;
+        let memory = sealed_memory("omx-pair", PAIR_MEMORY_LEN).map_err(system)?;
         let pair = self.pair_next;
         let visit = Visit { endpoint: own, pair };
         // A program that does not look at its visits has so many of them waiting, and no more.
@@ -117,10 +117,10 @@ fn socket_pair(credentials: bool) -> Result<(OwnedFd, OwnedFd), OmxdError> {
 }
 
 /// Memory whose length is fixed: nobody who maps it can be made to fault.
-fn shared_memory() -> Result<OwnedFd, OmxdError> {
-    let memory = memfd_create("omx-pair", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(OmxdError::io("make memory for two endpoints"))?;
-    ftruncate(&memory, PAIR_MEMORY_LEN as u64).map_err(OmxdError::io("make memory for two endpoints"))?;
+pub(crate) fn sealed_memory(name: &str, len: usize) -> Result<OwnedFd, OmxdError> {
+    let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(OmxdError::io("make memory to be shared"))?;
+    ftruncate(&memory, len as u64).map_err(OmxdError::io("make memory to be shared"))?;
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
         .map_err(OmxdError::io("fix the length of memory"))?;
     Ok(memory)

@@ -56,7 +56,7 @@ pub struct BoardStatus {
     pub endpoints_max: u8,
     /// Endpoints that are open.
     pub endpoints: Vec<OpenEndpoint>,
-    /// What the authority counted, in the order of `mxoe::engine::Counter`.
+    /// What the authority and all endpoints counted, in the order of `mxoe::engine::Counter`.
     pub counters: Vec<u32>,
 }
 
@@ -73,6 +73,12 @@ pub(crate) enum Request {
     AddPeer { mac: u64 },
     /// Memory shared with this endpoint of the same interface. `known`: the last pair with it, which is over.
     Meet { endpoint: u8, known: Option<u64> },
+    /// A name for a peer, or for the board. For the system's administrator.
+    SetName { mac: Option<u64>, name: String },
+    /// Names of peers are asked for anew. For the system's administrator.
+    ClearNames,
+    /// Counting begins anew. For the system's administrator.
+    ClearCounters,
     /// What there is.
     Status,
 }
@@ -97,6 +103,8 @@ pub enum Refusal {
     NoPeer,
     /// The endpoint to be met is not open.
     NotOpen,
+    /// Only the system's administrator may.
+    NotAllowed,
     /// The system refused something.
     System,
 }
@@ -105,10 +113,11 @@ pub enum Refusal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Hello,
-    /// With the packet socket, the peer table and the channel for visits.
+    /// With the packet socket, the peer table, the channel for visits and the memory for counters.
     Opened(Opened),
-    /// With a new channel for visits.
+    /// With a new channel for visits and new memory for counters.
     Resumed,
+    Done,
     /// With the socket and the memory of the pair.
     Met {
         pair: u64,

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The handle of a board or raw endpoint: a descriptor that can be polled. */
+#ifndef WEFT_MX_IO_H
+#define WEFT_MX_IO_H
+
+#include "myriexpress.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int mx_endpt_handle_t;
+#define MX__INVALID_HANDLE (-1)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,61 @@
+//! An error on its way to the program: through the error handler where the interface says so.
+
+use crate::{
+    codes,
+    slots::Opened,
+    state,
+    types::{ErrorHandler, Flavor},
+};
+
+/// Why a call did nothing, with Open-MX's number.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: u32,
+    pub(crate) sentence: String,
+}
+
+impl Fault {
+    pub(crate) fn new(code: u32) -> Self {
+        Self {
+            code,
+            sentence: codes::text(Flavor::OpenMx, code).to_string_lossy().into_owned(),
+        }
+    }
+}
+
+impl From<omx::Error> for Fault {
+    fn from(error: omx::Error) -> Self {
+        Self {
+            code: error.code(),
+            sentence: error.to_string(),
+        }
+    }
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Fault>;
+
+fn handler(flavor: Flavor, opened: Option<&Opened>) -> ErrorHandler {
+    opened
+        .and_then(Opened::handler)
+        .unwrap_or_else(|| state::handler_of_process(flavor))
+}
+
+/// Shows an error to the handler; what the call returns.
+pub(crate) fn report(flavor: Flavor, opened: Option<&Opened>, what: &str, fault: &Fault) -> u32 {
+    let text = format!("{what}: {}", fault.sentence);
+    state::call_handler(handler(flavor, opened), &text, codes::return_code(flavor, fault.code))
+}
+
+/// The same for a status that says that a request failed; the status for the program.
+pub(crate) fn report_status(flavor: Flavor, opened: &Opened, what: &str, code: omx::StatusCode) -> u32 {
+    let text = format!("{what}: {code}");
+    state::call_handler(handler(flavor, Some(opened)), &text, codes::status_code(flavor, code))
+}
+
+/// The code of a call whose errors go through the handler.
+pub(crate) fn returned(flavor: Flavor, opened: Option<&Opened>, what: &str, outcome: Outcome) -> u32 {
+    match outcome {
+        Ok(()) => 0,
+        Err(fault) => report(flavor, opened, what, &fault),
+    }
+}

@@ -1,0 +1,246 @@
+//! `mx_get_info` and `omx_get_info`, boards, and names of hosts (`mx-api.md` sections 5.2 and 7).
+
+use std::{ffi::c_void, fs};
+
+use mxoe::engine::{Counter, REFERENCE_COUNTERS};
+use omx::{Board, Counters};
+
+use crate::{
+    calls::{board, initialized, mac_of, nic_id},
+    codes,
+    fault::{Fault, Outcome, returned},
+    slots::{Handle, Opened},
+    types::{Bytes, Flavor, Out, Text},
+};
+
+/// Boards of a host, as the reference has by default.
+const BOARDS_MAX: u32 = 32;
+/// Bytes of a text.
+const MX_TEXT_LEN: usize = 128;
+const HOST_NAME_LEN: usize = 80;
+const NUMA_UNKNOWN: u32 = u32::MAX;
+const NET_ETHERNET: u32 = 1;
+/// Line speeds: 10 Gbit/s on the original wire, Open-MX's own otherwise.
+const SPEED_10G: u32 = 1;
+const SPEED_OPEN_MX: u32 = 2;
+const PRODUCT: &str = "N/A (Open-MX)";
+/// Longest message whose bytes travel in the call itself, in bytes.
+const PIO_SEND_MAX: u32 = 128;
+
+/// One question.
+pub(crate) struct Call<'a> {
+    opened: Option<&'a Opened>,
+    input: Bytes,
+    input_len: u32,
+    output: Bytes,
+    output_len: u32,
+}
+
+/// Answers a question; errors go through the handler.
+pub(crate) fn answer(
+    flavor: Flavor,
+    endpoint: Handle,
+    what: &str,
+    (input, input_len): (Out<c_void>, u32),
+    (output, output_len): (Out<c_void>, u32),
+    body: impl FnOnce(&Call<'_>) -> Outcome,
+) -> u32 {
+    let opened = if endpoint.is_null() {
+        None
+    } else {
+        match endpoint.opened() {
+            Ok(opened) => Some(opened),
+            Err(fault) => return returned(flavor, None, what, Err(fault)),
+        }
+    };
+    let call = Call {
+        opened: opened.as_deref(),
+        input: input.bytes(),
+        input_len,
+        output: output.bytes(),
+        output_len,
+    };
+    let outcome = initialized().and_then(|()| {
+        if call.output.is_null() {
+            return Err(Fault::new(codes::BAD_INFO_ADDRESS));
+        }
+        body(&call)
+    });
+    returned(flavor, opened.as_deref(), what, outcome)
+}
+
+impl Call<'_> {
+    /// `mx_get_info`.
+    pub(crate) fn mx(&self, key: u32) -> Outcome {
+        match key {
+            1 => self.put(Board::all()?.len() as u32),
+            2 => self.put_ids(),
+            3 => self.put(omxd::ENDPOINTS.into()),
+            4 => self.put(u32::MAX),
+            5 => self.put(REFERENCE_COUNTERS as u32),
+            6 => {
+                let mut text = vec![0; MX_TEXT_LEN * REFERENCE_COUNTERS];
+                for (place, counter) in text.chunks_mut(MX_TEXT_LEN).zip(Counter::ALL) {
+                    place[..counter.name().len()].copy_from_slice(counter.name().as_bytes());
+                }
+                self.put_bytes(&text)
+            }
+            7 => self.put_counters(),
+            8..=10 => self.put_text(PRODUCT),
+            11 => self.put(1),
+            12 => self.put(PIO_SEND_MAX),
+            13 => self.put(omx::EndpointOptions::default().rndv_threshold),
+            14 => self.put(numa_node(&self.board()?)),
+            15 => self.put(NET_ETHERNET),
+            16 => {
+                let wire = self.board().ok().and_then(|board| board.status().ok());
+                let wire = wire.is_some_and(|(status, _)| status.preset == mxoe::wire::Preset::Wire.name());
+                self.put(if wire { SPEED_10G } else { SPEED_OPEN_MX })
+            }
+            _ => Err(Fault::new(codes::BAD_INFO_KEY)),
+        }
+    }
+
+    /// `omx_get_info`.
+    pub(crate) fn open_mx(&self, key: u32) -> Outcome {
+        match key {
+            0 => self.put(BOARDS_MAX),
+            1 => self.put(omxd::ENDPOINTS.into()),
+            2 => self.put(Board::all()?.len() as u32),
+            3 => self.put_ids(),
+            4 => self.put_text(&self.board()?.status()?.0.name),
+            5 => self.put_text(&self.board()?.interface().name),
+            6 => self.put(numa_node(&self.board()?)),
+            7 => self.put(REFERENCE_COUNTERS as u32),
+            8 => self.put_counters(),
+            9 => {
+                let number = self.number()? as usize;
+                let counter = Counter::ALL[..REFERENCE_COUNTERS].get(number);
+                self.put_text(counter.ok_or_else(|| Fault::new(codes::BAD_INFO_KEY))?.name())
+            }
+            _ => Err(Fault::new(codes::BAD_INFO_KEY)),
+        }
+    }
+
+    /// The number that the caller gives: 32 bits if there is room for them, else 8.
+    fn number(&self) -> Outcome<u32> {
+        if self.input.is_null() {
+            return Err(Fault::new(codes::BAD_INFO_ADDRESS));
+        }
+        let byte = |at| self.input.at(at).get().unwrap_or(0);
+        match self.input_len {
+            0 => Err(Fault::new(codes::BAD_INFO_LENGTH)),
+            1..=3 => Ok(byte(0).into()),
+            _ => Ok(u32::from_ne_bytes([byte(0), byte(1), byte(2), byte(3)])),
+        }
+    }
+
+    /// The endpoint's board, or the one whose number is given.
+    fn board(&self) -> Outcome<Board> {
+        match self.opened.and_then(|opened| opened.endpoint.board()) {
+            Some(board) => Ok(board.clone()),
+            None => board(self.number()?),
+        }
+    }
+
+    fn put_bytes(&self, bytes: &[u8]) -> Outcome {
+        if bytes.len() > self.output_len as usize {
+            return Err(Fault::new(codes::BAD_INFO_LENGTH));
+        }
+        self.output.put_all(bytes);
+        Ok(())
+    }
+
+    fn put(&self, value: u32) -> Outcome {
+        self.put_bytes(&value.to_ne_bytes())
+    }
+
+    /// A text with its end, cut to what a caller may expect at most.
+    fn put_text(&self, text: &str) -> Outcome {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.truncate(MX_TEXT_LEN - 1);
+        bytes.push(0);
+        self.put_bytes(&bytes)
+    }
+
+    fn put_ids(&self) -> Outcome {
+        let boards = Board::all()?;
+        let ids = boards.iter().map(|board| nic_id(board.interface().mac));
+        let bytes: Vec<u8> = ids.chain([0]).flat_map(u64::to_ne_bytes).collect();
+        self.put_bytes(&bytes)
+    }
+
+    fn put_counters(&self) -> Outcome {
+        let counters: Counters = match self.opened {
+            Some(opened) => opened.endpoint.counters(),
+            None => self.board()?.counters()?,
+        };
+        let values = &counters.values()[..REFERENCE_COUNTERS];
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        self.put_bytes(&bytes)
+    }
+}
+
+fn numa_node(board: &Board) -> u32 {
+    let path = format!("/sys/class/net/{}/device/numa_node", board.interface().name);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or(NUMA_UNKNOWN)
+}
+
+/// The address of a board.
+pub(crate) fn nic_of_board(number: u32, out: Out<u64>) -> Outcome {
+    initialized()?;
+    out.put(nic_id(board(number)?.interface().mac));
+    Ok(())
+}
+
+/// The board with an address.
+pub(crate) fn board_of_nic(nic: u64, out: Out<u32>) -> Outcome {
+    initialized()?;
+    let boards = Board::all()?;
+    let found = boards.iter().find(|board| nic_id(board.interface().mac) == nic);
+    let board = found.ok_or_else(|| Fault::new(codes::BOARD_NOT_FOUND))?;
+    out.put(board.board_number());
+    Ok(())
+}
+
+/// The address of a host, by its name in the peer table of any board.
+pub(crate) fn find_host(name: Text, out: Out<u64>) -> Outcome {
+    initialized()?;
+    let name = name.to_string().ok_or_else(|| Fault::new(codes::PEER_NOT_FOUND))?;
+    for board in usable_boards()? {
+        if let Ok(mac) = board.find_peer(&name) {
+            out.put(nic_id(mac));
+            return Ok(());
+        }
+    }
+    Err(Fault::new(codes::PEER_NOT_FOUND))
+}
+
+/// The name of a host; empty while it is not known.
+pub(crate) fn name_of(nic: u64, out: Bytes) -> Outcome {
+    initialized()?;
+    let mac = mac_of(nic).ok_or_else(|| Fault::new(codes::PEER_NOT_FOUND))?;
+    for board in usable_boards()? {
+        let Ok((_, peers)) = board.status() else { continue };
+        if let Some(peer) = peers.into_iter().find(|peer| peer.mac == mac) {
+            let mut bytes = peer.name.unwrap_or_default().into_bytes();
+            bytes.truncate(HOST_NAME_LEN - 1);
+            bytes.push(0);
+            out.put_all(&bytes);
+            return Ok(());
+        }
+    }
+    Err(Fault::new(codes::PEER_NOT_FOUND))
+}
+
+fn usable_boards() -> Outcome<impl Iterator<Item = Board>> {
+    Ok(Board::all()?.into_iter().filter(|board| board.interface().up))
+}
+
+/// What stands for the mapper of a board, and how many hosts it knows.
+pub(crate) fn mapper(number: u32) -> Outcome<([u8; 6], u32)> {
+    let board = board(number)?;
+    let (_, peers) = board.status()?;
+    Ok((board.interface().mac.0, peers.len() as u32))
+}

@@ -1,0 +1,16 @@
+//! The C interfaces of MX (`mx_…`) and Open-MX (`omx_…`) over `omx`: translation of arguments, numbers and error handlers, and
+//! nothing else (`mx-api.md`). Linked into `libopen-mx.so.0` by `scripts/libraries` with the version map beside it.
+//!
+//! No panic crosses the boundary: every function is wrapped (`boundary`).
+
+mod boundary;
+mod calls;
+mod codes;
+mod fault;
+mod info;
+mod mx;
+mod open_mx;
+mod raw;
+mod slots;
+mod state;
+mod types;

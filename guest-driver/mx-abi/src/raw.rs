@@ -1,0 +1,296 @@
+//! The functions of `mx_raw.h`: whole frames, for mapping daemons. Needs the capability for packet sockets; the peer table is
+//! the authority's.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::c_void,
+    io::IoSlice,
+    os::fd::{AsFd, AsRawFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ether::{ETHERNET_HEADER_LEN, EtherType};
+use netif::{AfPacket, AfPacketOptions, Interest, Netif, NetifError, Wake};
+use omx::Board;
+
+use crate::{
+    boundary::c_functions,
+    calls::{board, initialized, mac_of},
+    codes,
+    fault::{Fault, Outcome},
+    types::{CParam, Flavor, List, Out, Text},
+};
+
+const NO_EVENT: i32 = 0;
+const SEND_COMPLETE: i32 = 1;
+const RECV_COMPLETE: i32 = 2;
+/// Sends whose completion was not taken, at most.
+const COMPLETIONS_MAX: usize = 1024;
+/// A thread that waits lets others use the endpoint this often.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
+/// `MX_SPEED_10G`.
+const SPEED_10G: u32 = 1;
+
+struct Raw {
+    board: Board,
+    port: AfPacket,
+    completed: VecDeque<u64>,
+}
+
+/// Open ones by their names, which are never 0.
+static OPEN: Mutex<BTreeMap<usize, Raw>> = Mutex::new(BTreeMap::new());
+
+fn table() -> MutexGuard<'static, BTreeMap<usize, Raw>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open(number: u32, out: Out<usize>) -> Outcome {
+    initialized()?;
+    let board = board(number)?;
+    let mut table = table();
+    if table.values().any(|raw| raw.board == board) {
+        return Err(Fault::new(codes::BUSY));
+    }
+    let opened = AfPacket::open(&board.interface().name, EtherType::MXOE, &AfPacketOptions::default());
+    let port = opened.map_err(|error| {
+        Fault::new(match error {
+            NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,
+            NetifError::NoSuchInterface { .. } => codes::BOARD_NOT_FOUND,
+            _ => codes::NO_SYSTEM_RESOURCES,
+        })
+    })?;
+    let name = table.keys().next_back().map_or(1, |last| last + 1);
+    let completed = VecDeque::new();
+    table.insert(name, Raw { board, port, completed });
+    out.put(name);
+    Ok(())
+}
+
+/// A call on a raw endpoint; nothing goes through the error handler.
+fn with(name: usize, body: impl FnOnce(&mut Raw) -> Outcome) -> u32 {
+    let mut table = table();
+    let outcome = table
+        .get_mut(&name)
+        .ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
+        .and_then(body);
+    code(outcome)
+}
+
+fn code(outcome: Outcome) -> u32 {
+    match outcome {
+        Ok(()) => codes::SUCCESS,
+        Err(fault) => codes::return_code(Flavor::Mx, fault.code),
+    }
+}
+
+fn add_peer(name: usize, id: u64) -> u32 {
+    with(name, |raw| {
+        let mac = mac_of(id).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))?;
+        raw.board.add_peer(mac)?;
+        Ok(())
+    })
+}
+
+fn set_name(name: usize, peer: Option<u64>, text: Text) -> u32 {
+    with(name, |raw| {
+        let text = text.to_string().ok_or_else(|| Fault::new(codes::BAD_INFO_ADDRESS))?;
+        let peer = match peer {
+            None => None,
+            Some(id) => Some(mac_of(id).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))?),
+        };
+        Ok(raw.board.set_name(peer, &text)?)
+    })
+}
+
+/// Where an event goes.
+#[derive(Clone, Copy)]
+struct Event {
+    port: Out<u32>,
+    context: Out<u64>,
+    buffer: Out<u8>,
+    /// Room before, bytes of the frame after.
+    bytes: Out<u32>,
+    status: Out<i32>,
+}
+
+/// The next event, if there is one now.
+fn next(raw: &mut Raw, event: Event) -> Outcome<bool> {
+    if let Some(context) = raw.completed.pop_front() {
+        event.context.put(context);
+        event.status.put(SEND_COMPLETE);
+        return Ok(true);
+    }
+    let frame = raw.port.poll_receive();
+    let Some(frame) = frame.map_err(|_| Fault::new(codes::NO_SYSTEM_RESOURCES))? else {
+        return Ok(false);
+    };
+    let room = event.bytes.get().unwrap_or(0) as usize;
+    let len = frame.len().min(room);
+    event.buffer.put_all(&frame[..len]);
+    event.bytes.put(len as u32);
+    event.port.put(0);
+    event.status.put(RECV_COMPLETE);
+    Ok(true)
+}
+
+fn wait(name: usize, event: Event, timeout: Duration) -> u32 {
+    let deadline = Instant::now() + timeout;
+    event.status.put(NO_EVENT);
+    loop {
+        let mut over = true;
+        let code = with(name, |raw| {
+            if next(raw, event)? {
+                return Ok(());
+            }
+            let until = deadline.min(Instant::now() + WAIT_SLICE);
+            let woken = raw.port.wait(Interest::Receive, until, None);
+            over = !matches!(woken, Ok(Wake::Ready)) && Instant::now() >= deadline;
+            Ok(())
+        });
+        if code != codes::SUCCESS || over || event.status.get() != Some(NO_EVENT) {
+            return code;
+        }
+    }
+}
+
+fn send(name: usize, buffer: Out<u8>, len: u32, context: u64) -> u32 {
+    with(name, |raw| {
+        let len = len as usize;
+        if buffer.is_null() || len < ETHERNET_HEADER_LEN || raw.completed.len() >= COMPLETIONS_MAX {
+            return Err(Fault::new(codes::NO_RESOURCES));
+        }
+        let frame: Vec<u8> = (0..len).filter_map(|at| buffer.at(at).get()).collect();
+        match raw.port.send(&[IoSlice::new(&frame)]) {
+            Ok(true) => {
+                raw.completed.push_back(context);
+                Ok(())
+            }
+            Ok(false) => Err(Fault::new(codes::NO_RESOURCES)),
+            Err(_) => Err(Fault::new(codes::BAD_ERROR)),
+        }
+    })
+}
+
+c_functions! {
+    fn mx_raw_open_endpoint(board: u32, _params: List<CParam>, _count: u32, endpoint: Out<usize>) -> u32 {
+        code(open(board, endpoint))
+    }
+
+    fn mx_raw_close_endpoint(endpoint: usize) -> u32 {
+        match table().remove(&endpoint) {
+            Some(_) => codes::SUCCESS,
+            None => codes::BAD_ENDPOINT,
+        }
+    }
+
+    fn mx_raw_handle(endpoint: usize) -> i32 {
+        table().get(&endpoint).map_or(-1, |raw| raw.port.as_fd().as_raw_fd())
+    }
+
+    fn mx_raw_send(
+        endpoint: usize,
+        _port: u32,
+        _route: Out<c_void>,
+        _route_len: u32,
+        buffer: Out<c_void>,
+        len: u32,
+        context: Out<c_void>,
+    ) -> u32 {
+        send(endpoint, buffer.bytes(), len, context.bits())
+    }
+
+    fn mx_raw_next_event(
+        endpoint: usize,
+        port: Out<u32>,
+        context: Out<u64>,
+        buffer: Out<c_void>,
+        bytes: Out<u32>,
+        timeout_ms: u32,
+        status: Out<i32>,
+    ) -> u32 {
+        let event = Event { port, context, buffer: buffer.bytes(), bytes, status };
+        wait(endpoint, event, Duration::from_millis(timeout_ms.into()))
+    }
+
+    fn mx_raw_set_route_begin(endpoint: usize) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+
+    fn mx_raw_set_route_end(endpoint: usize) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+
+    fn mx_raw_set_route_mag(
+        endpoint: usize,
+        id: u64,
+        _route: Out<c_void>,
+        _len: u32,
+        _in_port: u32,
+        _out_port: u32,
+        _host_type: u32,
+        _mag: u32,
+    ) -> u32 {
+        add_peer(endpoint, id)
+    }
+
+    fn mx_raw_set_route(
+        endpoint: usize,
+        id: u64,
+        _route: Out<c_void>,
+        _len: u32,
+        _in_port: u32,
+        _out_port: u32,
+        _host_type: u32,
+    ) -> u32 {
+        add_peer(endpoint, id)
+    }
+
+    fn mx_raw_clear_routes(endpoint: usize, _id: u64, _port: u32) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+
+    /// Peers stay in the table: others may have their numbers.
+    fn mx_raw_remove_peer(endpoint: usize, _id: u64) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+
+    /// The table has no versions: it grows while it is used.
+    fn mx_raw_set_map_version(
+        endpoint: usize,
+        _port: u32,
+        _mapper: u64,
+        _version: u32,
+        _nodes: u32,
+        _complete: u32,
+    ) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+
+    fn mx_raw_num_ports(endpoint: usize, ports: Out<u32>) -> u32 {
+        with(endpoint, |_| {
+            ports.put(1);
+            Ok(())
+        })
+    }
+
+    fn mx_raw_line_speed(endpoint: usize, speed: Out<u32>) -> u32 {
+        with(endpoint, |_| {
+            speed.put(SPEED_10G);
+            Ok(())
+        })
+    }
+
+    fn mx_raw_set_hostname(endpoint: usize, name: Text) -> u32 {
+        set_name(endpoint, None, name)
+    }
+
+    fn mx_raw_set_peer_name(endpoint: usize, id: u64, name: Text) -> u32 {
+        set_name(endpoint, Some(id), name)
+    }
+
+    /// Queries are answered by the authority.
+    fn mx_raw_set_nic_reply_info(endpoint: usize, _info: Out<c_void>, _len: u32) -> u32 {
+        with(endpoint, |_| Ok(()))
+    }
+}
