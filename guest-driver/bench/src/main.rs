@@ -35,6 +35,9 @@ struct Options {
         default_value = "latency,blocking,rate,bandwidth,incast,wake-up,idle"
     )]
     parts: Vec<plan::Part>,
+    /// Ways to measure; a bar against one that is left out is not judged
+    #[arg(long, value_delimiter = ',', default_value = "open-mx,tcp,tcp-plain,bare")]
+    ways: Vec<work::Way>,
     /// Print JSON with every sample instead of the table
     #[arg(long)]
     json: bool,

@@ -165,7 +165,9 @@ pub fn run(options: &Options) -> anyhow::Result<Record> {
     };
     for part in &options.parts {
         let (works, bars) = plan(*part);
-        record.works.extend(works);
+        record
+            .works
+            .extend(works.into_iter().filter(|work| options.ways.contains(&work.way)));
         record.bars.extend(bars);
     }
     let progress = ProgressBar::new(u64::from(options.rounds) * record.works.len() as u64);

@@ -4,7 +4,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Lines, Write},
-    os::unix::process::CommandExt,
+    os::unix::{net::UnixDatagram, process::CommandExt},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
@@ -130,14 +130,22 @@ impl Drop for Side {
     }
 }
 
+/// Starts it as a service manager would, and waits until it says that it serves.
 fn start_authority(interface: &str) -> anyhow::Result<Child> {
     let program = env::current_exe()?.with_file_name("omxd");
-    Command::new(&program)
+    let notify = format!("/run/notify-{interface}");
+    _ = fs::remove_file(&notify);
+    let notified = UnixDatagram::bind(&notify).with_context(|| format!("cannot listen on {notify}"))?;
+    notified.set_read_timeout(Some(crate::work::PATIENCE))?;
+    let child = Command::new(&program)
         .args(["--interface", interface])
+        .env("NOTIFY_SOCKET", &notify)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    notified.recv(&mut [0; 64]).context("omxd does not serve")?;
+    Ok(child)
 }
 
 fn mac_of(interface: &str) -> anyhow::Result<MacAddr> {

@@ -1,11 +1,8 @@
 //! Blocking: look, then spin or sleep until a frame, a protocol timer, the time limit, a wakeup, or another thread's progress.
 
-use std::{
-    os::fd::AsFd,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
+use ether::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Endpoint, Waiting, clock, endpoint::Shared, progress::Core};
@@ -37,26 +34,41 @@ impl Endpoint {
     ) -> Option<T> {
         let shared = &*self.shared;
         let wakeups = shared.wakeups.load(Ordering::SeqCst);
+        let mut core = self.lock();
+        // What is there already needs no progress, and no clock.
+        if let Some(found) = look(&mut core) {
+            return Some(found);
+        }
         let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
-        let begin = timed.then(Instant::now);
-        let deadline = begin
-            .zip(timeout)
-            .and_then(|(begin, timeout)| begin.checked_add(timeout));
-        let mut spin = shared.waiting != Waiting::Sleep;
+        let begin = timed.then(clock::now);
+        let after = |limit: Duration| {
+            let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+            begin.map(|begin| Time::from_nanos(begin.as_nanos().saturating_add(limit_ns)))
+        };
+        let deadline = timeout.and_then(after);
+        let spin_until = match shared.waiting {
+            Waiting::Spin => Some(Time::from_nanos(u64::MAX)),
+            Waiting::SpinThenSleep(limit) => after(limit),
+            Waiting::Sleep => None,
+        };
+        let mut spin = spin_until.is_some();
+        let mut held = Some((core, begin));
         loop {
-            let mut core = self.advance(if spin { None } else { Some(clock::now()) });
+            let (core, now) = held.take().unwrap_or_else(|| (self.lock(), None));
+            let before = core.completions();
+            let now = now.or_else(|| (!spin || core.stopped > 0).then(clock::now));
+            let mut core = self.step(core, now, before);
+            // Without progress nobody else does.
+            core.now = core.now.max(now.unwrap_or(core.now));
             if let Some(found) = look(&mut core) {
                 return Some(found);
             }
             let closed = core.closed || shared.wakeups.load(Ordering::SeqCst) != wakeups;
-            if closed || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            // While it spins that is the time of the last look at the clock, a microsecond ago at most.
+            if closed || deadline.is_some_and(|deadline| deadline <= core.now) {
                 return None;
             }
-            spin = match shared.waiting {
-                Waiting::Spin => true,
-                Waiting::SpinThenSleep(limit) => begin.is_some_and(|begin| begin.elapsed() < limit),
-                Waiting::Sleep => false,
-            };
+            spin = spin_until.is_some_and(|until| core.now < until);
             if spin {
                 drop(core);
                 if shared.wanting.load(Ordering::Relaxed) > 0 {
@@ -68,7 +80,7 @@ impl Endpoint {
             if core.is_ready() {
                 continue;
             }
-            let mut limit = deadline.map_or(SLEEP_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let mut limit = deadline.map_or(SLEEP_MAX, |deadline| Duration::from_nanos(deadline.nanos_since(now)));
             if let Some(due) = core.poll_timeout()
                 && core.stopped == 0
             {
