@@ -106,6 +106,22 @@ pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// Sends one frame without blocking.
 #[inline]
 pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    if let [frame] = parts {
+        // SAFETY: the kernel only reads the frame, which is borrowed for this call.
+        let sent = unsafe {
+            libc::send(
+                socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        return if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        };
+    }
     // SAFETY: plain data for which all zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     // `IoSlice` has the layout of iovec; the kernel only reads through these pointers.
