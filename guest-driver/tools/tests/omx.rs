@@ -113,3 +113,72 @@ fn what_cannot_be_done_is_one_sentence_and_exit_code_255() {
         assert!(text.starts_with("omx_perf: ") && text.lines().count() == 1, "{text}");
     }
 }
+
+#[test]
+fn the_small_tools_show_test_and_name_boards() {
+    in_private_network("the_small_tools_show_test_and_name_boards", || {
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(1500);
+        let run = |program: &str, arguments: &[&str]| {
+            let mut command = tool(program, dir.path());
+            let output = command.env("OMX_IFACES", &veth.a).args(arguments).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code().unwrap(), text, error)
+        };
+        let well = |program: &str, arguments: &[&str]| {
+            let (code, text, error) = run(program, arguments);
+            assert_eq!(code, 0, "{program} {arguments:?}: {error}");
+            text
+        };
+        let checked = well(env!("CARGO_BIN_EXE_omx_check"), &[]);
+        assert_eq!(checked, format!("board 0 ({}): self ok, shared memory ok\n", veth.a));
+
+        let hostname = env!("CARGO_BIN_EXE_omx_hostname");
+        assert!(well(hostname, &[]).contains(":0 (board #0 name "));
+        assert!(well(hostname, &["-n", "other:0", "-v"]).starts_with("other:0 (board #0"));
+
+        // What closed endpoints counted is still there.
+        let counters = env!("CARGO_BIN_EXE_omx_counters");
+        let text = well(counters, &["-s"]);
+        let mut text = text.lines();
+        let title = text.next().unwrap();
+        assert!(title.starts_with("other:0 (board #0 name "), "{title}");
+        assert_eq!(text.next().unwrap(), "=".repeat(title.len()));
+        let announced = text.find(|line| line.contains(" SHARED_RNDV: ")).unwrap();
+        assert!(announced.starts_with("076:          1 "), "{announced}");
+        assert_eq!(well(counters, &["-v"]).lines().count(), 2 + omx::Counter::ALL.len());
+        well(counters, &["-c"]);
+        assert!(!well(counters, &["-s"]).contains("SHARED_RNDV"));
+
+        let peers = dir.path().join("hosts");
+        std::fs::write(&peers, "02:00:00:00:00:42 first:0\n").unwrap();
+        let init_peers = env!("CARGO_BIN_EXE_omx_init_peers");
+        well(init_peers, &[peers.to_str().unwrap()]);
+        well(init_peers, &["02:00:00:00:00:43", "second:0"]);
+        let table = well(INFO, &["-v"]);
+        assert!(
+            table.contains("02:00:00:00:00:42 first:0") && table.contains("02:00:00:00:00:43 second:0"),
+            "{table}"
+        );
+        well(init_peers, &["-c"]);
+        assert!(well(INFO, &["-v"]).contains("02:00:00:00:00:42 <unknown>"));
+        let (code, _, error) = run(init_peers, &["nobody", "second:0"]);
+        assert!(code == 255 && error.contains("is no address"), "{error}");
+
+        let endpoint_info = env!("CARGO_BIN_EXE_omx_endpoint_info");
+        assert!(well(endpoint_info, &[]).ends_with("0 regular endpoints open (out of 32)\n"));
+        assert_eq!(well(endpoint_info, &["-v"]).matches("not open").count(), 32);
+
+        let (code, text, _) = run(env!("CARGO_BIN_EXE_omx_tune"), &["--check"]);
+        assert_eq!(code, 1, "an MTU of 1500 is not what is advised");
+        assert!(
+            text.contains("!!  MTU: 1500 bytes") && text.contains("mtu 9000"),
+            "{text}"
+        );
+        assert!(
+            text.contains("ok  link: up") && text.contains("ok  privileges: omxd"),
+            "{text}"
+        );
+    });
+}

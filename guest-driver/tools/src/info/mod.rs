@@ -8,7 +8,7 @@ use omx::{Board, BoardPeer};
 use omxd::BoardStatus;
 use serde_json::{Value, json};
 
-use crate::run::print_line;
+use crate::{board::title, run::print_line};
 
 /// MTU below which large messages are slow.
 const MTU_ADVISED: usize = 9000;
@@ -66,13 +66,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let asked = board.status();
         let name = asked.as_ref().map_or("<unknown>", |(status, _)| status.name.as_str());
         let interface = board.interface();
-        writeln!(
-            text,
-            " {name} (board #{} name {} addr {})",
-            board.board_number(),
-            interface.name,
-            interface.mac
-        )?;
+        writeln!(text, " {}", title(board, name))?;
         if !interface.up {
             eprintln!(
                 "omx_info: {0} is down (`ip link set {0} up` switches it on)",

@@ -1,0 +1,11 @@
+//! `omx_endpoint_info`: who has which endpoint open.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tools::board::endpoints::{Arguments, main as endpoints};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tools::run_omx("omx_endpoint_info", arguments.json(), || endpoints(&arguments))
+}

@@ -1,0 +1,105 @@
+//! `omx_check`: does this installation work? Every board is opened twice; messages go from an endpoint to itself and to the
+//! other one. Whether other hosts are reached, `omx_perf` says.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
+use serde_json::json;
+
+use super::chosen;
+use crate::run::print_line;
+
+/// Nothing here takes long.
+const LIMIT: Duration = Duration::from_secs(10);
+/// In the ring, and announced.
+const LENGTHS: [usize; 4] = [0, 100, 4000, 1 << 20];
+
+/// Tests the installation: on every board, messages of an endpoint to itself and to another one.
+#[derive(Debug, Parser)]
+#[command(name = "omx_check", version)]
+pub struct Arguments {
+    /// Only this board
+    #[arg(short = 'b', value_name = "NUMBER")]
+    board: Option<u32>,
+    /// Print one line of JSON per board
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Whether the result is wanted as JSON.
+    pub const fn json(&self) -> bool {
+        self.json
+    }
+}
+
+/// The tool.
+///
+/// # Errors
+/// What does not work, on the first board on which it does not.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let boards = chosen(arguments.board)?;
+    ensure!(!boards.is_empty(), "there is no Ethernet interface that is switched on");
+    for board in &boards {
+        let name = &board.interface().name;
+        let shared = check(board).with_context(|| format!("board {} ({name})", board.board_number()))?;
+        print_line(&if arguments.json {
+            json!({ "board": board.board_number(), "interface": name, "ok": true, "shared_messages": shared })
+                .to_string()
+        } else {
+            format!("board {} ({name}): self ok, shared memory ok", board.board_number())
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many messages went through shared memory.
+fn check(board: &Board) -> anyhow::Result<u32> {
+    let options = EndpointOptions {
+        interface: Some(board.interface().name.clone()),
+        ..EndpointOptions::default()
+    };
+    let [a, b] = [Endpoint::open(&options)?, Endpoint::open(&options)?];
+    for (what, from, to) in [("itself", &a, &a), ("another endpoint", &a, &b)] {
+        let address = to.address();
+        let address = from
+            .connect(address.mac(), address.endpoint(), 0, Some(LIMIT))
+            .with_context(|| format!("connecting to {what}"))?;
+        for length in LENGTHS {
+            exchange(from, to, address, length).with_context(|| format!("{length} bytes to {what}"))?;
+        }
+    }
+    let counters = a.counters();
+    Ok([
+        Counter::SharedTiny,
+        Counter::SharedSmall,
+        Counter::SharedMediumsqFrag,
+        Counter::SharedRndv,
+    ]
+    .map(|counter| counters.get(counter))
+    .iter()
+    .sum())
+}
+
+fn exchange(from: &Endpoint, to: &Endpoint, address: Address, length: usize) -> anyhow::Result<()> {
+    let data: Vec<u8> = (0..length).map(|at| (at * 31 + at / 251) as u8).collect();
+    let mut buffer = vec![0; length];
+    // SAFETY: both buffers live until both requests are over, or the endpoints are closed with an error.
+    let (receive, send) = unsafe {
+        let receive = to.irecv(&[Segment::of_mut(&mut buffer)], 7, u64::MAX, 0)?;
+        (receive, from.isend(&[Segment::of(&data)], address, 7, 0, false)?)
+    };
+    for (endpoint, request) in [(to, receive), (from, send)] {
+        let over = endpoint.wait(request, Some(LIMIT))?.context("nothing arrived");
+        if over.is_err() {
+            // The buffers go; nothing may write to them any more.
+            let _ = (from.clone().close(), to.clone().close());
+        }
+        let status = over?;
+        ensure!(status.code == StatusCode::Success, "{}", status.code);
+    }
+    ensure!(buffer == data, "other bytes arrived than were sent");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! `omx_endpoint_info`: who has which endpoint of a board open.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use clap::Parser;
+use serde_json::json;
+
+use super::{chosen, title};
+use crate::run::print_line;
+
+/// Shows who has which endpoint open.
+#[derive(Debug, Parser)]
+#[command(name = "omx_endpoint_info", version)]
+pub struct Arguments {
+    /// Only this board
+    #[arg(short = 'b', value_name = "NUMBER")]
+    board: Option<u32>,
+    /// All boards (default)
+    #[arg(short = 'a', conflicts_with = "board")]
+    all: bool,
+    /// Closed endpoints, too
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Whether the result is wanted as JSON.
+    pub const fn json(&self) -> bool {
+        self.json
+    }
+}
+
+/// The tool.
+///
+/// # Errors
+/// No board, or an authority that cannot be asked.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    let mut list = Vec::new();
+    for board in chosen(arguments.board)? {
+        let (status, _) = board.status()?;
+        if arguments.json {
+            list.push(json!({
+                "board": board.board_number(),
+                "endpoints_max": status.endpoints_max,
+                "endpoints": status.endpoints,
+            }));
+            continue;
+        }
+        let title = title(&board, &status.name);
+        writeln!(text, "{title}\n{}", "=".repeat(title.chars().count()))?;
+        // Raw endpoints have sockets of their own, of which the authority knows nothing.
+        for number in 0..status.endpoints_max {
+            match status.endpoints.iter().find(|open| open.endpoint == number) {
+                Some(open) => writeln!(text, "  {number}\topen by pid {} ({})", open.pid, open.command)?,
+                None if arguments.verbose => writeln!(text, "  {number}\tnot open")?,
+                None => {}
+            }
+        }
+        writeln!(
+            text,
+            "{} regular endpoints open (out of {})",
+            status.endpoints.len(),
+            status.endpoints_max
+        )?;
+    }
+    if arguments.json {
+        text = json!({ "boards": list }).to_string();
+    }
+    print_line(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}

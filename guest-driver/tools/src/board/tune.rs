@@ -1,0 +1,301 @@
+//! `omx_tune --check`: is this interface fit for messages, and which commands make it so (papers.md M-OM10)? Changes nothing.
+
+use std::{fmt::Write as _, fs, path::Path, process::Command};
+
+use anyhow::ensure;
+use clap::Parser;
+use omx::Board;
+use serde::Serialize;
+use serde_json::json;
+
+use super::chosen;
+use crate::run::print_line;
+
+/// MTU from which on large messages are fast.
+const MTU_ADVISED: usize = 9000;
+/// Interrupts that come later than this delay every message noticeably.
+const COALESCING_US_MAX: u32 = 10;
+
+/// Says whether an interface is fit for messages, and what would make it so. Changes nothing.
+#[derive(Debug, Parser)]
+#[command(name = "omx_tune", version)]
+pub struct Arguments {
+    /// Check; there is nothing else to do
+    #[arg(long, required = true)]
+    check: bool,
+    /// Only this board
+    #[arg(short = 'b', value_name = "NUMBER")]
+    board: Option<u32>,
+    /// Print one line of JSON per board
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Whether the result is wanted as JSON.
+    pub const fn json(&self) -> bool {
+        self.json
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+struct Finding {
+    what: &'static str,
+    /// `None`: it cannot be found out here.
+    fit: Option<bool>,
+    found: String,
+    /// What changes it.
+    command: Option<String>,
+}
+
+/// The tool: exit status 0 when everything is fit, 1 when something could be better.
+///
+/// # Errors
+/// No board.
+pub fn main(arguments: &Arguments) -> anyhow::Result<std::process::ExitCode> {
+    let boards = match arguments.board {
+        Some(_) => chosen(arguments.board)?,
+        None => Board::all()?,
+    };
+    ensure!(!boards.is_empty(), "there is no Ethernet interface");
+    let mut all_fit = true;
+    for board in &boards {
+        let findings = look(board);
+        all_fit &= findings.iter().all(|finding| finding.fit != Some(false));
+        print_line(&if arguments.json {
+            json!({ "board": board.board_number(), "interface": board.interface().name, "findings": findings })
+                .to_string()
+        } else {
+            describe(board, &findings)
+        })?;
+    }
+    Ok(if all_fit {
+        std::process::ExitCode::SUCCESS
+    } else {
+        std::process::ExitCode::FAILURE
+    })
+}
+
+fn describe(board: &Board, findings: &[Finding]) -> String {
+    let mut text = format!("board {} ({})", board.board_number(), board.interface().name);
+    for finding in findings {
+        let mark = match finding.fit {
+            Some(true) => "ok",
+            Some(false) => "!!",
+            None => "??",
+        };
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n  {mark}  {}: {}", finding.what, finding.found);
+        if let Some(command) = finding.command.as_ref().filter(|_| finding.fit != Some(true)) {
+            let _ = write!(text, "\n        {command}");
+        }
+    }
+    text
+}
+
+fn look(board: &Board) -> Vec<Finding> {
+    let interface = board.interface();
+    let name = &interface.name;
+    vec![
+        Finding {
+            what: "link",
+            fit: Some(interface.up),
+            found: if interface.up { "up" } else { "down" }.to_owned(),
+            command: Some(format!("ip link set {name} up")),
+        },
+        Finding {
+            what: "MTU",
+            fit: Some(interface.mtu >= MTU_ADVISED),
+            found: format!("{} bytes; large messages are faster with {MTU_ADVISED}", interface.mtu),
+            command: Some(format!(
+                "ip link set {name} mtu {MTU_ADVISED}   (on every host and switch of the network)"
+            )),
+        },
+        privileges(board),
+        coalescing(name, run("ethtool", &["-c", name])),
+        interrupts(name, &fs::read_to_string("/proc/interrupts").unwrap_or_default()),
+        governor(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        irqbalance(),
+    ]
+}
+
+/// What a program says, if it is there and succeeds.
+fn run(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn privileges(board: &Board) -> Finding {
+    let asked = board.status();
+    Finding {
+        what: "privileges",
+        fit: Some(asked.is_ok()),
+        found: match &asked {
+            Ok((status, _)) => format!("omxd (process {}) serves this user", status.pid),
+            Err(error) => error.to_string(),
+        },
+        command: Some(format!(
+            "systemctl enable --now omxd@{}; usermod -aG omx USER",
+            board.interface().name
+        )),
+    }
+}
+
+/// From what `ethtool -c` prints.
+fn coalescing(name: &str, printed: Option<String>) -> Finding {
+    let what = "interrupt coalescing";
+    let command = Some(format!("ethtool -C {name} adaptive-rx off rx-usecs 0"));
+    let Some(printed) = printed else {
+        return Finding {
+            what,
+            fit: None,
+            found: "the driver says nothing about it, or ethtool is missing".to_owned(),
+            command: None,
+        };
+    };
+    let value = |key: &str| {
+        printed.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim().to_owned())
+        })
+    };
+    let adaptive = printed.lines().any(|line| line.starts_with("Adaptive RX: on"));
+    let Some(us) = value("rx-usecs").and_then(|text| text.parse::<u32>().ok()) else {
+        return Finding {
+            what,
+            fit: if adaptive { Some(false) } else { None },
+            found: if adaptive {
+                "adaptive"
+            } else {
+                "the driver does not say"
+            }
+            .to_owned(),
+            command,
+        };
+    };
+    Finding {
+        what,
+        fit: Some(!adaptive && us <= COALESCING_US_MAX),
+        found: format!("{us} µs{}", if adaptive { ", adaptive" } else { "" }),
+        command,
+    }
+}
+
+/// From the table of interrupts: those whose line names the interface.
+fn interrupts(name: &str, table: &str) -> Finding {
+    let numbers: Vec<&str> = table
+        .lines()
+        .filter(|line| {
+            line.split_whitespace()
+                .any(|word| word == name || word.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
+        })
+        .filter_map(|line| line.split(':').next())
+        .map(str::trim)
+        .collect();
+    let what = "interrupt binding";
+    if numbers.is_empty() {
+        return Finding {
+            what,
+            fit: None,
+            found: "no interrupt bears the interface's name".to_owned(),
+            command: None,
+        };
+    }
+    let bound = numbers.iter().all(|number| {
+        let list = fs::read_to_string(format!("/proc/irq/{number}/smp_affinity_list")).unwrap_or_default();
+        !list.is_empty() && !list.contains([',', '-'])
+    });
+    Finding {
+        what,
+        fit: Some(bound),
+        found: format!(
+            "{} interrupts, {}",
+            numbers.len(),
+            if bound {
+                "each bound to one processor"
+            } else {
+                "not all bound to one processor each"
+            }
+        ),
+        command: Some(format!(
+            "echo PROCESSOR > /proc/irq/{}/smp_affinity_list   (the processor beside the program's)",
+            numbers[0]
+        )),
+    }
+}
+
+fn governor(path: &Path) -> Finding {
+    let what = "power saving";
+    match fs::read_to_string(path) {
+        Ok(text) => Finding {
+            what,
+            fit: Some(text.trim() == "performance"),
+            found: format!("processor frequency governor {}", text.trim()),
+            command: Some("cpupower frequency-set -g performance; cpupower idle-set -D 10".to_owned()),
+        },
+        Err(_) => Finding {
+            what,
+            fit: None,
+            found: "no frequency governor to be seen".to_owned(),
+            command: None,
+        },
+    }
+}
+
+fn irqbalance() -> Finding {
+    let runs = fs::read_dir("/proc").is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| {
+                fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == "irqbalance")
+            })
+        })
+    });
+    Finding {
+        what: "irqbalance",
+        fit: Some(!runs),
+        found: if runs {
+            "runs and moves interrupts about"
+        } else {
+            "does not run"
+        }
+        .to_owned(),
+        command: Some("systemctl disable --now irqbalance".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coalescing_is_judged_by_delay_and_adaptivity() {
+        let fit = |text: &str| coalescing("eth0", Some(text.to_owned())).fit;
+        assert_eq!(fit("Adaptive RX: off  TX: off\nrx-usecs:\t0\n"), Some(true));
+        assert_eq!(fit("Adaptive RX: off  TX: off\nrx-usecs:\t75\n"), Some(false));
+        assert_eq!(fit("Adaptive RX: on  TX: off\nrx-usecs:\t3\n"), Some(false));
+        assert_eq!(fit("Adaptive RX: n/a  TX: n/a\nrx-usecs:\tn/a\n"), None);
+        assert_eq!(coalescing("eth0", None).fit, None);
+    }
+
+    #[test]
+    fn interrupts_are_found_by_the_interface_name() {
+        let table = "  24:  1  2  PCI-MSI  eth0-rx-0\n  25:  1  2  PCI-MSI  eth01\n";
+        assert!(interrupts("eth0", table).found.starts_with("1 interrupts"));
+        assert_eq!(interrupts("eth9", table).fit, None);
+    }
+
+    #[test]
+    fn what_is_unfit_is_shown_with_the_command_that_changes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("governor");
+        fs::write(&path, "powersave\n").unwrap();
+        let finding = governor(&path);
+        assert_eq!(finding.fit, Some(false));
+        assert!(finding.command.unwrap().contains("performance"));
+        assert_eq!(governor(&dir.path().join("none")).fit, None);
+    }
+}
