@@ -3,6 +3,7 @@
 //!
 //! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
 
+mod cli;
 mod client;
 mod counters;
 mod daemon;
@@ -16,6 +17,7 @@ mod setup;
 mod start;
 mod table;
 
+pub use cli::Arguments;
 pub use client::{Meeting, OpenedEndpoint, Pair, Resumed, Session, next_visit};
 pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};

@@ -11,32 +11,8 @@ use std::{
 };
 
 use clap::Parser;
-use mxoe::wire::Preset;
-use omxd::{Daemon, DaemonOptions, OmxdError};
+use omxd::{Arguments, Daemon, DaemonOptions, OmxdError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-/// Serves one Ethernet interface for programs that send MX messages: gives them endpoints, keeps the table of peers, and
-/// answers other hosts for endpoints that are not open.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Arguments {
-    /// The interface.
-    #[arg(long, short, env = "OMX_INTERFACE")]
-    interface: String,
-    /// Sizes on the wire: `wire`, `native-1500` or `native-9000`; by default the native one that fits the MTU. All hosts
-    /// must use the same.
-    #[arg(long, env = "OMX_PRESET")]
-    preset: Option<Preset>,
-    /// Name of this board, as other hosts see it; by default `<node>:0`.
-    #[arg(long, env = "OMX_BOARD_NAME")]
-    name: Option<String>,
-    /// Group whose members may open endpoints; by default `omx` where that group exists, else only root.
-    #[arg(long, env = "OMX_GROUP")]
-    group: Option<String>,
-    /// Go to the background, and end some seconds after the last endpoint was closed.
-    #[arg(long)]
-    on_demand: bool,
-}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../open-mx.h"
+#include <open-mx.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,0 +1,27 @@
+//! The command line of `omxd`.
+
+use clap::Parser;
+use mxoe::wire::Preset;
+
+/// Serves one Ethernet interface for programs that send MX messages: gives them endpoints, keeps the table of peers, and
+/// answers other hosts for endpoints that are not open.
+#[derive(Debug, Parser)]
+#[command(name = "omxd", version)]
+pub struct Arguments {
+    /// The interface.
+    #[arg(long, short, env = "OMX_INTERFACE")]
+    pub interface: String,
+    /// Sizes on the wire: `wire`, `native-1500` or `native-9000`; by default the native one that fits the MTU. All hosts
+    /// must use the same.
+    #[arg(long, env = "OMX_PRESET")]
+    pub preset: Option<Preset>,
+    /// Name of this board, as other hosts see it; by default `<node>:0`.
+    #[arg(long, env = "OMX_BOARD_NAME")]
+    pub name: Option<String>,
+    /// Group whose members may open endpoints; by default `omx` where that group exists, else only root.
+    #[arg(long, env = "OMX_GROUP")]
+    pub group: Option<String>,
+    /// Go to the background, and end some seconds after the last endpoint was closed.
+    #[arg(long)]
+    pub on_demand: bool,
+}
