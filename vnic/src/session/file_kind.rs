@@ -25,7 +25,7 @@ pub fn kind_of(file: BorrowedFd<'_>) -> FileKind {
         return FileKind::Other;
     };
     match FileType::from_raw_mode(known.stx_mode.into()) {
-        FileType::RegularFile if !is_prompt(file) => FileKind::Slow,
+        FileType::RegularFile if !is_prompt(file, known.stx_dev_major != 0) => FileKind::Slow,
         FileType::RegularFile => match fstat(file) {
             Ok(stat) => FileKind::Regular {
                 device: stat.st_dev,
@@ -45,9 +45,15 @@ pub fn kind_of(file: BorrowedFd<'_>) -> FileKind {
 
 /// Whether a page of the file comes without asking anybody outside the kernel and its disks. One that does not would keep whoever
 /// touches it waiting for as long as its server likes, and with it every port of the process.
-fn is_prompt(file: BorrowedFd<'_>) -> bool {
+fn is_prompt(file: BorrowedFd<'_>, on_block_device: bool) -> bool {
     // Only files of tmpfs (memfds, too) and hugetlbfs have seals.
-    fcntl_get_seals(file).is_ok() || file_system(file).is_some_and(|name| LOCAL.contains(&name.as_str()))
+    fcntl_get_seals(file).is_ok()
+        || match file_system(file) {
+            Some(name) => LOCAL.contains(&name.as_str()),
+            // Not mounted where this process sees it: in a chroot, or the frontend has mounts of its own. On a block device only
+            // fuseblk asks a server, and that takes the rights to mount a block device.
+            None => on_block_device,
+        }
 }
 
 /// The type of the file system that the file is on, if it is mounted where this process sees it.
@@ -89,6 +95,11 @@ mod tests {
             };
             let kind = kind_of(file.as_fd());
             let known = file_system(file.as_fd());
+            let device = fstat(&file).unwrap().st_dev;
+            if known.is_none() && rustix::fs::major(device) == 0 {
+                // Neither its mount nor a disk can be seen.
+                continue;
+            }
             assert!(
                 matches!(kind, FileKind::Regular { .. }),
                 "{}: {kind:?} on {known:?}",
