@@ -410,6 +410,9 @@ impl Endpoint {
                     if let Some(send) = entry.send {
                         core.engine.set_send_give_up(send, give_up_ns);
                     }
+                    if let Some(local) = &mut core.local {
+                        local.set_until(request.0, core.now.plus_nanos(give_up_ns));
+                    }
                 }
             }
             Ok(())

@@ -20,7 +20,7 @@ use omxd::{CounterPage, Session};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    Address, Board, EndpointOptions, Error, Waiting, clock, environment, handler, helper,
+    Address, Board, EndpointOptions, Error, Waiting, binding, clock, environment, handler, helper,
     local::{Local, LocalOptions},
     number::OpenNumber,
     peers::{EndpointPeers, SharedPeers},
@@ -139,6 +139,7 @@ impl Endpoint {
             page: opened.counters,
         };
         let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
+        binding::bind(mac, opened.endpoint);
         endpoint.introduce(opened.preset);
         Ok(endpoint)
     }

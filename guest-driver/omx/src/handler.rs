@@ -114,6 +114,7 @@ impl Core {
         };
         if let Some(message) = self.store.table.unexpected.remove(id) {
             self.give(request, message);
+            self.resume();
         }
     }
 }

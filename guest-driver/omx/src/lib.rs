@@ -15,6 +15,7 @@
 //! ```
 
 mod api;
+mod binding;
 mod blocking;
 mod board;
 mod clock;
@@ -35,6 +36,7 @@ mod slab;
 mod store;
 mod transmit;
 
+pub use binding::BINDINGS_FILE;
 pub use board::{Board, BoardPeer};
 pub use endpoint::Endpoint;
 pub use environment::{flag, say, verbose};

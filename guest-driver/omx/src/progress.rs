@@ -229,6 +229,9 @@ impl Core {
                 transfers.remove(key);
             }
         });
+        if let Some(local) = &mut self.local {
+            local.resume();
+        }
     }
 
     /// The endpoint's counts.

@@ -12,6 +12,7 @@ fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).context("name the folder for the pages")?);
     fs::create_dir_all(&folder)?;
     let user_programs = [
+        board::binding::Arguments::command(),
         board::check::Arguments::command(),
         board::counters::Arguments::command(),
         board::endpoints::Arguments::command(),

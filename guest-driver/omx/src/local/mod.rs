@@ -404,6 +404,15 @@ impl Local {
         let pair = self.pairs.swap_remove(at);
         let mut scope = scope!(self, store);
         pair.end(code, &mut scope);
+        // What it had announced is gone: there may be room for others.
+        self.resume();
+    }
+
+    /// A request that waits, for room or an answer, is given up then.
+    pub(crate) fn set_until(&mut self, request: Key, until: Time) {
+        for pair in &mut self.pairs {
+            pair.set_until(request, until);
+        }
     }
 
     fn remove_broken(&mut self, store: &mut Store, at: usize) {

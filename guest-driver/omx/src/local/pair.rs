@@ -552,6 +552,23 @@ impl Pair {
         something || room || self.broken
     }
 
+    /// A request of this pair is given up then.
+    pub(super) fn set_until(&mut self, request: Key, until: Time) {
+        let connects = self.connects.iter_mut().filter(|(of, _)| *of == request);
+        let waiting = self.waiting.iter_mut().filter(|waiting| waiting.request == request);
+        let announced = self
+            .announced
+            .values_mut()
+            .filter(|announced| announced.request == request);
+        let places = connects
+            .map(|(_, place)| place)
+            .chain(waiting.map(|waiting| &mut waiting.until))
+            .chain(announced.map(|announced| &mut announced.until));
+        if places.map(|place| *place = until).count() > 0 {
+            self.note_due(until);
+        }
+    }
+
     /// Gives up what waits too long.
     pub(super) fn expire(&mut self, now: Time, scope: &mut Scope<'_>) {
         if self.due.is_none_or(|due| due > now) {

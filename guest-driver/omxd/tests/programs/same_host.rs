@@ -168,6 +168,14 @@ fn a_program_of_this_host_that_ends_is_noticed_and_its_successor_found() {
                     .unwrap()
                     .is_none()
             );
+            let late = isend(&endpoint, &data, to, 3);
+            endpoint
+                .set_request_timeout(Some(late), Duration::from_millis(1))
+                .unwrap();
+            assert_eq!(
+                endpoint.wait(late, Some(LIMIT)).unwrap().unwrap().code,
+                StatusCode::Timeout
+            );
             drop(echo);
             assert_eq!(
                 endpoint.wait(pending, Some(LIMIT)).unwrap().unwrap().code,

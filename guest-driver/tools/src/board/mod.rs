@@ -1,5 +1,6 @@
 //! The small tools around a board: counters, open endpoints, names, peers, the self-test, and advice.
 
+pub mod binding;
 pub mod check;
 pub mod counters;
 pub mod endpoints;
@@ -15,6 +16,16 @@ fn chosen(number: Option<u32>) -> anyhow::Result<Vec<Board>> {
         Some(number) => vec![Board::number(number)?],
         None => Board::all()?.into_iter().filter(|board| board.interface().up).collect(),
     })
+}
+
+/// The numbers of the interrupts whose line in the table names an interface.
+fn interrupts_of<'a>(interface: &str, table: &'a str) -> Vec<&'a str> {
+    let names_it = |word: &str| {
+        let rest = word.strip_prefix(interface);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let lines = table.lines().filter(|line| line.split_whitespace().any(names_it));
+    lines.filter_map(|line| line.split(':').next()).map(str::trim).collect()
 }
 
 /// A board in one line: name of the host, number, interface, address.

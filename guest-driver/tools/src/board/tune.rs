@@ -8,7 +8,7 @@ use omx::Board;
 use serde::Serialize;
 use serde_json::json;
 
-use super::chosen;
+use super::{chosen, interrupts_of};
 use crate::run::print_line;
 
 /// MTU from which on large messages are fast.
@@ -187,15 +187,7 @@ fn coalescing(name: &str, printed: Option<String>) -> Finding {
 
 /// From the table of interrupts: those whose line names the interface.
 fn interrupts(name: &str, table: &str) -> Finding {
-    let numbers: Vec<&str> = table
-        .lines()
-        .filter(|line| {
-            line.split_whitespace()
-                .any(|word| word == name || word.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
-        })
-        .filter_map(|line| line.split(':').next())
-        .map(str::trim)
-        .collect();
+    let numbers = interrupts_of(name, table);
     let what = "interrupt binding";
     if numbers.is_empty() {
         return Finding {

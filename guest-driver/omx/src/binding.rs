@@ -1,0 +1,75 @@
+//! Binding of the thread that opens an endpoint to a processor, as `OMX_PROCESS_BINDING` says (mx-api 9): `0,1,2` one per endpoint
+//! number, `all:3` always the same, `file` or `file:NAME` what `omx_prepare_binding` wrote.
+
+use std::{env, fs, path::Path};
+
+use ether::MacAddr;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Where `omx_prepare_binding` writes unless told otherwise.
+pub const BINDINGS_FILE: &str = "/tmp/open-mx.bindings.dat";
+
+/// Binds the calling thread if the environment asks for it; what cannot be done is said and changes nothing.
+pub(crate) fn bind(mac: MacAddr, endpoint: u8) {
+    let Ok(wish) = env::var("OMX_PROCESS_BINDING") else {
+        return;
+    };
+    let Some(processors) = processors(wish.trim(), mac, endpoint) else {
+        tracing::warn!("OMX_PROCESS_BINDING={wish} says nothing about endpoint {endpoint}; the process is not bound");
+        return;
+    };
+    let mut set = CpuSet::new();
+    for processor in processors.into_iter().filter(|processor| *processor < CpuSet::MAX_CPU) {
+        set.set(processor);
+    }
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!("the process cannot be bound for endpoint {endpoint}: {error}");
+    }
+}
+
+fn processors(wish: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
+    if let Some(one) = wish.strip_prefix("all:") {
+        return Some(vec![one.trim().parse().ok()?]);
+    }
+    let file = match wish {
+        "file" => Some(BINDINGS_FILE),
+        _ => wish.strip_prefix("file:"),
+    };
+    match file {
+        Some(file) => in_file(&fs::read_to_string(Path::new(file)).ok()?, mac, endpoint),
+        None => Some(vec![wish.split(',').nth(endpoint.into())?.trim().parse().ok()?]),
+    }
+}
+
+/// From lines `board <mac> ep <n> irq <n> mask <hex>`.
+fn in_file(text: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
+    text.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["board", board, "ep", number, "irq", _, "mask", mask] = words[..] else {
+            return None;
+        };
+        if board.parse() != Ok(mac) || number.parse() != Ok(endpoint) {
+            return None;
+        }
+        let mask = u64::from_str_radix(mask.trim_start_matches("0x"), 16).ok()?;
+        Some((0..64).filter(|bit| mask & (1 << bit) != 0).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bindings_come_as_lists_as_one_for_all_or_from_a_file() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        assert_eq!(processors("3,1", mac, 1), Some(vec![1]));
+        assert_eq!(processors("3,1", mac, 2), None);
+        assert_eq!(processors("all:2", mac, 9), Some(vec![2]));
+        let text = "board 02:00:00:00:00:01 ep 0 irq 24 mask 1\nboard 02:00:00:00:00:01 ep 1 irq 25 mask 0xa\n";
+        assert_eq!(in_file(text, mac, 1), Some(vec![1, 3]));
+        assert_eq!(in_file(text, mac, 2), None);
+        assert_eq!(processors("file:/nowhere", mac, 0), None);
+        assert_eq!(processors("nonsense", mac, 0), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! `omx_prepare_binding`: writes which processors the interrupts of each board's queues go to, for `OMX_PROCESS_BINDING=file`.
+
+use std::{fmt::Write as _, fs, path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use clap::Parser;
+use omx::{BINDINGS_FILE, Board};
+
+use super::{chosen, interrupts_of};
+use crate::run::print_line;
+
+/// Writes, for every board, endpoint number and interrupt, on which processors the interrupt arrives.
+#[derive(Debug, Parser)]
+#[command(name = "omx_prepare_binding", version)]
+pub struct Arguments {
+    /// Say what is written
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// File
+    #[arg(default_value = BINDINGS_FILE)]
+    file: PathBuf,
+}
+
+/// The tool.
+///
+/// # Errors
+/// No board, or a file that cannot be written.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let table = fs::read_to_string("/proc/interrupts").context("cannot read the table of interrupts")?;
+    let mask = |number: &str| fs::read_to_string(format!("/proc/irq/{number}/smp_affinity")).unwrap_or_default();
+    let mut text = String::new();
+    for board in chosen(None)? {
+        text += &bindings(&board, &interrupts_of(&board.interface().name, &table), mask);
+    }
+    if arguments.verbose {
+        print_line(text.trim_end())?;
+    }
+    fs::write(&arguments.file, text).with_context(|| format!("cannot write {}", arguments.file.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each interrupt: the first one serves endpoint 0, and so on.
+fn bindings(board: &Board, interrupts: &[&str], mask: impl Fn(&str) -> String) -> String {
+    let mut text = String::new();
+    for (endpoint, number) in interrupts.iter().enumerate() {
+        let mask = mask(number).trim().replace(',', "");
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "board {} ep {endpoint} irq {number} mask {mask}",
+            board.interface().mac
+        );
+    }
+    text
+}
