@@ -1,9 +1,15 @@
 //! The calls of an endpoint (mx-api 5.3 – 5.6). Each makes some progress; none blocks but those that say so.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use ether::MacAddr;
-use mxoe::{engine::Counters, matching::Selector};
+use mxoe::{
+    engine::{Counters, SendError},
+    matching::Selector,
+};
 
 use crate::{
     Address, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock, memory::Segments,
@@ -85,12 +91,20 @@ impl Endpoint {
                 }
                 return Ok(Request(request));
             }
-            match core.engine.connect(core.now, mac, endpoint, key, request) {
+            let mut connecting = core.engine.connect(core.now, mac, endpoint, key, request);
+            if connecting == Err(SendError::UnknownPeer)
+                && let Some(session) = &self.shared.session
+            {
+                // New here, and the authority was not at hand at once: it is waited for.
+                session.lock().unwrap_or_else(PoisonError::into_inner).add_peer(mac)?;
+                connecting = core.engine.connect(core.now, mac, endpoint, key, request);
+            }
+            match connecting {
                 Ok(_) => Ok(Request(request)),
                 Err(error) => {
                     core.store.requests.remove(request);
                     Err(match error {
-                        mxoe::engine::SendError::UnknownPeer => Error::PeerNotFound,
+                        SendError::UnknownPeer => Error::PeerNotFound,
                         _ => Error::NoResources,
                     })
                 }

@@ -8,6 +8,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -39,6 +40,8 @@ pub struct Session {
     interface: Interface,
     place: Place,
     socket: OwnedFd,
+    /// Answers that came too late or are still to come: they are for nobody.
+    owed: AtomicU32,
 }
 
 /// An endpoint as the authority handed it out.
@@ -118,6 +121,7 @@ impl Session {
             interface: interface.clone(),
             place,
             socket,
+            owed: AtomicU32::new(0),
         })
     }
 
@@ -131,6 +135,7 @@ impl Session {
             interface: interface.clone(),
             place,
             socket,
+            owed: AtomicU32::new(0),
         }))
     }
 
@@ -179,19 +184,32 @@ impl Session {
         match Self::ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
             Ok((Reply::Hello, _)) => Ok(Some(socket)),
             Ok(_) => Err(OmxdError::Protocol),
-            Err(OmxdError::Gone) => Ok(None),
+            Err(OmxdError::Gone | OmxdError::Late) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        Self::ask(self.socket.as_fd(), request, limit)
+        while self.owed.load(Ordering::Relaxed) > 0 {
+            Self::hear(self.socket.as_fd(), limit)?;
+            self.owed.fetch_sub(1, Ordering::Relaxed);
+        }
+        let answer = Self::ask(self.socket.as_fd(), request, limit);
+        if matches!(answer, Err(OmxdError::Late)) {
+            self.owed.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// The next answer, or no authority.
+    fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+        set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
+        protocol::receive(socket)?.ok_or(OmxdError::Late)
     }
 
     fn ask(socket: BorrowedFd<'_>, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
         protocol::send(socket, request, &[])?;
-        let (reply, fds) = protocol::receive(socket)?.ok_or(OmxdError::Gone)?;
+        let (reply, fds) = Self::hear(socket, limit)?;
         if let Reply::Refused { reason, sentence } = reply {
             return Err(OmxdError::Refused { reason, sentence });
         }
@@ -238,6 +256,7 @@ impl Session {
     /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
     pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
         self.socket = Self::reach(&self.interface, &self.place)?;
+        self.owed.store(0, Ordering::Relaxed);
         let request = Request::Resume {
             endpoint,
             command: command(),
@@ -275,9 +294,21 @@ impl Session {
     /// The index of a peer, which is added to the table if it is not there.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] when the table is full; [`OmxdError::Gone`] when the authority does not answer at once.
+    /// [`OmxdError::Refused`] when the table is full; [`OmxdError::Gone`], [`OmxdError::Late`].
     pub fn add_peer(&self, mac: MacAddr) -> Result<u16, OmxdError> {
-        match self.request(&Request::AddPeer { mac: mac.to_u64() }, PEER_LIMIT)? {
+        self.add_peer_within(mac, ANSWER_LIMIT)
+    }
+
+    /// The same for a caller that cannot wait: an authority that does not answer at once is late.
+    ///
+    /// # Errors
+    /// As [`Session::add_peer`].
+    pub fn add_peer_at_once(&self, mac: MacAddr) -> Result<u16, OmxdError> {
+        self.add_peer_within(mac, PEER_LIMIT)
+    }
+
+    fn add_peer_within(&self, mac: MacAddr, limit: Duration) -> Result<u16, OmxdError> {
+        match self.request(&Request::AddPeer { mac: mac.to_u64() }, limit)? {
             (Reply::Peer { index }, _) => Ok(index),
             _ => Err(OmxdError::Protocol),
         }

@@ -81,6 +81,9 @@ pub enum OmxdError {
     /// The authority is gone.
     #[error("the connection to omxd ended; it is made again when it is back")]
     Gone,
+    /// The authority did not answer within the time.
+    #[error("omxd does not answer; it is too busy, or stopped")]
+    Late,
     /// The operating system refused something else.
     #[error("cannot {what}: {source}")]
     Io {

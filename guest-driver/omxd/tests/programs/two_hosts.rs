@@ -5,6 +5,7 @@ use std::{fs, process::Command, time::Duration};
 
 use netif::testing::Veth;
 use omx::{Board, Counter, Error, StatusCode};
+use omxd::{OmxdError, Session};
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 
@@ -164,6 +165,26 @@ fn ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence() {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
             assert!(omxd.wait().unwrap().success());
             assert!(!omxd::Place::of(board.interface().index).unwrap().socket().exists());
+        },
+    );
+}
+
+#[test]
+fn an_authority_that_answers_late_is_understood_afterwards() {
+    in_own_world(
+        "two_hosts::an_authority_that_answers_late_is_understood_afterwards",
+        || {
+            let veth = Veth::new(1500);
+            let session = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+            let pid = rustix::process::Pid::from_raw(session.status().unwrap().0.pid as i32).unwrap();
+            let peer = ether::MacAddr([2, 0, 0, 0, 0, 0x77]);
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+            let late = session.add_peer_at_once(peer);
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+            assert!(matches!(late, Err(OmxdError::Late)), "{late:?}");
+            let (_, table) = session.status().unwrap();
+            let index = session.add_peer(peer).unwrap();
+            assert_eq!(table.mac(index), Some(peer), "it was added once");
         },
     );
 }
