@@ -1,17 +1,15 @@
 //! The calls of both interfaces in one form; `mx` and `open_mx` give them their names and the order of their arguments.
 
 use std::{
-    collections::HashMap,
     ffi::c_void,
-    sync::{LazyLock, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use ether::MacAddr;
-use omx::{Action, Address, Board, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Unexpected};
+use omx::{Action, Board, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Unexpected};
 
 use crate::{
-    codes,
+    codes, contexts,
     fault::{Fault, Outcome, report_status, returned},
     slots::{CRequest, Handle, Opened},
     state,
@@ -27,9 +25,6 @@ const PARAM_CONTEXT_ID: u32 = 2;
 /// What an unexpected handler says.
 const HANDLER_CONTINUE: u32 = 0;
 const HANDLER_FINISHED: u32 = 1;
-
-/// The pointers that programs attached to addresses; those of an endpoint go with it.
-static CONTEXTS: LazyLock<Mutex<HashMap<Address, u64>>> = LazyLock::new(Mutex::default);
 
 /// A call on an endpoint whose errors go through the handler.
 #[inline]
@@ -176,7 +171,7 @@ pub(crate) fn close(handle: Handle) -> Outcome {
     opened.endpoint.clone().close()?;
     handle.forget();
     let opened_by = opened.endpoint.address().opened_by();
-    contexts().retain(|address, _| address.opened_by() != opened_by);
+    contexts::forget(opened_by);
     Ok(())
 }
 
@@ -191,28 +186,9 @@ pub(crate) fn finalize() -> Outcome {
     Ok(())
 }
 
-fn contexts() -> std::sync::MutexGuard<'static, HashMap<Address, u64>> {
-    CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Attaches a pointer to an address.
-pub(crate) fn set_context(address: CAddress, context: u64) {
-    let mut contexts = contexts();
-    if context == 0 {
-        contexts.remove(&address.address());
-    } else {
-        contexts.insert(address.address(), context);
-    }
-}
-
-/// The pointer attached to an address; NULL at first.
-pub(crate) fn context_of(address: CAddress) -> u64 {
-    contexts().get(&address.address()).copied().unwrap_or(0)
-}
-
 /// Ends the conversation with an address.
 pub(crate) fn disconnect(opened: &Opened, address: CAddress) -> Outcome {
-    contexts().remove(&address.address());
+    contexts::set(address, 0);
     Ok(opened.endpoint.disconnect(address.address())?)
 }
 

@@ -6,6 +6,7 @@
 mod boundary;
 mod calls;
 mod codes;
+mod contexts;
 mod fault;
 mod info;
 mod mx;

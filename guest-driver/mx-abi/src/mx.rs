@@ -7,7 +7,7 @@ use omx::Segment;
 use crate::{
     boundary::c_functions,
     calls::{self, Send, on, quietly_on},
-    codes,
+    codes, contexts,
     fault::{Fault, returned},
     info,
     slots::{CRequest, Handle},
@@ -354,12 +354,12 @@ c_functions! {
     }
 
     fn mx_set_endpoint_addr_context(address: CAddress, context: Out<c_void>) -> u32 {
-        calls::set_context(address, context.bits());
+        contexts::set(address, context.bits());
         codes::SUCCESS
     }
 
     fn mx_get_endpoint_addr_context(address: CAddress, context: Out<u64>) -> u32 {
-        context.put(calls::context_of(address));
+        context.put(contexts::get(address));
         codes::SUCCESS
     }
 

@@ -187,10 +187,13 @@ fn everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host() 
     with_cable(
         "everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host",
         |kit, veth| {
-            let programs = [
-                kit.compile("battery.c", "battery", &[], &["-lmyriexpress", "-lpthread"]),
-                kit.compile("battery.c", "battery-omx", &["translate"], &["-lopen-mx", "-lpthread"]),
-            ];
+            let mut programs = Vec::new();
+            for source in ["messages", "calls"] {
+                let file = format!("{source}.c");
+                programs.push(kit.compile(&file, source, &[], &["-lmyriexpress", "-lpthread"]));
+                let translated = format!("{source}-omx");
+                programs.push(kit.compile(&file, &translated, &["translate"], &["-lopen-mx", "-lpthread"]));
+            }
             let boards = format!("{},{}", veth.a, veth.b);
             for program in &programs {
                 for args in [["0", "0"], ["0", "1"]] {

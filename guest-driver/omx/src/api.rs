@@ -6,24 +6,17 @@ use std::{
 };
 
 use ether::MacAddr;
-use mxoe::{
-    engine::{Counters, SendError},
-    matching::Selector,
-};
+use mxoe::engine::{Counters, SendError};
 
 use crate::{
-    Address, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock, memory::Segments,
-    progress::Core, request::State,
+    Address, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock, completion::selector,
+    memory::Segments, progress::Core,
 };
-
-fn selector(match_info: u64, match_mask: u64) -> Result<Selector, Error> {
-    Selector::new(match_info, match_mask).ok_or(Error::BadMatchMask)
-}
 
 impl Endpoint {
     /// One posting: `with` gets the endpoint, what it caused goes out, and whoever sleeps learns of it.
     #[inline]
-    fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let _inside = self.enter();
         let now = clock::now();
         let mut core = self.lock();
@@ -43,7 +36,7 @@ impl Endpoint {
 
     /// One look after some progress.
     #[inline]
-    fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let _inside = self.enter();
         let mut core = self.advance(None);
         if core.closed {
@@ -231,180 +224,6 @@ impl Endpoint {
         }
     }
 
-    /// The status of a request that is over, which ends it; `None` while it goes on.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`], [`Error::BadEndpoint`].
-    #[inline]
-    pub fn test(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.look(|core| match core.take(request.0) {
-            Some(status) => Ok(Some(status)),
-            None if core.store.requests.get(request.0).is_some() => Ok(None),
-            None => Err(Error::BadRequest),
-        })
-    }
-
-    /// Blocks until a request is over; `None` after `timeout` or a wakeup.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`], [`Error::BadEndpoint`].
-    #[inline]
-    pub fn wait(&self, request: Request, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
-        let _inside = self.enter();
-        let found = self.block(timeout, |core| match core.take(request.0) {
-            Some(status) => Some(Ok(status)),
-            None if core.closed => Some(Err(Error::BadEndpoint)),
-            None if core.store.requests.get(request.0).is_some() => None,
-            None => Some(Err(Error::BadRequest)),
-        });
-        match found {
-            Some(result) => result.map(Some),
-            None if self.lock().closed => Err(Error::BadEndpoint),
-            None => Ok(None),
-        }
-    }
-
-    /// The oldest completed request whose match information matches, with its status; it is over then.
-    ///
-    /// # Errors
-    /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
-    pub fn test_any(&self, match_info: u64, match_mask: u64) -> Result<Option<(Request, Status)>, Error> {
-        let selector = selector(match_info, match_mask)?;
-        self.look(|core| Ok(core.take_any(selector)))
-    }
-
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
-    ///
-    /// # Errors
-    /// As [`Endpoint::test_any`].
-    pub fn wait_any(
-        &self,
-        match_info: u64,
-        match_mask: u64,
-        timeout: Option<Duration>,
-    ) -> Result<Option<(Request, Status)>, Error> {
-        let selector = selector(match_info, match_mask)?;
-        let _inside = self.enter();
-        self.blocked(timeout, |core| core.take_any(selector))
-    }
-
-    /// The oldest completed request, which stays as it is.
-    ///
-    /// # Errors
-    /// [`Error::BadEndpoint`].
-    pub fn ipeek(&self) -> Result<Option<Request>, Error> {
-        self.look(|core| Ok(core.store.requests.first_done(Selector::ANY).map(Request)))
-    }
-
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
-    ///
-    /// # Errors
-    /// [`Error::BadEndpoint`].
-    pub fn peek(&self, timeout: Option<Duration>) -> Result<Option<Request>, Error> {
-        let _inside = self.enter();
-        self.blocked(timeout, |core| {
-            core.store.requests.first_done(Selector::ANY).map(Request)
-        })
-    }
-
-    /// What the first matching unexpected message is; it stays.
-    ///
-    /// # Errors
-    /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
-    pub fn iprobe(&self, match_info: u64, match_mask: u64) -> Result<Option<Status>, Error> {
-        let selector = selector(match_info, match_mask)?;
-        self.look(|core| Ok(core.probe(selector)))
-    }
-
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
-    ///
-    /// # Errors
-    /// As [`Endpoint::iprobe`].
-    pub fn probe(&self, match_info: u64, match_mask: u64, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
-        let selector = selector(match_info, match_mask)?;
-        let _inside = self.enter();
-        self.blocked(timeout, |core| core.probe(selector))
-    }
-
-    fn blocked<T>(
-        &self,
-        timeout: Option<Duration>,
-        look: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let found = self.block(timeout, look);
-        if found.is_none() && self.lock().closed {
-            return Err(Error::BadEndpoint);
-        }
-        Ok(found)
-    }
-
-    /// Cancels a receive that has no message, or a connect that has no answer: true, and the request is gone. False: too late,
-    /// it goes on.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`] for a send.
-    pub fn cancel(&self, request: Request) -> Result<bool, Error> {
-        self.post(|core| {
-            let cancelled = core.cancel(request)?;
-            if cancelled {
-                core.store.requests.remove(request.0);
-            }
-            Ok(cancelled)
-        })
-    }
-
-    /// The same, but the request completes with status *cancelled*.
-    ///
-    /// # Errors
-    /// As [`Endpoint::cancel`].
-    pub fn cancel_and_keep(&self, request: Request) -> Result<bool, Error> {
-        self.post(|core| {
-            let cancelled = core.cancel(request)?;
-            if cancelled {
-                core.store.requests.complete(request.0, StatusCode::Cancelled);
-            }
-            Ok(cancelled)
-        })
-    }
-
-    /// Nobody will ask for the completion of this request.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`].
-    pub fn forget(&self, request: Request) -> Result<(), Error> {
-        self.look(|core| {
-            if core.store.requests.forget(request.0) {
-                Ok(())
-            } else {
-                Err(Error::BadRequest)
-            }
-        })
-    }
-
-    /// What was given as context when the request was posted.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`].
-    pub fn context(&self, request: Request) -> Result<u64, Error> {
-        let core = self.lock();
-        core.store
-            .requests
-            .get(request.0)
-            .map(|entry| entry.status.context)
-            .ok_or(Error::BadRequest)
-    }
-
-    /// Whether the bytes of a send are safe elsewhere, so that its buffer may be used again.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`] for anything but a send.
-    pub fn is_buffered(&self, request: Request) -> Result<bool, Error> {
-        self.look(|core| match core.store.requests.get(request.0) {
-            Some(entry) if entry.kind == RequestKind::Send => Ok(entry.buffered),
-            _ => Err(Error::BadRequest),
-        })
-    }
-
     /// After this long without an answer `request`, or every request posted from now on, is given up.
     ///
     /// # Errors
@@ -498,42 +317,5 @@ impl Endpoint {
             return Vec::new();
         }
         self.lock().store.requests.take_unheard()
-    }
-}
-
-impl Core {
-    fn take_any(&mut self, selector: Selector) -> Option<(Request, Status)> {
-        let request = self.store.requests.first_done(selector)?;
-        Some((Request(request), self.take(request)?))
-    }
-
-    fn probe(&self, selector: Selector) -> Option<Status> {
-        let (match_info, message) = self.store.table.unexpected.peek(selector)?;
-        Some(Status {
-            code: StatusCode::Success,
-            address: self.address(message.source),
-            match_info,
-            length: message.length,
-            transferred: message.length,
-            context: 0,
-        })
-    }
-
-    fn cancel(&mut self, request: Request) -> Result<bool, Error> {
-        let entry = self.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
-        match entry.kind {
-            RequestKind::Send => Err(Error::BadRequest),
-            RequestKind::Connect => {
-                let pending = entry.state == State::Pending;
-                let local = self.local.as_mut();
-                Ok(pending
-                    && (self.engine.cancel_connect(request.0)
-                        || local.is_some_and(|local| local.cancel_connect(request.0))))
-            }
-            RequestKind::Receive => {
-                let posted = entry.posted.take();
-                Ok(posted.is_some_and(|posted| self.store.table.posted.cancel(posted).is_some()))
-            }
-        }
     }
 }

@@ -19,6 +19,7 @@ mod binding;
 mod blocking;
 mod board;
 mod clock;
+mod completion;
 mod endpoint;
 mod environment;
 mod error;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Every function of both interfaces that `battery` does not reach, with its success and each error it has: api. Board 0 exists
+/* Every function of both interfaces that `messages` and `calls` do not reach, with its success and each error it has: api. Board 0 exists
  * and is switched on, board 1 exists. */
 #include <errno.h>
 #include <poll.h>

@@ -1,0 +1,388 @@
+//! One other endpoint of the same host: what is said over the shared ring, in order, and what waits for room or an answer. The
+//! ring is reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
+
+mod incoming;
+mod over;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use ether::Time;
+use mxoe::engine::{Counter, Counters};
+
+use super::{
+    credentials,
+    ring::{Consumer, PAYLOAD_LEN_MAX, Payload, Producer, Record},
+};
+use crate::{
+    StatusCode,
+    memory::{SEGMENTS_MAX, Segments},
+    slab::Key,
+    store::{LocalLarge, Source, Store},
+};
+
+/// Records handled before what they cause is written.
+const RECORDS_PER_TURN: usize = 32;
+/// Answers that wait for room. At the limit nothing is read from the one who does not read.
+const CONTROL_MAX: usize = 64;
+/// Bytes of a long message in one record where memory cannot be read across processes.
+const PIECE_LEN: u32 = 16 << 10;
+
+const CONNECT: u32 = 1;
+const CONNECTED: u32 = 2;
+const EAGER: u32 = 3;
+const ANNOUNCE: u32 = 4;
+const DONE: u32 = 5;
+const PULL: u32 = 6;
+const DATA: u32 = 7;
+
+const ACCEPTED: u64 = 0;
+const BAD_KEY: u64 = 1;
+
+/// How a transfer went, in DONE.
+const WHOLE: u64 = 0;
+const FAILED: u64 = 1;
+
+/// What a pair needs of the endpoint while it works.
+pub(in crate::local) struct Scope<'a> {
+    pub(in crate::local) store: &'a mut Store,
+    pub(in crate::local) counters: &'a mut Counters,
+    /// Transfers to be copied from here.
+    pub(in crate::local) pulls: &'a mut VecDeque<Pull>,
+    pub(in crate::local) session: u32,
+    pub(in crate::local) key: u32,
+}
+
+/// A message to be written to the ring.
+pub(in crate::local) struct Waiting {
+    pub(in crate::local) request: Key,
+    pub(in crate::local) memory: Segments,
+    pub(in crate::local) match_info: u64,
+    /// Its bytes go through the ring.
+    pub(in crate::local) eager: bool,
+    pub(in crate::local) until: Time,
+}
+
+/// An announced message, until the other side says that it is done.
+struct Announced {
+    request: Key,
+    memory: Segments,
+    until: Time,
+    /// It is being sent piece by piece.
+    streams: bool,
+}
+
+/// Bytes that the other side asked for.
+struct Stream {
+    id: u64,
+    offset: u32,
+    end: u32,
+}
+
+/// A message that arrives piece by piece.
+struct Arriving {
+    request: Key,
+    wanted: u32,
+    got: u32,
+    /// It is given up then.
+    until: Time,
+}
+
+/// A matched announced message whose bytes are to be copied.
+#[derive(Debug)]
+pub(in crate::local) struct Pull {
+    pub(in crate::local) large: LocalLarge,
+    pub(in crate::local) request: Key,
+    pub(in crate::local) offset: u32,
+    pub(in crate::local) wanted: u32,
+}
+
+pub(in crate::local) struct Pair {
+    pub(in crate::local) id: u64,
+    pub(in crate::local) endpoint: u8,
+    pub(in crate::local) socket: OwnedFd,
+    /// The other program, as the system says.
+    pid: Option<i32>,
+    /// The session of the other endpoint, once connected.
+    pub(in crate::local) session: Option<u32>,
+    out: Producer,
+    incoming: Consumer,
+    connects: Vec<(Key, Time)>,
+    control: VecDeque<Record>,
+    waiting: VecDeque<Waiting>,
+    announced: HashMap<u64, Announced>,
+    announced_next: u64,
+    streams: VecDeque<Stream>,
+    arriving: HashMap<u64, Arriving>,
+    /// The oldest record was refused for want of room among the unexpected messages.
+    pub(in crate::local) refused: bool,
+    /// The other program's memory cannot be read.
+    pub(in crate::local) two_copies: bool,
+    /// The earliest time at which something is given up.
+    pub(in crate::local) due: Option<Time>,
+    broken: bool,
+}
+
+impl Pair {
+    pub(in crate::local) fn new(made: omxd::Pair, ends: (Producer, Consumer)) -> Self {
+        credentials::greet(made.socket.as_fd());
+        let (out, incoming) = ends;
+        Self {
+            id: made.id,
+            endpoint: made.endpoint,
+            socket: made.socket,
+            pid: None,
+            session: None,
+            out,
+            incoming,
+            connects: Vec::new(),
+            control: VecDeque::new(),
+            waiting: VecDeque::new(),
+            announced: HashMap::new(),
+            announced_next: 1,
+            streams: VecDeque::new(),
+            arriving: HashMap::new(),
+            refused: false,
+            two_copies: false,
+            due: None,
+            broken: false,
+        }
+    }
+
+    pub(super) const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn note_due(&mut self, until: Time) {
+        self.due = Some(self.due.map_or(until, |due| due.min(until)));
+    }
+
+    fn source(&self) -> Option<Source> {
+        let endpoint = self.endpoint;
+        self.session.map(|session| Source::Local { endpoint, session })
+    }
+
+    /// The process number of the other side; `None` when it cannot be named here.
+    pub(in crate::local) fn pid(&mut self) -> Option<i32> {
+        if self.pid.is_none() {
+            self.hear();
+        }
+        self.pid
+    }
+
+    /// Takes what came through the socket. False: the other side is gone.
+    pub(in crate::local) fn hear(&mut self) -> bool {
+        loop {
+            match credentials::hear(self.socket.as_fd()) {
+                credentials::Heard::From(pid) => self.pid = self.pid.or(pid),
+                credentials::Heard::Nothing => return true,
+                credentials::Heard::Gone => return false,
+            }
+        }
+    }
+
+    pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
+        self.connects.push((request, until));
+        self.note_due(until);
+        self.control.push_back(Record {
+            kind: CONNECT,
+            len: 0,
+            words: [request, u64::from(key) << 32 | u64::from(scope.session), 0],
+        });
+        scope.counters.count(Counter::SharedConnectRequest);
+    }
+
+    /// True if the connect was still without an answer.
+    pub(in crate::local) fn cancel_connect(&mut self, request: Key) -> bool {
+        let before = self.connects.len();
+        self.connects.retain(|(of, _)| *of != request);
+        self.connects.len() != before
+    }
+
+    /// A message. Completes here if its bytes are in the ring.
+    #[inline]
+    pub(in crate::local) fn send(&mut self, waiting: Waiting, scope: &mut Scope<'_>) {
+        let until = waiting.until;
+        if self.waiting.is_empty() && self.control.is_empty() {
+            match self.write(waiting, scope) {
+                None => return self.ring_bell(),
+                Some(waiting) => self.waiting.push_back(waiting),
+            }
+        } else {
+            self.waiting.push_back(waiting);
+        }
+        scope.counters.count(Counter::SendsThrottled);
+        self.note_due(until);
+    }
+
+    fn push(&mut self, record: &Record, payload: &Payload<'_>) -> bool {
+        let pushed = self.out.push(record, payload);
+        self.broken |= pushed.is_err();
+        pushed == Ok(true)
+    }
+
+    /// Writes a message to the ring; gives it back when there is no room.
+    #[inline]
+    fn write(&mut self, waiting: Waiting, scope: &mut Scope<'_>) -> Option<Waiting> {
+        let length = waiting.memory.len();
+        if waiting.eager {
+            let record = Record {
+                kind: EAGER,
+                len: length,
+                words: [waiting.match_info, 0, 0],
+            };
+            if !self.push(&record, &Payload::Memory(&waiting.memory, 0)) {
+                return Some(waiting);
+            }
+            scope.counters.count(match length {
+                0..=32 => Counter::SharedTiny,
+                33..=128 => Counter::SharedSmall,
+                _ => Counter::SharedMediumsqFrag,
+            });
+            let requests = &mut scope.store.requests;
+            requests.set_buffered(waiting.request);
+            requests.complete_send(waiting.request, StatusCode::Success, length);
+            return None;
+        }
+        let list: Vec<u64> = waiting
+            .memory
+            .addresses()
+            .flat_map(|(address, len)| [address, len])
+            .collect();
+        let id = self.announced_next;
+        let record = Record {
+            kind: ANNOUNCE,
+            len: (list.len() * 8) as u32,
+            words: [waiting.match_info, length.into(), id],
+        };
+        if !self.push(&record, &Payload::Words(&list)) {
+            return Some(waiting);
+        }
+        self.announced_next += 1;
+        self.note_due(waiting.until);
+        let announced = Announced {
+            request: waiting.request,
+            memory: waiting.memory,
+            until: waiting.until,
+            streams: false,
+        };
+        self.announced.insert(id, announced);
+        scope.counters.count(Counter::SharedRndv);
+        None
+    }
+
+    /// Wakes the other side if it sleeps.
+    #[inline]
+    fn ring_bell(&self) {
+        if self.out.consumer_sleeps() {
+            credentials::ring(self.socket.as_fd());
+        }
+    }
+
+    /// A transfer from the other side is over: how many bytes were taken, `None` if it failed.
+    pub(in crate::local) fn finish(&mut self, id: u64, taken: Option<u32>, scope: &mut Scope<'_>) {
+        self.control.push_back(Record {
+            kind: DONE,
+            len: 0,
+            words: [
+                id,
+                taken.unwrap_or(0).into(),
+                if taken.is_some() { WHOLE } else { FAILED },
+            ],
+        });
+        scope.counters.count(Counter::SharedNotify);
+    }
+
+    /// Asks for the bytes of an announced message piece by piece.
+    pub(in crate::local) fn ask(&mut self, pull: &Pull, until: Time, scope: &mut Scope<'_>) {
+        let id = pull.large.id;
+        self.arriving.insert(
+            id,
+            Arriving {
+                request: pull.request,
+                wanted: pull.wanted,
+                got: 0,
+                until,
+            },
+        );
+        self.note_due(until);
+        self.control.push_back(Record {
+            kind: PULL,
+            len: 0,
+            words: [id, pull.wanted.into(), 0],
+        });
+        scope.counters.count(Counter::SharedPull);
+    }
+
+    fn has_output(&self) -> bool {
+        !self.control.is_empty() || !self.waiting.is_empty() || !self.streams.is_empty()
+    }
+
+    /// Writes what waits, as far as there is room. Whether anything was written.
+    #[inline]
+    pub(in crate::local) fn write_waiting(&mut self, scope: &mut Scope<'_>) -> bool {
+        if !self.has_output() {
+            return false;
+        }
+        let wrote = self.write_in_order(scope);
+        if wrote {
+            self.ring_bell();
+        }
+        wrote
+    }
+
+    fn write_in_order(&mut self, scope: &mut Scope<'_>) -> bool {
+        let mut wrote = false;
+        while let Some(record) = self.control.pop_front() {
+            if !self.push(&record, &Payload::None) {
+                self.control.push_front(record);
+                return wrote;
+            }
+            wrote = true;
+        }
+        while let Some(waiting) = self.waiting.pop_front() {
+            if let Some(waiting) = self.write(waiting, scope) {
+                self.waiting.push_front(waiting);
+                return wrote;
+            }
+            wrote = true;
+        }
+        while let Some(stream) = self.streams.front() {
+            let (id, offset) = (stream.id, stream.offset);
+            let len = PIECE_LEN.min(stream.end - offset);
+            let record = Record {
+                kind: DATA,
+                len,
+                words: [id, offset.into(), 0],
+            };
+            let Some(announced) = self.announced.get(&id) else {
+                self.streams.pop_front();
+                continue;
+            };
+            let pushed = self.out.push(&record, &Payload::Memory(&announced.memory, offset));
+            self.broken |= pushed.is_err();
+            if pushed != Ok(true) {
+                return wrote;
+            }
+            wrote = true;
+            if let Some(stream) = self.streams.front_mut() {
+                stream.offset += len;
+                if stream.offset == stream.end {
+                    self.streams.pop_front();
+                }
+            }
+        }
+        wrote
+    }
+
+    /// Before sleeping: asks to be woken. True if there is something to do already.
+    pub(in crate::local) fn sleep(&mut self) -> bool {
+        let something = !self.refused && self.control.len() < CONTROL_MAX && self.incoming.sleep();
+        let room = self.has_output() && self.out.want_room();
+        something || room || self.broken
+    }
+}
+
+const _: () = assert!(SEGMENTS_MAX * 16 <= PAYLOAD_LEN_MAX);

@@ -1,0 +1,102 @@
+//! What takes too long, and the end of everything with the other side.
+
+use ether::Time;
+use mxoe::engine::Counter;
+
+use super::{Pair, Scope};
+use crate::{StatusCode, slab::Key};
+
+impl Pair {
+    /// A request of this pair is given up then.
+    pub(in crate::local) fn set_until(&mut self, request: Key, until: Time) {
+        let connects = self.connects.iter_mut().filter(|(of, _)| *of == request);
+        let waiting = self.waiting.iter_mut().filter(|waiting| waiting.request == request);
+        let announced = self
+            .announced
+            .values_mut()
+            .filter(|announced| announced.request == request);
+        let places = connects
+            .map(|(_, place)| place)
+            .chain(waiting.map(|waiting| &mut waiting.until))
+            .chain(announced.map(|announced| &mut announced.until));
+        if places.map(|place| *place = until).count() > 0 {
+            self.note_due(until);
+        }
+    }
+
+    /// Gives up what waits too long.
+    pub(in crate::local) fn expire(&mut self, now: Time, scope: &mut Scope<'_>) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let requests = &mut scope.store.requests;
+        self.connects.retain(|(request, until)| {
+            let goes_on = *until > now;
+            if !goes_on {
+                requests.complete(*request, StatusCode::Unreachable);
+            }
+            goes_on
+        });
+        self.waiting.retain(|waiting| {
+            let goes_on = waiting.until > now;
+            if !goes_on {
+                requests.complete_send(waiting.request, StatusCode::Unreachable, 0);
+            }
+            goes_on
+        });
+        self.announced.retain(|_, announced| {
+            let goes_on = announced.until > now;
+            if !goes_on {
+                requests.complete_send(announced.request, StatusCode::Timeout, 0);
+            }
+            goes_on
+        });
+        let late: Vec<(u64, Key)> = self
+            .arriving
+            .iter()
+            .filter(|(_, arriving)| arriving.until <= now)
+            .map(|(id, arriving)| (*id, arriving.request))
+            .collect();
+        for (id, request) in late {
+            self.arriving.remove(&id);
+            scope.store.received(request, StatusCode::Timeout, 0);
+            self.finish(id, None, scope);
+        }
+        self.due = self
+            .connects
+            .iter()
+            .map(|(_, until)| *until)
+            .chain(self.waiting.iter().map(|waiting| waiting.until))
+            .chain(self.announced.values().map(|announced| announced.until))
+            .chain(self.arriving.values().map(|arriving| arriving.until))
+            .min();
+    }
+
+    /// Everything with the other side ends.
+    pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) {
+        // What was written before the other side went is received.
+        while !self.broken && self.read(scope) {}
+        for (request, _) in self.connects.drain(..) {
+            scope.store.requests.complete(request, code);
+        }
+        for waiting in self.waiting.drain(..) {
+            scope.store.requests.complete_send(waiting.request, code, 0);
+        }
+        for (_, announced) in self.announced.drain() {
+            scope.store.requests.complete_send(announced.request, code, 0);
+        }
+        for (_, arriving) in self.arriving.drain() {
+            scope.store.received(arriving.request, code, 0);
+        }
+        let (pair, store) = (self.id, &mut *scope.store);
+        scope.pulls.retain(|pull| {
+            let goes_on = pull.large.pair != pair;
+            if !goes_on {
+                store.received(pull.request, code, 0);
+            }
+            goes_on
+        });
+        store.forget_announced(pair);
+        scope.counters.count(Counter::PartnersLost);
+    }
+}
