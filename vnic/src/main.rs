@@ -1,6 +1,7 @@
 //! `vnicd`: programmable network cards for QEMU guests, joined by an emulated switch, in one process.
 //! Reads the command line, puts the parts together, waits for the end, takes them apart. Decides nothing about frames.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -255,17 +256,18 @@ fn configuration(args: &Args) -> Result<Config, Failure> {
     for (text, mode) in named {
         config.ports.push(port_of(args, text, mode).map_err(usage)?);
     }
-    let control = args.control.iter().chain(&args.metrics_socket).map(PathBuf::as_path);
-    for path in config
-        .ports
-        .iter()
-        .filter_map(|port| port.socket())
-        .map(|(path, _)| path)
-        .chain(control)
-    {
+    let own = args.control.iter().chain(&args.metrics_socket).map(PathBuf::as_path);
+    let of_ports = config.ports.iter().filter_map(|port| port.socket());
+    let paths: Vec<_> = of_ports.map(|(path, _)| path).chain(own).collect();
+    for path in &paths {
         check_path(path).map_err(usage)?;
     }
     config.check().map_err(usage)?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = paths.iter().find(|path| !seen.insert(**path)) {
+        let path = twice.display();
+        return Err(usage(anyhow::anyhow!("{path} is given to two sockets of this vnicd")));
+    }
     Ok(config)
 }
 

@@ -122,6 +122,10 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
             refused(&["--listen", &a, "--listen", &format!("b={a}")]),
             "two ports use the socket",
         ),
+        (
+            refused(&["--listen", &a, "--control", &a]),
+            "is given to two sockets of this vnicd",
+        ),
         (refused(&["--listen", "a="]), "needs the path of a socket"),
         (
             refused(&["--listen", &a, "--strategy", "magic"]),
@@ -135,6 +139,12 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
                 r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","link":{"to_guest":{"delay_ns":10000000001}}}]}"#,
             ),
             "delay_ns is 10000000001, but a link delays by at most",
+        ),
+        (
+            with_config(
+                r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","link":{"to_guest":{"mtu":1}}}]}"#,
+            ),
+            "mtu of a link must be 68 to 9000, not 1",
         ),
         (
             with_config(r#"{"ports":[{"name":"a","switch":"x","listen":"/a"}]}"#),

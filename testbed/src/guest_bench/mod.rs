@@ -37,7 +37,7 @@ const EXIT_BAR_MISSED: u8 = 3;
 /// Compares two emulated guests over vnicd with the same guests over tap devices on a Linux bridge.
 ///
 /// Both guests boot once, with a card on each. In every round each way is measured, so that drifts of the machine hit
-/// all alike; figures are medians over the rounds. Needs two cores that have nothing else to do.
+/// all alike; figures are medians over the rounds. The tap devices are QEMU's own, without vhost-net. Needs two cores that have nothing else to do.
 ///
 /// Exit status: 0 when vnicd as shipped meets every bar, 3 when one is missed or there are fewer than 5 rounds, 1 on failure.
 #[derive(Debug, Parser)]

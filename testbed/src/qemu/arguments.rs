@@ -266,7 +266,7 @@ impl Qemu {
         if pairs > 1 {
             device += ",mq=on";
         }
-        if !self.queue_interrupts() {
+        if matches!(nic.backend, NicBackend::VhostUser { .. }) && !self.queue_interrupts() {
             device += ",vectors=0";
         } else if pairs > 1 {
             device += &format!(",vectors={}", 2 * pairs + 2);

@@ -181,12 +181,15 @@ fn stats(fabric: &Fabric, port: Option<String>) -> Result<Value, String> {
 }
 
 fn capture_fields(op: &str, fields: &mut Map<String, Value>) -> Result<(Vec<String>, u32), String> {
-    let ports = match fields.remove("ports") {
+    let ports: Vec<String> = match fields.remove("ports") {
         None => Vec::new(),
         Some(value) => {
             serde_json::from_value(value).map_err(|_| format!("{op}: \"ports\" must be a list of port names"))?
         }
     };
+    if let Some(twice) = (1..ports.len()).find(|at| ports[..*at].contains(&ports[*at])) {
+        return Err(format!("{op}: {:?} is named twice", ports[twice]));
+    }
     let snaplen = match fields.remove("snaplen") {
         None => 0,
         Some(value) => value

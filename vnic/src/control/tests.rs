@@ -99,7 +99,7 @@ impl Client {
 fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
     let bench = Bench::new();
     let mut client = bench.connect();
-    let table: [(&[u8], &str); 16] = [
+    let table: [(&[u8], &str); 18] = [
         (b"hello", "the line is not JSON"),
         (b"\xff\xfe", "the line is not JSON"),
         (b"{\"op\":\"ping\"", "the line is not JSON"),
@@ -121,6 +121,11 @@ fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
             b"{\"op\":\"capture\",\"ports\":[\"a\",\"x\"]}",
             "there is no port \"x\"",
         ),
+        (
+            b"{\"op\":\"link\",\"port\":\"a\",\"mtu\":99999}",
+            "mtu of a link must be 68 to 9000",
+        ),
+        (b"{\"op\":\"capture\",\"ports\":[\"a\",\"a\"]}", "\"a\" is named twice"),
         (
             b"{\"op\":\"capture\",\"snaplen\":\"all\"}",
             "\"snaplen\" must be a number",

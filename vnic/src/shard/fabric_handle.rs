@@ -439,6 +439,12 @@ pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConf
         seed: settings.seed ^ stream,
     };
     config.validate().map_err(invalid)?;
+    if !(MTU_MIN..=MTU_MAX).contains(&config.mtu) {
+        return Err(invalid(format!(
+            "mtu of a link must be {MTU_MIN} to {MTU_MAX}, not {}",
+            config.mtu
+        )));
+    }
     for (name, delay_ns) in [
         ("delay_ns", config.delay_ns),
         ("reorder_delay_ns", config.reorder_delay_ns),
