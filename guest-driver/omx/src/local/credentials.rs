@@ -11,7 +11,7 @@ use rustix::net::{SendFlags, send};
 
 /// What came through the socket.
 pub(super) enum Heard {
-    /// A message, and from which process if it can be named here.
+    /// A message, and from which process if its memory may be read: it can be named here and is of the same user.
     From(Option<i32>),
     Nothing,
     Gone,
@@ -66,6 +66,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     }
     // SAFETY: credentials follow the head of a message of this kind.
     let who: libc::ucred = unsafe { ptr::read_unaligned(libc::CMSG_DATA(first).cast()) };
-    // 0: a process that has no number in this namespace.
-    Heard::From(Some(who.pid).filter(|pid| *pid > 0))
+    // 0: a process that has no number in this namespace. Another user's memory may be such that reading it takes for ever.
+    let same_user = who.uid == rustix::process::geteuid().as_raw();
+    Heard::From(Some(who.pid).filter(|pid| *pid > 0 && same_user))
 }

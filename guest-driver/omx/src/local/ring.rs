@@ -377,3 +377,76 @@ pub(super) fn ends(memory: &Arc<Memory>, first: bool) -> (Producer, Consumer) {
     };
     (producer, consumer)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+    use crate::Segment;
+
+    fn memory() -> Arc<Memory> {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, PAIR_MEMORY_LEN as u64).unwrap();
+        Memory::map(file).unwrap()
+    }
+
+    fn record(kind: u32, len: usize) -> Record {
+        Record {
+            kind,
+            len: len as u32,
+            words: [kind.into(), 7, 9],
+        }
+    }
+
+    #[test]
+    fn records_of_all_lengths_come_out_whole_wherever_the_ring_ends() {
+        let memory = memory();
+        let (mut producer, _) = ends(&memory, true);
+        let (_, mut consumer) = ends(&memory, false);
+        let data: Vec<u8> = (0..PAYLOAD_LEN_MAX).map(|at| (at * 31 + at / 251) as u8).collect();
+        let (mut written, mut read) = (0_u32, 0_u32);
+        let len = |n: u32| [0, 1, 8, 513, 4099, PAYLOAD_LEN_MAX][n as usize % 6] - usize::from(n % 7 == 6 && n % 6 > 1);
+        while read < 3000 {
+            let from = [Segment::of(&data[..len(written)])];
+            // SAFETY: `data` outlives the segments and is only read.
+            let segments = unsafe { Segments::new(&from) }.unwrap();
+            let next = record(written, len(written));
+            match producer.push(&next, &Payload::Memory(&segments, 0)).unwrap() {
+                true => written += 1,
+                // Full: some are taken.
+                false => {
+                    for _ in 0..1 + written % 5 {
+                        let Some(next) = consumer.next().unwrap() else { break };
+                        assert_eq!(next, record(read, len(read)));
+                        let mut got = Vec::new();
+                        consumer.for_payload(next.len, |at, bytes| {
+                            assert_eq!(at as usize, got.len());
+                            got.extend_from_slice(bytes);
+                        });
+                        assert!(got == data[..len(read)], "record {read}");
+                        consumer.done(&next);
+                        read += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_sleeps_is_seen_once_by_whoever_writes() {
+        let memory = memory();
+        let (mut producer, _) = ends(&memory, true);
+        let (_, mut consumer) = ends(&memory, false);
+        assert!(!producer.consumer_sleeps() && !consumer.producer_waits());
+        assert!(!consumer.sleep(), "nothing is there");
+        producer.push(&record(1, 0), &Payload::None).unwrap();
+        assert!(producer.consumer_sleeps() && !producer.consumer_sleeps());
+        assert!(consumer.sleep(), "something is there");
+        while producer.push(&record(2, 8), &Payload::Words(&[5])).unwrap() {}
+        assert!(!producer.want_room());
+        let next = consumer.next().unwrap().unwrap();
+        consumer.done(&next);
+        assert!(consumer.producer_waits() && !consumer.producer_waits());
+    }
+}
