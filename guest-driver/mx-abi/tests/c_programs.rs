@@ -144,7 +144,7 @@ fn the_libraries_have_exactly_the_symbols_of_the_headers_with_their_versions() {
 }
 
 #[test]
-fn sizes_offsets_and_values_are_those_of_the_interface_in_c_and_cpp() {
+fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean() {
     let kit = Kit::new();
     for source in ["layout_mx.c", "layout_omx.c"] {
         kit.compile(source, "layout", &[], &[]);

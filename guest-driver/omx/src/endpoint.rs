@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) inside: AtomicU32,
     /// When one of them last made progress, in nanoseconds of the library's clock.
     pub(crate) stepped_at: AtomicU64,
+    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
+    pub(crate) looked_at_rarely: AtomicBool,
     /// The helper thread waits for this endpoint's frames.
     pub(crate) watched: AtomicBool,
     /// The helper thread makes progress here.
@@ -87,7 +89,10 @@ pub(crate) struct Inside<'a>(&'a Shared);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::Release);
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        if self.0.looked_at_rarely.load(Ordering::SeqCst) {
+            helper::look_soon(self.0);
+        }
     }
 }
 
@@ -242,6 +247,7 @@ impl Endpoint {
                 wanting: AtomicU32::new(0),
                 inside: AtomicU32::new(0),
                 stepped_at: AtomicU64::new(clock::now().as_nanos()),
+                looked_at_rarely: AtomicBool::new(false),
                 watched: AtomicBool::new(false),
                 helped: options.progress,
                 session: keeper,

@@ -16,8 +16,8 @@ use crate::{Error, blocking::timespec, clock, endpoint::Shared};
 const PROGRAM_NS: u64 = 200_000;
 /// While a program calls the library the helper looks this often whether it stopped.
 const LOOK: Duration = Duration::from_millis(1);
-/// While a program stays inside one call (it sleeps there), this seldom.
-const LOOK_RARELY: Duration = Duration::from_millis(20);
+/// While a program stays inside one call (it sleeps there), this seldom; it says when it leaves it.
+const LOOK_RARELY: Duration = Duration::from_secs(1);
 /// An authority that is gone is looked for this often.
 const SEEK: Duration = Duration::from_millis(100);
 
@@ -60,6 +60,16 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
 #[cold]
 pub(crate) fn leave_to_program(shared: &Shared) {
     if shared.watched.swap(false, Ordering::SeqCst)
+        && let Some(helper) = HELPER.get()
+    {
+        helper.wake();
+    }
+}
+
+/// The program left the library after a long call: it is looked at again soon.
+#[cold]
+pub(crate) fn look_soon(shared: &Shared) {
+    if shared.looked_at_rarely.swap(false, Ordering::SeqCst)
         && let Some(helper) = HELPER.get()
     {
         helper.wake();
@@ -139,6 +149,12 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
             LOOK
         };
         care.stepped_at = stepped_at;
+        let rarely = care.look > LOOK;
+        shared.looked_at_rarely.store(rarely, Ordering::SeqCst);
+        if rarely && shared.inside.load(Ordering::SeqCst) == 0 {
+            // It left before it could know.
+            care.look = LOOK;
+        }
         return next.min(care.look);
     }
     care.look = LOOK;
