@@ -3,7 +3,9 @@
 
 mod bare;
 mod messages;
+mod partner;
 mod plan;
+mod shared;
 mod table;
 mod tcp;
 mod work;
@@ -32,11 +34,15 @@ struct Options {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "latency,blocking,rate,bandwidth,incast,wake-up,idle"
+        default_value = "latency,blocking,rate,bandwidth,incast,inside,wake-up,idle"
     )]
     parts: Vec<plan::Part>,
     /// Ways to measure; a bar against one that is left out is not judged
-    #[arg(long, value_delimiter = ',', default_value = "open-mx,tcp,tcp-plain,bare")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "open-mx,tcp,tcp-plain,bare,open-mx-inside,bare-inside"
+    )]
     ways: Vec<work::Way>,
     /// Print JSON with every sample instead of the table
     #[arg(long)]

@@ -8,7 +8,7 @@ use omx::{Address, Endpoint, EndpointOptions, Request, Segment, Status, StatusCo
 
 use crate::work::{
     BANDWIDTH_LENGTH, BANDWIDTH_MESSAGES, IDLE, INCAST_LENGTH, INCAST_MESSAGES, PATIENCE, RATE_LENGTH, RATE_MESSAGES,
-    Task, WAKE_UP_PAUSE, WAKE_UPS, WARM_UP, bandwidth, half_round_trip, median, now_ns, trips,
+    Task, WAKE_UP_PAUSE, WAKE_UPS, WARM_UP, Work, bandwidth, half_round_trip, median, now_ns, trips,
 };
 
 const KEY: u32 = 0x5eed;
@@ -83,7 +83,8 @@ fn stream(endpoint: &Endpoint, to: Address, data: &[u8], count: usize, window: u
 }
 
 /// The side that answers; `opened` is called when it can be reached.
-pub fn serve(interface: &str, task: Task, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Option<f64>> {
+pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Option<f64>> {
+    let task = work.task;
     let endpoint = open(interface, task, Some(0))?;
     opened()?;
     if task == Task::Idle {
@@ -136,8 +137,23 @@ pub fn serve(interface: &str, task: Task, opened: impl FnOnce() -> anyhow::Resul
         }
         Task::Idle => bail!("served above"),
     };
+    check_way(&endpoint, work)?;
     endpoint.close()?;
     Ok(figure)
+}
+
+/// The endpoint's own counters must agree that messages went the way that is measured.
+fn check_way(endpoint: &Endpoint, work: Work) -> anyhow::Result<()> {
+    let counters = endpoint.counters();
+    let shared = counters
+        .nonzero()
+        .any(|(counter, _)| counter.name().starts_with("SHARED_"));
+    ensure!(
+        shared == work.way.is_inside(),
+        "the counters of shared memory do not fit: {:?}",
+        counters.nonzero().collect::<Vec<_>>()
+    );
+    Ok(())
 }
 
 /// CPU nanoseconds of this process while it waits for what does not come.
@@ -157,7 +173,8 @@ fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
 }
 
 /// The side that measures.
-pub fn measure(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<Option<f64>> {
+pub fn measure(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Option<f64>> {
+    let task = work.task;
     if task == Task::Idle {
         return Ok(None);
     }
@@ -225,6 +242,7 @@ pub fn measure(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<Op
         }
         Task::Idle => None,
     };
+    check_way(&endpoint, work)?;
     endpoint.close()?;
     Ok(figure)
 }

@@ -23,6 +23,8 @@ pub enum Part {
     Bandwidth,
     /// Fifteen senders against one.
     Incast,
+    /// Messages inside one host.
+    Inside,
     /// From the post of a message to the return of a receiver that slept.
     WakeUp,
     /// CPU of a sleeping receiver.
@@ -132,6 +134,26 @@ fn plan(part: Part) -> (Vec<Work>, Vec<Bar>) {
                 ours: many,
                 limit: Limit::RatioMin(single, 0.8),
             });
+        }
+        Part::Inside => {
+            let lengths = SHORT.map(|length| {
+                (
+                    Task::PingPong {
+                        length,
+                        blocking: false,
+                    },
+                    Some(500.0),
+                )
+            });
+            for (task, more_ns) in lengths.into_iter().chain([(Task::Bandwidth, None)]) {
+                let [ours, rival] = [Way::OpenMxInside, Way::BareInside].map(|way| work(task, way, MTU_USUAL));
+                works.extend([ours, rival]);
+                let limit = match more_ns {
+                    Some(more_ns) => Limit::MoreMax(rival, more_ns),
+                    None => Limit::RatioMin(rival, 0.9),
+                };
+                bars.push(Bar { ours, limit });
+            }
         }
         Part::WakeUp => {
             let ours = work(Task::WakeUp, Way::OpenMx, MTU_USUAL);

@@ -20,6 +20,7 @@ pub fn name(work: Work) -> String {
             format!("half round trip, {length} B, {how}")
         }
         Task::Rate => "messages of 128 B per second".to_owned(),
+        Task::Bandwidth if work.way.is_inside() => "4 MiB one way, inside".to_owned(),
         Task::Bandwidth => format!("4 MiB one way, MTU {mtu}"),
         Task::Incast { senders: 1 } => "1 MiB messages from one sender".to_owned(),
         Task::Incast { senders } => format!("1 MiB messages from {senders} senders"),

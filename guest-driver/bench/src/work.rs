@@ -16,6 +16,10 @@ pub enum Way {
     TcpPlain,
     /// Frames over a packet socket with a TPACKET_V2 ring, nothing else.
     Bare,
+    /// Endpoints of `omx` on the same interface: shared memory.
+    OpenMxInside,
+    /// A flag in shared memory, or `process_vm_readv`, nothing else.
+    BareInside,
 }
 
 impl Way {
@@ -26,7 +30,14 @@ impl Way {
             Self::Tcp => "TCP",
             Self::TcpPlain => "TCP, no offloads",
             Self::Bare => "bare frames",
+            Self::OpenMxInside => "Open-MX, one host",
+            Self::BareInside => "bare memory",
         }
+    }
+
+    /// Whether it stays inside one host.
+    pub const fn is_inside(self) -> bool {
+        matches!(self, Self::OpenMxInside | Self::BareInside)
     }
 }
 

@@ -3,17 +3,18 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Lines, Write},
+    io::{BufRead, Write},
     os::unix::{net::UnixDatagram, process::CommandExt},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use ether::MacAddr;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    bare, messages, tcp,
+    bare, messages,
+    partner::{Answer, Order, Partner},
+    shared, tcp,
     work::{Way, Work},
 };
 
@@ -24,26 +25,8 @@ pub const THERE: (&str, &str) = ("weft1", "10.77.9.2");
 /// Offloads that let TCP hand the interface more than a frame at once.
 const OFFLOADS: [&str; 3] = ["tso", "gso", "gro"];
 
-/// What the other side is asked.
-#[derive(Debug, Serialize, Deserialize)]
-enum Order {
-    /// Address of the interface of the side that measures.
-    Begin { here: MacText },
-    /// Interface and authority for this MTU; TCP's offloads on or off.
-    Prepare { mtu: usize, offloads: bool },
-    /// Serve a measurement.
-    Serve(Work),
-}
-
-type MacText = String;
-
-/// What it answers.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Done { figure: Option<f64> },
-    Ready { port: u16 },
-    Error(String),
-}
+/// Frames that the authorities may exchange while nothing goes over the interface.
+const FRAMES_OF_OTHERS: u64 = 100;
 
 fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let output = Command::new(program)
@@ -193,11 +176,15 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
         }
         Order::Prepare { mtu, offloads } => side.prepare(mtu, offloads).map(|()| None),
         Order::Serve(work) => {
-            let other = other.context("nobody said whom to serve")?;
             let ready = || say(&Answer::Ready { port: 0 });
             match work.way {
-                Way::OpenMx => messages::serve(side.interface, work.task, ready),
-                Way::Bare => bare::serve(side.interface, other, (work.task, work.mtu), ready),
+                Way::OpenMx => messages::serve(side.interface, work, ready),
+                Way::OpenMxInside => messages::serve(HERE.0, work, ready),
+                Way::Bare => {
+                    let other = other.context("nobody said whom to serve")?;
+                    bare::serve(side.interface, other, (work.task, work.mtu), ready)
+                }
+                Way::BareInside => shared::serve(work.task, ready).map(|()| None),
                 Way::Tcp | Way::TcpPlain => {
                     let listener = tcp::listen(THERE.1)?;
                     let port = listener.local_addr()?.port();
@@ -209,14 +196,15 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
     }
 }
 
-/// Both sides, seen from the one that measures.
+/// All sides, seen from the one that measures.
 pub struct World {
     side: Side,
+    here: MacAddr,
     other: MacAddr,
-    // Its input is closed before it is waited for.
-    orders: Option<ChildStdin>,
-    answers: Lines<BufReader<ChildStdout>>,
-    child: Child,
+    /// In a network namespace of its own, at the other end of the pair.
+    away: Partner,
+    /// In this network namespace.
+    beside: Partner,
 }
 
 impl World {
@@ -227,27 +215,20 @@ impl World {
         run("mount", &["-t", "sysfs", "weft", "/sys"])?;
         run("ip", &["link", "add", HERE.0, "type", "veth", "peer", "name", THERE.0])?;
         let (here, other) = (mac_of(HERE.0)?, mac_of(THERE.0)?);
-        let cores_text = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let mut child = unshare(&["--fork"])
-            .arg(env::current_exe()?)
-            .args(["--other-side", "--cores", &cores_text])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the other side")?;
-        let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+        let own = env::current_exe()?;
+        let mut away = unshare(&["--fork"]);
+        away.arg(&own);
         let mut world = Self {
             side: Side::new(HERE.0),
+            here,
             other,
-            orders,
-            answers,
-            child,
+            away: Partner::start(away, cores)?,
+            beside: Partner::start(Command::new(&own), cores)?,
         };
         world.give_interface()?;
         run("ip", &["addr", "add", &format!("{}/24", HERE.1), "dev", HERE.0])?;
         run("ip", &["link", "set", HERE.0, "addrgenmode", "none", "up"])?;
-        world.order(&Order::Begin { here: here.to_string() })?;
+        world.away.order(&Order::Begin { here: here.to_string() })?;
         stay_on(cores[0])?;
         Ok(world)
     }
@@ -255,35 +236,12 @@ impl World {
     /// Moves one end of the pair into the other side's namespace, which is there once `unshare` has made it.
     fn give_interface(&self) -> anyhow::Result<()> {
         let own = fs::read_link("/proc/self/ns/net")?;
-        let pid = self.child.id().to_string();
+        let pid = self.away.id().to_string();
         let theirs = format!("/proc/{pid}/ns/net");
         while fs::read_link(&theirs).context("the other side ended")? == own {
             std::thread::yield_now();
         }
         run("ip", &["link", "set", THERE.0, "netns", &pid])
-    }
-
-    fn order(&mut self, order: &Order) -> anyhow::Result<Option<f64>> {
-        self.tell(order)?;
-        self.done()
-    }
-
-    fn tell(&mut self, order: &Order) -> anyhow::Result<()> {
-        let orders = self.orders.as_mut().context("the other side has ended")?;
-        writeln!(orders, "{}", serde_json::to_string(order)?).context("the other side has ended")
-    }
-
-    fn hear<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
-        let line = self.answers.next().context("the other side has ended")??;
-        serde_json::from_str(&line).with_context(|| format!("the other side said {line}"))
-    }
-
-    fn done(&mut self) -> anyhow::Result<Option<f64>> {
-        match self.hear()? {
-            Answer::Done { figure } => Ok(figure),
-            Answer::Error(sentence) => bail!("the other side: {sentence}"),
-            Answer::Ready { .. } => bail!("the other side is out of step"),
-        }
     }
 
     /// Frames that the interface has carried, both ways.
@@ -300,29 +258,31 @@ impl World {
     pub fn measure(&mut self, work: Work) -> anyhow::Result<f64> {
         let offloads = work.way != Way::TcpPlain;
         self.side.prepare(work.mtu, offloads)?;
-        self.order(&Order::Prepare {
+        self.away.order(&Order::Prepare {
             mtu: work.mtu,
             offloads,
         })?;
         let before = self.frames()?;
-        self.tell(&Order::Serve(work))?;
-        let port = match self.hear()? {
-            Answer::Ready { port } => port,
-            Answer::Error(sentence) => bail!("the other side: {sentence}"),
-            Answer::Done { .. } => bail!("the other side is out of step"),
+        let partner = if work.way.is_inside() {
+            &mut self.beside
+        } else {
+            &mut self.away
         };
+        let port = partner.begin(&Order::Serve(work))?;
         let interface = self.side.interface;
         let own = match work.way {
-            Way::OpenMx => messages::measure(interface, self.other, work.task),
+            Way::OpenMx => messages::measure(interface, self.other, work),
+            Way::OpenMxInside => messages::measure(interface, self.here, work),
             Way::Bare => bare::measure(interface, self.other, work.task, work.mtu),
+            Way::BareInside => shared::measure(work.task).map(Some),
             Way::Tcp | Way::TcpPlain => tcp::measure(THERE.1, port, work.task).map(Some),
         }?;
-        let theirs = self.done()?;
+        let theirs = partner.done()?;
         let frames = self.frames()? - before;
-        let least = frames_min(work);
+        let (least, most) = frames_expected(work);
         ensure!(
-            frames >= least,
-            "{frames} frames were on the wire where {least} belong: this was not measured over the interface"
+            (least..=most).contains(&frames),
+            "{frames} frames were on the wire where {least} to {most} belong: something else was measured"
         );
         own.or(theirs).context("nothing was measured")
     }
@@ -334,18 +294,14 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        self.orders = None;
-        _ = self.child.wait();
-    }
-}
-
-/// Frames that a measurement needs at least if its messages are on the wire: none but TCP puts two into one.
-fn frames_min(work: Work) -> u64 {
+/// Frames of a measurement at least and at most: none but TCP puts two messages into one, and none inside the host has any.
+fn frames_expected(work: Work) -> (u64, u64) {
     use crate::work::*;
+    if work.way.is_inside() {
+        return (0, FRAMES_OF_OTHERS);
+    }
     if matches!(work.way, Way::Tcp | Way::TcpPlain) {
-        return 1;
+        return (1, u64::MAX);
     }
     let count = match work.task {
         Task::PingPong { blocking, .. } => 2 * (WARM_UP + trips(blocking)) as usize,
@@ -355,5 +311,5 @@ fn frames_min(work: Work) -> u64 {
         Task::WakeUp => WAKE_UPS as usize,
         Task::Idle => 0,
     };
-    count as u64
+    (count as u64, u64::MAX)
 }
