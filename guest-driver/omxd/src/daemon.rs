@@ -25,6 +25,7 @@ use crate::{
     counters::BoardCounters,
     endpoints::Endpoints,
     filter,
+    marks::CardMarks,
     meetings::Meetings,
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{begin_serial, choose_preset, default_board_name, group_id, listen_at},
@@ -95,6 +96,7 @@ pub struct Daemon {
     endpoints: Endpoints,
     meetings: Meetings,
     counters: BoardCounters,
+    card: CardMarks,
     connections: Vec<Connection>,
     connection_next: u64,
     begin: Instant,
@@ -158,6 +160,7 @@ impl Daemon {
             endpoints,
             meetings: Meetings::default(),
             counters: BoardCounters::default(),
+            card: CardMarks::default(),
             connections: Vec::new(),
             connection_next: 0,
             begin,
@@ -172,6 +175,9 @@ impl Daemon {
     /// # Errors
     /// [`NetifError::NoSuchInterface`] when the interface is gone.
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), OmxdError> {
+        if self.interface.up {
+            self.card.ask(&self.interface.name)?;
+        }
         loop {
             let more_frames = self.handle_frames();
             self.handle_time()?;
@@ -269,6 +275,10 @@ impl Daemon {
             }
             if seen.up != self.interface.up {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
+                if seen.up {
+                    // Whoever emulates the card may have begun anew.
+                    self.card.ask(&seen.name)?;
+                }
             }
             let sound = choose_preset(&seen, Some(self.preset));
             if seen.mtu != self.interface.mtu
@@ -483,6 +493,7 @@ impl Daemon {
             up: self.interface.up,
             name: self.board_name.clone(),
             preset: self.preset.name().to_owned(),
+            card: self.card.state().to_string(),
             pid: std::process::id(),
             endpoints_max: ENDPOINTS,
             endpoints: self.endpoints.list(),

@@ -3,6 +3,7 @@
 //!
 //! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
 
+mod card;
 mod cli;
 mod client;
 mod counters;
@@ -10,6 +11,7 @@ mod daemon;
 mod endpoints;
 mod error;
 mod filter;
+mod marks;
 mod meetings;
 mod paths;
 mod protocol;
@@ -17,6 +19,7 @@ mod setup;
 mod start;
 mod table;
 
+pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
 pub use client::{Meeting, OpenedEndpoint, Pair, Resumed, Session, next_visit};
 pub use counters::CounterPage;

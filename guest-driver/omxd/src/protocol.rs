@@ -50,6 +50,8 @@ pub struct BoardStatus {
     pub name: String,
     /// Sizes on the wire.
     pub preset: String,
+    /// What the card behind the interface does with the latency mark, in a sentence.
+    pub card: String,
     /// Process number of the authority.
     pub pid: u32,
     /// Endpoints there can be.

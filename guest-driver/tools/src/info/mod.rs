@@ -97,6 +97,7 @@ fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std
         status.endpoints.len(),
         status.endpoints_max
     )?;
+    writeln!(text, "   card: {}", status.card)?;
     for endpoint in &status.endpoints {
         writeln!(
             text,

@@ -10,19 +10,13 @@ use firmware::{
     control::{Reply, Request},
 };
 use netif::{AfPacket, AfPacketOptions};
+use omxd::{CONTROL_RING_LEN, Card, CardError};
 
-use super::{
-    Card,
-    card::CardError,
-    report::{CoalescingOutput, InfoOutput, StatsOutput},
-};
+use super::report::{CoalescingOutput, InfoOutput, StatsOutput};
 use crate::{
     Stop,
     run::{Switch, print},
 };
-
-/// Control frames are few and short: the smallest ring there is.
-const RING_LEN: usize = 128 << 10;
 
 /// Talks to this machine's own programmable network card.
 ///
@@ -107,7 +101,7 @@ fn microseconds(text: &str) -> Result<u64, String> {
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let stop = Stop::on_signals().context("cannot take over signals")?;
     let options = AfPacketOptions {
-        ring_len: RING_LEN,
+        ring_len: CONTROL_RING_LEN,
         ..AfPacketOptions::default()
     };
     let mut port = AfPacket::open(&arguments.interface, EtherType::CARD_CONTROL, &options)?;

@@ -1,4 +1,5 @@
-//! A conversation with the card behind a port: one request, one reply, and a limit on waiting.
+//! A conversation with the card behind a port (`firmware/CONTROL.md`): one request, one reply, and a limit on waiting.
+//! Used by the authority and by `nicctl`; what is asked for is theirs.
 
 use std::{
     fmt,
@@ -17,6 +18,9 @@ use netif::{Interest, Netif, NetifError, Wake};
 const RESEND: Duration = Duration::from_millis(500);
 /// Requests before the card counts as absent: an emulated guest may be busy for a second, an ordinary card stays silent.
 const ATTEMPTS: u32 = 4;
+
+/// Bytes of a receive ring for control frames, which are few and short: the smallest ring there is.
+pub const CONTROL_RING_LEN: usize = 128 << 10;
 
 /// Why the card could not be asked.
 #[derive(Debug)]

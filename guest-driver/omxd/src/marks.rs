@@ -1,0 +1,146 @@
+//! What an authority arranges with the card behind its interface: hello, and the latency mark looked at. Which peers get marked
+//! frames is agreed between endpoints (`mxoe-wire.md` 17), not here. An ordinary card is known by its silence: a thread waits.
+
+use std::{
+    fmt,
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use ether::EtherType;
+use firmware::{
+    CoalescingChange,
+    control::{Reply, Request, ability},
+};
+use netif::{AfPacket, AfPacketOptions};
+
+use crate::{CONTROL_RING_LEN, Card, CardError, OmxdError};
+
+/// What is known of the card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CardState {
+    /// The interface was not switched on yet.
+    #[default]
+    NotAsked,
+    /// It may still answer.
+    Asking,
+    /// One of ours: it looks at the mark in all its receive queues.
+    LooksAtMarks { queues: u16 },
+    /// One of ours, without that ability.
+    WithoutMarks { queues: u16 },
+    /// Silence.
+    Ordinary,
+    /// It could not be asked, or refused.
+    Failed(String),
+}
+
+impl fmt::Display for CardState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAsked => f.write_str("not asked yet: the interface is switched off"),
+            Self::Asking => f.write_str("being asked"),
+            Self::LooksAtMarks { queues } => write!(
+                f,
+                "a Weft card, {queues} receive queues: frames with the latency mark are announced at once"
+            ),
+            Self::WithoutMarks { queues } => write!(
+                f,
+                "a Weft card, {queues} receive queues, that does not know the latency mark: its coalescing decides alone \
+                 (`nicctl coalesce`)"
+            ),
+            Self::Ordinary => f.write_str(
+                "no Weft card: interrupts come as its driver is set (`omx_tune --check`), socket filters tell endpoints \
+                 apart; the latency mark is still sent to peers that agreed to it",
+            ),
+            Self::Failed(sentence) => write!(f, "nothing is known of it: {sentence}"),
+        }
+    }
+}
+
+/// The conversation with the card of one interface.
+#[derive(Default)]
+pub(crate) struct CardMarks {
+    state: Arc<Mutex<CardState>>,
+    asking: Option<(UnixStream, JoinHandle<()>)>,
+}
+
+impl CardMarks {
+    /// Says hello, and turns the mark on where the card knows it; returns at once. What comes of it is [`CardMarks::state`],
+    /// and in the log where it is news.
+    ///
+    /// # Errors
+    /// [`OmxdError::Io`] when the process has no descriptors or threads left.
+    pub(crate) fn ask(&mut self, interface: &str) -> Result<(), OmxdError> {
+        self.leave();
+        let (stop, stopper) = UnixStream::pair().map_err(OmxdError::io("open a socket"))?;
+        let before = std::mem::replace(&mut *lock(&self.state), CardState::Asking);
+        let state = self.state.clone();
+        let name = interface.to_owned();
+        let ask = move || {
+            let found = match arrange(&name, &stop) {
+                Ok(found) => found,
+                // The authority ends, or asks anew.
+                Err(CardError::Interrupted) => return *lock(&state) = before,
+                Err(CardError::NoAnswer) => CardState::Ordinary,
+                Err(error) => CardState::Failed(error.to_string()),
+            };
+            if found != before {
+                tracing::info!(interface = name, "card: {found}");
+            }
+            *lock(&state) = found;
+        };
+        let thread = thread::Builder::new()
+            .name("card".to_owned())
+            .spawn(ask)
+            .map_err(OmxdError::io("start a thread"))?;
+        self.asking = Some((stopper, thread));
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> CardState {
+        lock(&self.state).clone()
+    }
+
+    fn leave(&mut self) {
+        if let Some((stopper, thread)) = self.asking.take() {
+            // Its end becomes readable.
+            drop(stopper);
+            // A panic of that thread has been shown already, and concerns nothing else.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CardMarks {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn lock(state: &Mutex<CardState>) -> std::sync::MutexGuard<'_, CardState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
+    let options = AfPacketOptions {
+        ring_len: CONTROL_RING_LEN,
+        ..AfPacketOptions::default()
+    };
+    let mut port = AfPacket::open(interface, EtherType::CARD_CONTROL, &options)?;
+    let mut card = Card::new(&mut port, stop.as_fd());
+    let abilities = card.hello()?;
+    let queues = abilities.queue_pairs;
+    let needed = ability::COALESCING | ability::MARKS;
+    if abilities.bits & needed != needed {
+        return Ok(CardState::WithoutMarks { queues });
+    }
+    let change = CoalescingChange {
+        marks: Some(true),
+        ..CoalescingChange::default()
+    };
+    match card.ask(&Request::SetCoalescing { queue: None, change })? {
+        Reply::SetCoalescing(report) if report.coalescing.marks => Ok(CardState::LooksAtMarks { queues }),
+        _ => Err(CardError::Unexpected),
+    }
+}

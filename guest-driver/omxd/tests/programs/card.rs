@@ -1,0 +1,153 @@
+//! The authority and the card behind its interface: one of ours, and an ordinary one.
+
+use std::{
+    io::{BufRead, BufReader, IoSlice, Read},
+    os::{fd::AsFd, unix::net::UnixStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Instant,
+};
+
+use ether::{EtherType, MacAddr, Time};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, Nic, NicConfig};
+use mxoe::wire::{HEAD_LEN, MARK, PacketType};
+use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake, testing::Veth};
+use omx::Board;
+
+use crate::rig::{LIMIT, in_own_world, open, wait_until};
+
+/// An authority in the foreground, as a service manager starts it.
+struct Served {
+    child: Child,
+}
+
+impl Served {
+    fn start(interface: &str) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_omxd"))
+            .args(["--interface", interface])
+            .env_remove("RUST_LOG")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let board = Board::named(interface).unwrap();
+        wait_until("an authority", || {
+            board.status().is_ok_and(|(status, _)| status.pid == child.id())
+        });
+        Self { child }
+    }
+
+    /// Ends it; the lines of its log that are about the card.
+    fn end(mut self) -> Vec<String> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut log = Vec::new();
+        self.child.stderr.take().unwrap().read_to_end(&mut log).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        let lines = BufReader::new(&log[..]).lines().map(Result::unwrap);
+        lines.filter(|line| line.contains("card: ")).collect()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Ended already unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn card_of(interface: &str) -> String {
+    Board::named(interface).unwrap().status().unwrap().0.card
+}
+
+/// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
+fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Nic {
+    let mut nic = Nic::new(NicConfig {
+        queue_pairs: 2,
+        coalescing: Coalescing {
+            marks: false,
+            ..Coalescing::default()
+        },
+        ..NicConfig::default()
+    });
+    let start = Instant::now();
+    let mut reply = [0; CONTROL_FRAME_MAX];
+    loop {
+        while let Some(frame) = port.poll_receive().unwrap() {
+            let now = Time::from_nanos(start.elapsed().as_nanos() as u64);
+            let len = nic.handle_control(now, frame, &mut reply);
+            if len > 0 {
+                assert!(port.send(&[IoSlice::new(&reply[..len])]).unwrap());
+            }
+        }
+        if port
+            .wait(Interest::Receive, Instant::now() + LIMIT, Some(stop.as_fd()))
+            .unwrap()
+            == Wake::Stop
+        {
+            return nic;
+        }
+    }
+}
+
+#[test]
+fn on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agreed_carry_them() {
+    in_own_world(
+        "card::on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agreed_carry_them",
+        || {
+            let veth = Veth::new(1500);
+            let address = MacAddr::CARD.to_string();
+            let set = ["link", "set", &veth.b, "address", &address];
+            assert!(Command::new("ip").args(set).status().unwrap().success());
+            let mut port = AfPacket::open(&veth.b, EtherType::CARD_CONTROL, &AfPacketOptions::default()).unwrap();
+            let (stop, stopper) = UnixStream::pair().unwrap();
+            let card = thread::spawn(move || serve_card(&mut port, &stop));
+            let served = Served::start(&veth.a);
+            let expected = "a Weft card, 2 receive queues: frames with the latency mark are announced at once";
+            wait_until("the card's answer", || card_of(&veth.a) == expected);
+            drop(stopper);
+            let nic = card.join().unwrap();
+            assert!(nic.coalescing(0).unwrap().marks && nic.coalescing(1).unwrap().marks);
+
+            let mut wire = AfPacket::open(&veth.b, EtherType::MXOE, &AfPacketOptions::default()).unwrap();
+            let (near, far) = (open(&veth.a, None).unwrap(), open(&veth.b, None).unwrap());
+            let own = far.address();
+            let answer = thread::spawn(move || {
+                far.receive(&mut [0; 16], 1, u64::MAX).unwrap();
+                far.close().unwrap();
+            });
+            let to = near.connect(own.mac(), own.endpoint(), 0, Some(LIMIT)).unwrap();
+            near.send(b"urgent", to, 1).unwrap();
+            answer.join().unwrap();
+            let mut seen = Vec::new();
+            while let Some(frame) = wire.poll_receive().unwrap() {
+                seen.push(frame[HEAD_LEN]);
+            }
+            let [tiny, connect] = [PacketType::Tiny, PacketType::Connect].map(PacketType::code);
+            assert!(seen.contains(&connect) && seen.contains(&(tiny | MARK)), "{seen:?}");
+            let log = served.end();
+            assert!(log.len() == 1 && log[0].contains(expected), "{log:?}");
+        },
+    );
+}
+
+#[test]
+fn on_an_ordinary_card_it_is_said_once_what_happens_instead() {
+    in_own_world("card::on_an_ordinary_card_it_is_said_once_what_happens_instead", || {
+        let veth = Veth::new(1500);
+        let served = Served::start(&veth.a);
+        // Nobody has the card's address, and the authority serves while it waits for an answer.
+        assert_eq!(card_of(&veth.a), "being asked");
+        let ordinary = || card_of(&veth.a).starts_with("no Weft card: interrupts come as its driver is set");
+        wait_until("silence", ordinary);
+        veth.set_up(&veth.a, false);
+        wait_until("a switched-off interface", || {
+            !Board::named(&veth.a).unwrap().status().unwrap().0.up
+        });
+        veth.set_up(&veth.a, true);
+        wait_until("another question", || card_of(&veth.a) == "being asked");
+        wait_until("silence again", ordinary);
+        let log = served.end();
+        assert!(log.len() == 1 && log[0].contains("omx_tune --check"), "{log:?}");
+    });
+}
