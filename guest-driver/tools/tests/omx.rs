@@ -100,6 +100,76 @@ fn omx_perf_times_every_length_and_omx_info_shows_who_is_there() {
 }
 
 #[test]
+fn omx_perf_prints_imb_columns_and_measures_rate_and_overlap() {
+    in_private_network("omx_perf_prints_imb_columns_and_measures_rate_and_overlap", || {
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(9000);
+        let mut receiver = tool(PERF, dir.path())
+            .args(["--interface", &veth.b, "--json", "-s", "-w"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        let mut out = BufReader::new(receiver.stdout.take().unwrap());
+        out.read_line(&mut first).unwrap();
+        let hello: Value = serde_json::from_str(&first).unwrap();
+        let mac = hello["mac"].as_str().unwrap();
+        let send = |arguments: &[&str]| {
+            let common = ["--interface", &veth.a, "-d", mac, "-P", "0", "-w"];
+            tool(PERF, dir.path()).args(common).args(arguments).output().unwrap()
+        };
+
+        let imb = send(&["--imb", "-N", "20", "-M", "16", "-E", "300"]);
+        let text = String::from_utf8_lossy(&imb.stdout).into_owned();
+        let mut columns = text.lines().skip_while(|line| line.starts_with('#'));
+        let titles: Vec<&str> = columns.next().unwrap().split_whitespace().collect();
+        assert_eq!(titles, ["#bytes", "#repetitions", "t[usec]", "Mbytes/sec"], "{text}");
+        let rows: Vec<Vec<f64>> = columns
+            .map(|line| line.split_whitespace().map(|word| word.parse().unwrap()).collect())
+            .collect();
+        let lengths: Vec<f64> = rows.iter().map(|row| row[0]).collect();
+        assert_eq!(lengths, [0.0, 1.0, 16.0, 256.0], "{text}");
+        assert!(rows.iter().all(|row| row.len() == 4 && row[1] == 20.0 && row[2] > 0.0));
+
+        // More and fewer messages than can be on their way at once; the longest go one by one.
+        for (count, bytes) in [("1000", "128"), ("3", "128"), ("3", "100000000")] {
+            let rate = send(&[
+                "--rate",
+                "--json",
+                "-N",
+                count,
+                "-W",
+                "2",
+                "-S",
+                bytes,
+                "-M",
+                "1",
+                "-E",
+                "100000001",
+            ]);
+            let rate = &lines(&rate)[0];
+            assert_eq!(rate["messages"].to_string(), count);
+            let per_s = rate["messages_per_s"].as_f64().unwrap();
+            let mb = rate["mb_per_s"].as_f64().unwrap();
+            assert!(
+                per_s > 0.0 && (mb - per_s * bytes.parse::<f64>().unwrap() / 1e6).abs() < 1e-6 * mb,
+                "{rate}"
+            );
+        }
+        let overlap = lines(&send(&["--overlap", "--json", "-N", "5", "-W", "1"]));
+        assert_eq!((overlap.len(), &overlap[0]["length"]), (1, &(4 << 20).into()));
+        let hidden = overlap[0]["overlap"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&hidden) && overlap[0]["us_both"].as_f64().unwrap() > 0.0);
+        let text = send(&["--overlap", "-N", "2", "-S", "64", "-E", "65"]);
+        assert!(String::from_utf8_lossy(&text.stdout).contains(": overlap "), "{text:?}");
+
+        let pid = rustix::process::Pid::from_child(&receiver);
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        receiver.wait().unwrap();
+    });
+}
+
+#[test]
 fn what_cannot_be_done_is_one_sentence_and_exit_code_255() {
     let dir = tempfile::tempdir().unwrap();
     for arguments in [

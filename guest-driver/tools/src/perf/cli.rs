@@ -5,16 +5,22 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::{Context, bail};
 use clap::Parser;
 use ether::MacAddr;
-use omx::{Board, Endpoint, EndpointOptions, Waiting};
+use omx::{Address, Board, Endpoint, EndpointOptions, Waiting};
 use serde_json::json;
 
 use super::{
-    parameters::{KEY, Parameters},
-    pingpong::{self, Polling},
+    overlap,
+    parameters::{KEY, Mode, Parameters},
+    pingpong, rate,
+    side::{Polling, Side},
 };
-use crate::run::print_line;
+use crate::run::{print, print_line};
 
-/// Times messages between two endpoints: half of the round trip, and the rate that follows from it.
+/// Length of the messages of --overlap unless another one is given.
+const OVERLAP_LENGTH: u64 = 4 << 20;
+
+/// Times messages between two endpoints: half of the round trip, and the rate that follows from it; or messages per second, or
+/// how much of a transfer computation hides.
 ///
 /// Start it without -d on one host, and with -d and that host's name or address on the other.
 #[derive(Debug, Parser)]
@@ -50,9 +56,9 @@ pub struct Arguments {
     /// Align buffers to 64 KiB
     #[arg(short = 'a')]
     aligned: bool,
-    /// First length in bytes
-    #[arg(short = 'S', value_name = "BYTES", default_value_t = 0)]
-    start: u64,
+    /// First length in bytes [default: 0; 4 MiB with --overlap]
+    #[arg(short = 'S', value_name = "BYTES")]
+    start: Option<u64>,
     /// Lengths stay below this
     #[arg(short = 'E', value_name = "BYTES", default_value_t = (4 << 20) + 1)]
     end: u64,
@@ -77,7 +83,16 @@ pub struct Arguments {
     /// Send synchronously
     #[arg(short = 'Y')]
     synchronous: bool,
-    /// Print one line of JSON per length, with median and 99th percentile
+    /// Print the columns of the Intel MPI Benchmarks
+    #[arg(long, conflicts_with_all = ["json", "rate", "overlap", "one_way"])]
+    imb: bool,
+    /// Measure messages per second, with many on their way at once
+    #[arg(long, conflicts_with_all = ["overlap", "one_way"])]
+    rate: bool,
+    /// Measure how much of a transfer is hidden behind computation of the same duration
+    #[arg(long, conflicts_with = "one_way")]
+    overlap: bool,
+    /// Print one line of JSON per length, for the ping-pong with median and 99th percentile
     #[arg(long)]
     json: bool,
     /// Print help
@@ -95,13 +110,22 @@ impl Arguments {
         Parameters {
             iterations: self.iterations,
             warm_up: self.warm_up,
-            first: self.start,
+            first: match self.start {
+                Some(start) => start,
+                None if self.overlap => OVERLAP_LENGTH,
+                None => 0,
+            },
             end: self.end,
             multiplier: self.multiplier,
             increment: self.increment,
             aligned: self.aligned,
             one_way: self.one_way,
             synchronous: self.synchronous,
+            mode: match (self.rate, self.overlap) {
+                (true, _) => Mode::Rate,
+                (_, true) => Mode::Overlap,
+                _ => Mode::PingPong,
+            },
         }
     }
 }
@@ -163,22 +187,33 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .find_peer(host)
             .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"))?,
     };
-    let pause = Duration::from_millis(arguments.pause_ms);
     let parameters = arguments.parameters();
-    pingpong::send(
-        &endpoint,
+    let to = pingpong::reach(&endpoint, (mac, arguments.remote), parameters)?;
+    let side = Side {
+        endpoint: &endpoint,
         polling,
-        (mac, arguments.remote),
-        parameters,
-        pause,
-        |result| {
-            print_line(&if arguments.json {
-                serde_json::to_string(result)?
-            } else {
-                result.to_string()
-            })
-        },
-    )?;
+        synchronous: parameters.synchronous,
+    };
+    measure(arguments, &side, to, parameters)?;
     endpoint.close()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn measure(arguments: &Arguments, side: &Side<'_>, to: Address, parameters: Parameters) -> anyhow::Result<()> {
+    let pause = Duration::from_millis(arguments.pause_ms);
+    match parameters.mode {
+        Mode::PingPong => {
+            if arguments.imb {
+                print_line(pingpong::IMB_HEAD)?;
+            }
+            pingpong::send(side, to, parameters, pause, |result| {
+                if arguments.imb {
+                    return print_line(&result.imb());
+                }
+                print(arguments.json, result)
+            })
+        }
+        Mode::Rate => rate::send(side, to, parameters, pause, |result| print(arguments.json, result)),
+        Mode::Overlap => overlap::send(side, to, parameters, pause, |result| print(arguments.json, result)),
+    }
 }

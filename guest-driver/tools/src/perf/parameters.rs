@@ -7,6 +7,17 @@ pub(super) const MATCH_INFO: u64 = 0x1234_5678_8765_4321;
 /// Bytes of the parameters on the wire.
 pub(super) const PARAMETERS_LEN: usize = 44;
 
+/// What is done with each length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Message and reply, as the reference does.
+    PingPong,
+    /// Many messages on their way at once.
+    Rate,
+    /// Synchronous messages while the sender computes.
+    Overlap,
+}
+
 /// What is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
@@ -23,6 +34,7 @@ pub(super) struct Parameters {
     /// Replies are empty.
     pub(super) one_way: bool,
     pub(super) synchronous: bool,
+    pub(super) mode: Mode,
 }
 
 impl Parameters {
@@ -38,14 +50,19 @@ impl Parameters {
         bytes[40] = self.aligned.into();
         bytes[41] = self.one_way.into();
         bytes[42] = self.synchronous.into();
+        // Unused by the reference, and 0 there.
+        bytes[43] = self.mode as u8;
         bytes
     }
 
-    pub(super) fn from_bytes(bytes: &[u8; PARAMETERS_LEN]) -> Self {
+    /// `None`: of a kind that this tool does not know.
+    pub(super) fn from_bytes(bytes: &[u8; PARAMETERS_LEN]) -> Option<Self> {
         let word =
             |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
-        Self {
+        let modes = [Mode::PingPong, Mode::Rate, Mode::Overlap];
+        let mode = modes.into_iter().find(|mode| *mode as u8 == bytes[43])?;
+        Some(Self {
             iterations: word(0),
             warm_up: word(1),
             first: long(2),
@@ -55,7 +72,8 @@ impl Parameters {
             aligned: bytes[40] != 0,
             one_way: bytes[41] != 0,
             synchronous: bytes[42] != 0,
-        }
+            mode,
+        })
     }
 
     /// The lengths that are measured: the next one is length × multiplier + increment, from 0 the increment or 1.
@@ -88,6 +106,7 @@ mod tests {
         aligned: false,
         one_way: true,
         synchronous: false,
+        mode: Mode::PingPong,
     };
 
     #[test]
@@ -101,7 +120,14 @@ mod tests {
         assert_eq!(bytes[..8], [0, 0, 3, 0xe8, 0, 0, 0, 10]);
         assert_eq!(bytes[16..24], [0, 0, 0, 2, 0, 0, 0, 1], "low half first");
         assert_eq!(bytes[40..], [0, 1, 1, 0]);
-        assert_eq!(Parameters::from_bytes(&bytes), odd);
+        assert_eq!(Parameters::from_bytes(&bytes), Some(odd));
+        for mode in [Mode::Rate, Mode::Overlap] {
+            let beyond = Parameters { mode, ..DEFAULT };
+            assert_eq!(Parameters::from_bytes(&beyond.to_bytes()), Some(beyond));
+        }
+        let mut unknown = bytes;
+        unknown[43] = 3;
+        assert_eq!(Parameters::from_bytes(&unknown), None);
     }
 
     #[test]

@@ -1,46 +1,57 @@
-//! Both sides of the ping-pong, on the endpoint's safe calls and, where two requests overlap, on its requests.
+//! How sender and receiver meet, and both sides of the ping-pong.
 
 use std::{
     fmt, thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use ether::MacAddr;
 use hdrhistogram::Histogram;
-use omx::{Address, Endpoint, Segment, Status, StatusCode};
+use omx::{Address, Endpoint};
 use serde::Serialize;
 
-use super::parameters::{KEY, MATCH_INFO, PARAMETERS_LEN, Parameters};
+use super::{
+    overlap,
+    parameters::{KEY, MATCH_INFO, Mode, PARAMETERS_LEN, Parameters},
+    rate,
+    side::{Buffer, Polling, Side},
+};
 
 /// The receiver is waited for this long.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// Buffers begin at a multiple of this when they are to be aligned.
-const ALIGNMENT: usize = 64 << 10;
 /// Longest time of one message that is told apart, in nanoseconds.
-const TIME_NS_MAX: u64 = 60_000_000_000;
-/// Longest message: what a peer may ask this side to allocate.
-const LENGTH_MAX: usize = 1 << 30;
-
-/// What is done while a message is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polling {
-    /// The endpoint's own wait.
-    Wait,
-    /// Tests, and yields the processor in between.
-    Yield,
-}
+pub(super) const TIME_NS_MAX: u64 = 60_000_000_000;
 
 /// One length.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
     length: usize,
+    repetitions: u32,
     /// Mean time of a message one way, in microseconds.
     us: f64,
     us_median: f64,
     us_p99: f64,
     mb_per_s: f64,
     mib_per_s: f64,
+}
+
+/// What stands above the lines of [`Measured::imb`].
+pub(super) const IMB_HEAD: &str = "\
+#---------------------------------------------------
+# Benchmarking PingPong
+# #processes = 2
+#---------------------------------------------------
+       #bytes #repetitions      t[usec]   Mbytes/sec";
+
+impl Measured {
+    /// A line as the Intel MPI Benchmarks print it; their Mbytes are 10⁶ bytes.
+    pub(super) fn imb(&self) -> String {
+        format!(
+            "{:13}{:13}{:13.2}{:13.2}",
+            self.length, self.repetitions, self.us, self.mb_per_s
+        )
+    }
 }
 
 impl fmt::Display for Measured {
@@ -53,79 +64,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// A buffer, aligned or not.
-struct Buffer {
-    memory: Vec<u8>,
-    at: usize,
-    len: usize,
-}
-
-impl Buffer {
-    fn new(len: usize, aligned: bool) -> Self {
-        let memory = vec![0x5a; len + ALIGNMENT];
-        let at = if aligned {
-            memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT)
-        } else {
-            0
-        };
-        Self { memory, at, len }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.at..self.at + self.len]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.at..self.at + self.len]
-    }
-}
-
-struct Side<'a> {
-    endpoint: &'a Endpoint,
-    polling: Polling,
-    synchronous: bool,
-}
-
-impl Side<'_> {
-    fn over(&self, request: omx::Request) -> anyhow::Result<Status> {
-        let status = loop {
-            let status = match self.polling {
-                Polling::Wait => self.endpoint.wait(request, None)?,
-                Polling::Yield => {
-                    let status = self.endpoint.test(request)?;
-                    if status.is_none() {
-                        thread::yield_now();
-                    }
-                    status
-                }
-            };
-            if let Some(status) = status {
-                break status;
-            }
-        };
-        match status.code {
-            StatusCode::Success => Ok(status),
-            code => bail!("a message failed: {code}"),
-        }
-    }
-
-    fn send(&self, data: &[u8], to: Address) -> anyhow::Result<()> {
-        // SAFETY: `data` is borrowed until the request is over, or the process ends.
-        let request = unsafe {
-            self.endpoint
-                .isend(&[Segment::of(data)], to, MATCH_INFO, 0, self.synchronous)
-        }?;
-        self.over(request).map(drop)
-    }
-
-    fn receive(&self, buffer: &mut [u8]) -> anyhow::Result<Status> {
-        // SAFETY: `buffer` is borrowed until the request is over, or the process ends.
-        let request = unsafe { self.endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }?;
-        self.over(request)
-    }
-}
-
-/// The receiver: serves one sender.
+/// The receiver: serves one sender, whatever it measures.
 pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<()> {
     let mut bytes = [0; PARAMETERS_LEN];
     let status = endpoint.receive(&mut bytes, MATCH_INFO, u64::MAX)?;
@@ -133,7 +72,7 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<(
         status.transferred as usize == PARAMETERS_LEN,
         "the sender is no omx_perf"
     );
-    let parameters = Parameters::from_bytes(&bytes);
+    let parameters = Parameters::from_bytes(&bytes).context("the sender wants what this omx_perf does not know")?;
     let source = status.address.context("the sender is gone")?;
     // As the reference does; the address it came from would do.
     let back = endpoint.connect(source.mac(), source.endpoint(), KEY, Some(CONNECT_LIMIT))?;
@@ -143,12 +82,16 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<(
         polling,
         synchronous: parameters.synchronous,
     };
+    match parameters.mode {
+        Mode::PingPong => answer(&side, back, parameters),
+        Mode::Rate => rate::receive(&side, back, parameters),
+        Mode::Overlap => overlap::receive(&side, parameters),
+    }
+}
+
+fn answer(side: &Side<'_>, back: Address, parameters: Parameters) -> anyhow::Result<()> {
     for length in parameters.lengths() {
-        ensure!(
-            length <= LENGTH_MAX,
-            "the sender wants messages of {length} bytes, which are too long"
-        );
-        let mut buffer = Buffer::new(length, parameters.aligned);
+        let mut buffer = Buffer::new(length, parameters.aligned)?;
         for _ in 0..u64::from(parameters.iterations) + u64::from(parameters.warm_up) {
             side.receive(buffer.bytes_mut())?;
             let reply = if parameters.one_way { &[] } else { buffer.bytes() };
@@ -158,30 +101,32 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<(
     Ok(())
 }
 
-/// The sender: measures, and shows each length.
-pub(super) fn send(
+/// The sender: reaches the receiver and says what comes.
+pub(super) fn reach(
     endpoint: &Endpoint,
-    polling: Polling,
     (mac, remote): (MacAddr, u8),
     parameters: Parameters,
-    pause: Duration,
-    mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Address> {
     let to = endpoint
         .connect(mac, remote, KEY, Some(CONNECT_LIMIT))
         .with_context(|| format!("cannot connect to endpoint {remote} of {mac}"))?;
     endpoint.send_synchronous(&parameters.to_bytes(), to, MATCH_INFO)?;
     endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
-    let side = Side {
-        endpoint,
-        polling,
-        synchronous: parameters.synchronous,
-    };
+    Ok(to)
+}
+
+/// The sender: measures, and shows each length.
+pub(super) fn send(
+    side: &Side<'_>,
+    to: Address,
+    parameters: Parameters,
+    pause: Duration,
+    mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let ways = if parameters.one_way { 1.0 } else { 2.0 };
     for length in parameters.lengths() {
-        ensure!(length <= LENGTH_MAX, "messages of {length} bytes are too long");
         thread::sleep(pause);
-        let mut buffer = Buffer::new(length, parameters.aligned);
+        let mut buffer = Buffer::new(length, parameters.aligned)?;
         let mut times_ns = Histogram::<u64>::new_with_bounds(1, TIME_NS_MAX, 3)?;
         let mut begin = Instant::now();
         let mut last = begin;
@@ -207,6 +152,7 @@ pub(super) fn send(
         let quantile = |q| times_ns.value_at_quantile(q) as f64 / 1000.0 / ways;
         show(&Measured {
             length,
+            repetitions: parameters.iterations,
             us,
             us_median: quantile(0.5),
             us_p99: quantile(0.99),

@@ -1,0 +1,93 @@
+//! Several requests on their way at once, each with a buffer of its own that outlives it whatever happens.
+
+use omx::{Address, Request, Segment};
+
+use super::{
+    parameters::MATCH_INFO,
+    side::{Buffer, Side},
+};
+
+/// Requests at once: enough that neither side waits for the other.
+const REQUESTS_MAX: usize = 64;
+/// Bytes of all buffers: what a peer may ask this side to allocate, unless one message alone is longer.
+const BYTES_MAX: usize = 64 << 20;
+
+struct Slot {
+    buffer: Buffer,
+    request: Option<Request>,
+}
+
+/// Requests in the order in which they were made.
+pub(super) struct Window<'a> {
+    side: &'a Side<'a>,
+    slots: Vec<Slot>,
+}
+
+impl<'a> Window<'a> {
+    pub(super) fn new(side: &'a Side<'a>, length: usize, aligned: bool) -> anyhow::Result<Self> {
+        let count = (BYTES_MAX / length.max(1)).clamp(1, REQUESTS_MAX);
+        let slots = (0..count).map(|_| {
+            Ok(Slot {
+                buffer: Buffer::new(length, aligned)?,
+                request: None,
+            })
+        });
+        let slots = slots.collect::<anyhow::Result<_>>()?;
+        Ok(Self { side, slots })
+    }
+
+    /// How many requests there can be at once.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Waits for the request made `len` requests before this one, and sends.
+    pub(super) fn send(&mut self, number: u64, to: Address) -> anyhow::Result<()> {
+        let slot = self.free(number)?;
+        let data = Segment::of(self.slots[slot].buffer.bytes());
+        // SAFETY: the buffer stays where it is until the request is over: `free` and `drop` see to it.
+        let request = unsafe {
+            self.side
+                .endpoint
+                .isend(&[data], to, MATCH_INFO, 0, self.side.synchronous)
+        }?;
+        self.slots[slot].request = Some(request);
+        Ok(())
+    }
+
+    /// The same for a receive.
+    pub(super) fn receive(&mut self, number: u64) -> anyhow::Result<()> {
+        let slot = self.free(number)?;
+        let buffer = Segment::of_mut(self.slots[slot].buffer.bytes_mut());
+        // SAFETY: as in `send`.
+        let request = unsafe { self.side.endpoint.irecv(&[buffer], MATCH_INFO, u64::MAX, 0) }?;
+        self.slots[slot].request = Some(request);
+        Ok(())
+    }
+
+    /// Waits until the request of this number is over; the slot it used.
+    pub(super) fn free(&mut self, number: u64) -> anyhow::Result<usize> {
+        let slot = (number % self.slots.len() as u64) as usize;
+        if let Some(request) = self.slots[slot].request {
+            let over = self.side.over(request);
+            self.slots[slot].request = None;
+            over?;
+        }
+        Ok(slot)
+    }
+}
+
+impl Drop for Window<'_> {
+    /// After a failure: nothing may still write to or read from a buffer that is given back.
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let Some(request) = slot.request.take() else { continue };
+            let endpoint = self.side.endpoint;
+            let over = matches!(endpoint.cancel(request), Ok(true)) || endpoint.wait(request, None).is_ok();
+            if !over && let Ok(unused) = Buffer::new(0, false) {
+                // Nobody can say whether it is still in use.
+                std::mem::forget(std::mem::replace(&mut slot.buffer, unused));
+            }
+        }
+    }
+}
