@@ -2,6 +2,7 @@
 //! nobody outside the guest.
 
 use std::convert::Infallible;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -39,6 +40,10 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
+/// Folders in memory, and how much of what is free at boot each may hold, in percent. A guest has no swap: what is in them
+/// is lost to programs, and a guest without memory panics. So a quarter is left when all are full.
+const MEMORY_FOLDERS: [(&str, u64); 3] = [("/dev/shm", 35), ("/run", 5), ("/tmp", 35)];
+
 /// Sets the guest up and serves it; returns only what makes that impossible.
 pub fn run() -> anyhow::Error {
     match go() {
@@ -73,32 +78,35 @@ fn go() -> Result<Infallible> {
 
 fn mounts() -> Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-    for (kind, place, flags, data) in [
-        ("proc", "/proc", quiet, None),
-        ("sysfs", "/sys", quiet, None),
-        ("devtmpfs", "/dev", MountFlags::NOSUID, None),
-        (
-            "devpts",
-            "/dev/pts",
-            MountFlags::NOSUID,
-            Some(c"gid=5,mode=620,ptmxmode=666"),
-        ),
-        ("tmpfs", "/dev/shm", quiet, None),
-        ("tmpfs", "/run", quiet, None),
-        ("tmpfs", "/tmp", quiet, None),
-    ] {
+    let put = |kind: &str, place: &str, flags, data: Option<&CStr>| -> Result<()> {
         fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
         match mount(kind, place, kind, flags, data) {
             // The kernel mounts /dev itself when it is configured so.
-            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-            Err(error) => return Err(error).with_context(|| format!("mounting {place}")),
+            Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("mounting {place}")),
         }
+    };
+    put("proc", "/proc", quiet, None)?;
+    put("sysfs", "/sys", quiet, None)?;
+    put("devtmpfs", "/dev", MountFlags::NOSUID, None)?;
+    let terminals = c"gid=5,mode=620,ptmxmode=666";
+    put("devpts", "/dev/pts", MountFlags::NOSUID, Some(terminals))?;
+    let free_kib = free_kib(&fs::read_to_string("/proc/meminfo")?);
+    for (place, percent) in MEMORY_FOLDERS {
+        let size = free_kib.map(|free| CString::new(format!("size={}k", free * percent / 100)));
+        put("tmpfs", place, quiet, size.transpose()?.as_deref())?;
     }
     for (link, target) in DEVICE_LINKS {
         // A kernel or an image that has it already keeps its own.
         let _ = std::os::unix::fs::symlink(target, link);
     }
     Ok(())
+}
+
+/// Memory that programs could have now, as `/proc/meminfo` says.
+fn free_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 fn load_modules(problems: &mut Vec<String>) {
@@ -166,5 +174,18 @@ pub fn power(command: RebootCommand) {
     rustix::fs::sync();
     if let Err(error) = rustix::system::reboot(command) {
         eprintln!("weft-agent: {command:?} is not possible: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_in_memory_leave_a_quarter_of_it_when_all_are_full() {
+        let meminfo = "MemTotal:   101000 kB\nMemFree:    61000 kB\nMemAvailable:   60000 kB\n";
+        assert_eq!(free_kib(meminfo), Some(60_000));
+        assert_eq!(free_kib("MemTotal: 1 kB\n"), None);
+        assert_eq!(MEMORY_FOLDERS.iter().map(|(_, percent)| percent).sum::<u64>(), 75);
     }
 }

@@ -1,32 +1,16 @@
 //! Packing and unpacking what is copied between host and guest: an ordinary tar stream with one top-level entry.
 //! The reader trusts nothing in it: everything is unpacked inside a fresh directory and then put into place.
 
+mod pack;
+
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+pub use pack::pack;
 
 /// Name of the top-level entry on the wire; the receiver decides what it is called at its end.
 const ROOT: &str = "root";
-
-/// Writes `path` (a file, or a directory with everything below it) as an archive. Permission bits, times and symbolic
-/// links are kept; owners are not; sockets and devices are left out.
-///
-/// # Errors
-/// When something cannot be read, with the path, or the writer fails.
-pub fn pack(path: &Path, writer: impl Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(writer);
-    archive.follow_symlinks(false);
-    // What the user names is copied itself, also when the name is a link.
-    let real = fs::canonicalize(path).map_err(|error| at(path, &error))?;
-    if fs::metadata(&real)?.is_dir() {
-        archive.append_dir_all(ROOT, &real).map_err(|error| at(path, &error))?;
-    } else {
-        archive
-            .append_path_with_name(&real, ROOT)
-            .map_err(|error| at(path, &error))?;
-    }
-    archive.into_inner()?.flush()
-}
 
 /// Reads an archive written by [`pack`] and puts its entry at `destination`: below it under the name `name` when that
 /// is a directory, else as `destination` itself. A directory is merged into one that is there. Returns where it went.
@@ -64,7 +48,7 @@ pub fn unpack(reader: impl Read, destination: &Path, name: &str) -> io::Result<P
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(false);
     archive.set_unpack_xattrs(false);
-    archive.unpack(staging.path()).map_err(|error| plain(&error))?;
+    archive.unpack(staging.path()).map_err(|error| at(&target, &error))?;
     // The rest of the stream belongs to the archive: end padding that the reader above did not need.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     place(&staging.path().join(ROOT), &target)?;

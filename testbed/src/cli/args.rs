@@ -8,7 +8,7 @@ use crate::{
     accel::AccelChoice,
     lab::{
         Strategy,
-        settings::{coalescing_delay_argument, link_delay_argument, reorder_delay_argument},
+        settings::{FRAMES_MAX, coalescing_delay_argument, link_delay_argument, reorder_delay_argument},
         units::{Rate, Share, Size, Span},
     },
 };
@@ -203,7 +203,7 @@ pub enum NicVerb {
         #[arg(long, value_name = "TIME", value_parser = coalescing_delay_argument)]
         delay: Option<Span>,
         /// Interrupt when this many packets wait; 0: no such limit.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(FRAMES_MAX)))]
         frames: Option<u32>,
         /// Whether the card looks at marks.
         #[arg(long)]

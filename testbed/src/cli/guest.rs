@@ -6,14 +6,20 @@ use std::{
     os::unix::net::UnixStream,
     path::Path,
     process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH},
     iterator::Signals,
 };
+
+use weft_agent::frame::DATA_MAX;
 
 use super::{
     Usage,
@@ -24,7 +30,7 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel},
     report::say,
-    supervisor::{client::Client, protocol::Request},
+    supervisor::{Interrupted, client::Client, protocol::Request},
 };
 
 /// Exit code of `exec` when weft itself failed, as other tools of this kind have it.
@@ -33,11 +39,17 @@ const EXIT_EXEC_FAILED: u8 = 125;
 /// How long a guest's agent may take to answer; the guest may just be rebooting.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a guest may take to show that it lives once somebody wants a command in it to end.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
 /// How often a log that is followed is looked at.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What leaves a serial console: Ctrl-], as telnet and virsh have it.
 const LEAVE_KEY: u8 = 0x1d;
+
+/// Ctrl-C on a terminal in raw mode, where it is a key like any other.
+const INTERRUPT_KEY: u8 = 0x03;
 
 /// Runs a command in a guest as if it were here.
 pub(super) fn exec(cli: &Cli, args: &ExecArgs) -> ExitCode {
@@ -56,7 +68,7 @@ pub(super) fn exec(cli: &Cli, args: &ExecArgs) -> ExitCode {
         } else {
             None
         };
-        stream(&channel, &exec)
+        stream(&channel, &args.node, &exec)
     });
     match status {
         Ok(status) => exit_code(status),
@@ -91,25 +103,46 @@ fn agent(client: &Client, node: &str) -> Result<GuestChannel> {
     Ok(channel)
 }
 
-/// Streams between this process and a command until the command ends.
-fn stream(channel: &GuestChannel, exec: &Exec) -> Result<ExitStatus> {
+/// Streams between this process and a command until the command ends, or somebody wants it to and the guest does not answer.
+fn stream(channel: &GuestChannel, node: &str, exec: &Exec) -> Result<ExitStatus> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH]).context("cannot ask for signals")?;
     let mut running = channel.exec(exec)?;
     let (control, on_terminal) = (running.control(), exec.pty.is_some());
+    let watch = Watch {
+        channel: channel.clone(),
+        node: node.to_owned(),
+        asking: Arc::default(),
+    };
+    let watched = watch.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut asked = false;
         for signal in signals.forever() {
             match signal {
                 SIGWINCH if on_terminal => control.resize(terminal::size()),
                 SIGWINCH => {}
-                other => control.signal(other),
+                again if asked => give_up(
+                    again,
+                    &format!("the command in {} was told to end twice, and is left", watched.node),
+                ),
+                first => {
+                    asked = true;
+                    control.signal(first);
+                    watched.expect_life(first);
+                }
             }
         }
     })?;
-    if let Some(mut input) = running.stdin().filter(|_| exec.stdin) {
-        std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-            // It ends with our input or with the command, whichever is first; both are no news.
-            _ = io::copy(&mut io::stdin(), &mut input);
-        })?;
+    if let Some(input) = running.stdin().filter(|_| exec.stdin) {
+        // It ends with our input or with the command, whichever is first; both are no news.
+        if on_terminal && io::stdin().is_terminal() {
+            spawn_stdin(input, move |keys| {
+                if keys.contains(&INTERRUPT_KEY) {
+                    watch.expect_life(SIGINT);
+                }
+            })?;
+        } else {
+            spawn_stdin(input, |_| ())?;
+        }
     }
     let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
     loop {
@@ -123,6 +156,79 @@ fn stream(channel: &GuestChannel, exec: &Exec) -> Result<ExitStatus> {
             Event::Exited(status) => return Ok(status),
         }
     }
+}
+
+/// Passes our input on; `seen` sees each piece before it goes, as the guest may not take it.
+fn spawn_stdin(mut to: impl Write + Send + 'static, seen: impl Fn(&[u8]) + Send + 'static) -> io::Result<()> {
+    let run = move || {
+        let mut piece = vec![0; DATA_MAX];
+        loop {
+            match io::stdin().read(&mut piece) {
+                Ok(length @ 1..) => {
+                    seen(&piece[..length]);
+                    if to.write_all(&piece[..length]).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("stdin".to_owned())
+        .spawn(run)
+        .map(drop)
+}
+
+/// Looks whether a guest still answers when somebody wants a command in it to end.
+#[derive(Clone)]
+struct Watch {
+    channel: GuestChannel,
+    node: String,
+    /// Somebody waits for an answer already.
+    asking: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Ends this process when the guest gives no sign of life in time: the command in it cannot hear of `signal`.
+    fn expect_life(&self, signal: i32) {
+        if self.asking.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let watch = self.clone();
+        let ask = move || {
+            if let Err(ChannelError::TimedOut(_)) = watch.channel.ping(SIGN_OF_LIFE) {
+                let seconds = SIGN_OF_LIFE.as_secs();
+                give_up(
+                    signal,
+                    &format!(
+                        "{} did not answer within {seconds} s, and its command is left",
+                        watch.node
+                    ),
+                );
+            }
+            watch.asking.store(false, Ordering::SeqCst);
+        };
+        if std::thread::Builder::new()
+            .name("sign of life".to_owned())
+            .spawn(ask)
+            .is_err()
+        {
+            give_up(
+                signal,
+                &format!("the command in {} is left: no thread can wait for its end", self.node),
+            );
+        }
+    }
+}
+
+/// Ends this process as `signal` would have, whatever its other threads wait for; what it had running in a guest is ended
+/// by the supervisor once the guest listens again.
+fn give_up(signal: i32, why: &str) -> ! {
+    terminal::restore();
+    _ = writeln!(io::stderr(), "weft: {why}");
+    std::process::exit(128 + signal)
 }
 
 /// One side of a copy.
@@ -146,18 +252,51 @@ pub(super) fn copy(client: &Client, source: &str, destination: &str) -> Result<(
         (Place::Here(source), Place::Node { node, path }) => {
             check_node(client, node)?;
             let path = if path.is_empty() { "." } else { path };
-            agent(client, node)?.copy_in(Path::new(source), path)?;
+            let channel = agent(client, node)?;
+            endable(&channel, node, |channel| channel.copy_in(Path::new(source), path))
         }
         (Place::Node { node, path }, Place::Here(destination)) => {
             check_node(client, node)?;
-            agent(client, node)?.copy_out(path, Path::new(destination))?;
+            let channel = agent(client, node)?;
+            endable(&channel, node, |channel| {
+                channel.copy_out(path, Path::new(destination)).map(drop)
+            })
         }
         _ => {
             let sentence = "one side of a copy is in a node and the other here: `weft cp FILE n1:/tmp` or `weft cp n1:/tmp/FILE .`";
-            return Err(Usage(sentence.to_owned()).into());
+            Err(Usage(sentence.to_owned()).into())
         }
     }
-    Ok(())
+}
+
+/// A copy that Ctrl-C ends as if the guest had gone, so that nothing half copied is left here; once more ends it at once.
+fn endable(
+    channel: &GuestChannel,
+    node: &str,
+    copy: impl FnOnce(&GuestChannel) -> Result<(), ChannelError>,
+) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let (ending, asked) = (channel.clone(), Arc::clone(&ended));
+    let name = node.to_owned();
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if asked.swap(true, Ordering::SeqCst) {
+                give_up(
+                    signal,
+                    &format!("the copy was told to end twice; {name} may keep a part of it"),
+                );
+            }
+            ending.close();
+        }
+    })?;
+    match copy(channel) {
+        Ok(()) => Ok(()),
+        Err(_) if ended.load(Ordering::SeqCst) => Err(Interrupted.into()),
+        // What the guest says is about a place in it.
+        Err(ChannelError::Refused(why) | ChannelError::NotStarted { message: why, .. }) => bail!("{node}: {why}"),
+        Err(error) => Err(error.into()),
+    }
 }
 
 pub(super) fn console(client: &Client, node: &str, serial: bool) -> Result<ExitCode> {
@@ -182,7 +321,7 @@ pub(super) fn console(client: &Client, node: &str, serial: bool) -> Result<ExitC
             } else {
                 None
             };
-            return stream(&channel, &exec).map(exit_code);
+            return stream(&channel, node, &exec).map(exit_code);
         }
     }
     serial_line(client, node)?;

@@ -164,11 +164,9 @@ fn boot_progress(status: &LabStatus) -> String {
         .iter()
         .filter(|node| node.phase == NodePhase::Ready)
         .count();
-    format!(
-        "booting {} nodes under {}: {ready} ready",
-        status.nodes.len(),
-        status.accel
-    )
+    let count = status.nodes.len();
+    let nodes = if count == 1 { "node" } else { "nodes" };
+    format!("booting {count} {nodes} under {}: {ready} ready", status.accel)
 }
 
 fn nodes_text(status: &LabStatus) -> String {

@@ -1,8 +1,19 @@
 //! Verbs about cards and cables: nic stats, coalesce and info, link set, trunk set, capture.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use anyhow::{Context, Result, bail};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -290,13 +301,24 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     // Before anything begins: a file that cannot be written shall not cost others their capture.
     let file = args.write.as_deref().map(OutFile::open).transpose()?;
     let capture = client.vnicd()?.capture(&names, args.snaplen)?;
+    let reader_gone = Arc::new(AtomicBool::new(false));
     let out: Box<dyn Write> = match file {
         Some(mut file) => {
             let writer = file.writer()?;
             file.keep();
             Box::new(writer)
         }
-        None => Box::new(io::stdout()),
+        None => {
+            let (end, gone) = (capture.handle()?, Arc::clone(&reader_gone));
+            std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
+                wait_until_nobody_reads(&io::stdout());
+                gone.store(true, Ordering::SeqCst);
+                // What was captured until now has nowhere to go.
+                end.end();
+                end.end();
+            })?;
+            Box::new(io::stdout())
+        }
     };
     // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
@@ -307,6 +329,9 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
         }
     })?;
     let missing = capture.write_to(out)?;
+    if reader_gone.load(Ordering::SeqCst) {
+        return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+    }
     if missing > 0 {
         say(format_args!(
             "weft: {missing} frames are missing: they came faster than they were taken"
@@ -315,9 +340,37 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
+/// Returns when `out` is a pipe, socket or terminal whose other end is gone; for anything else never. A silent lab gives
+/// nothing to write, so that writing would not tell.
+fn wait_until_nobody_reads(out: &impl AsFd) {
+    loop {
+        // Errors and hang-ups are told without being asked for.
+        let mut fds = [PollFd::new(out, PollFlags::empty())];
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => {}
+            Ok(_) if fds[0].revents().is_empty() => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reader_that_leaves_is_noticed_without_writing_to_it() {
+        let (reading, writing) = io::pipe().expect("a pipe");
+        let (told, heard) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            told.send(()).expect("somebody listens");
+            wait_until_nobody_reads(&writing);
+        });
+        heard.recv().expect("it waits");
+        assert!(!waiting.is_finished());
+        drop(reading);
+        waiting.join().expect("no panic");
+    }
 
     #[test]
     fn only_faults_that_are_on_are_shown() {

@@ -1,16 +1,20 @@
 //! The user's terminal while something else uses it: raw mode that is undone whatever happens, its size, its changes.
 
-use std::io;
+use std::{
+    io,
+    sync::{Mutex, PoisonError},
+};
 
 use anyhow::{Context, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::guest_channel::WindowSize;
 
+/// What the terminal was before raw mode: also for a thread that ends the process.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
 /// Raw mode: every key goes on as it is, Ctrl-C included. Undone when dropped.
-pub(super) struct RawMode {
-    before: Termios,
-}
+pub(super) struct RawMode(());
 
 impl RawMode {
     /// Takes the terminal on standard input.
@@ -19,14 +23,22 @@ impl RawMode {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Drain, &raw).context("cannot change the terminal")?;
-        Ok(Self { before })
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        Ok(Self(()))
     }
 }
 
 impl Drop for RawMode {
     fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Undoes raw mode, if it is on.
+pub(super) fn restore() {
+    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
         // A terminal that is gone needs no settings.
-        _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+        _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
     }
 }
 

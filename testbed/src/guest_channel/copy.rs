@@ -13,6 +13,9 @@ use super::command::{Event, Running};
 use super::link::Link;
 use super::{ANSWER_TIME_MAX, ChannelError};
 
+/// Most that is kept of what a guest says of a copy: a sentence with a long path in it.
+const NOTE_LEN_MAX: usize = 1024;
+
 pub(super) fn copy_in(link: &Arc<Link>, source: &Path, destination: &str) -> Result<(), ChannelError> {
     let real = std::fs::canonicalize(source)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", source.display())))?;
@@ -28,18 +31,16 @@ pub(super) fn copy_in(link: &Arc<Link>, source: &Path, destination: &str) -> Res
     let mut running = link.request(Kind::CopyIn, Some(&request))?;
     let input = running.stdin().expect("nobody has taken it");
     let packed = transfer::pack(source, BufWriter::with_capacity(DATA_MAX, input));
-    let source_failed = match packed {
-        Ok(()) => None,
+    let note = match packed {
+        Ok(note) => note,
         // The guest ended it: its own words say why.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
-        Err(error) => Some(error),
+        Err(error) => return Err(error.into()),
     };
-    if let Some(error) = source_failed {
-        return Err(error.into());
-    }
-    match running.next(Some(ANSWER_TIME_MAX))? {
-        Event::Exited(_) => Ok(()),
-        other => Err(ChannelError::Protocol(format!("it answers a copy with {other:?}"))),
+    match (running.next(Some(ANSWER_TIME_MAX))?, note) {
+        (Event::Exited(_), None) => Ok(()),
+        (Event::Exited(_), Some(note)) => Err(io::Error::other(note).into()),
+        (other, _) => Err(ChannelError::Protocol(format!("it answers a copy with {other:?}"))),
     }
 }
 
@@ -57,13 +58,20 @@ pub(super) fn copy_out(link: &Arc<Link>, source: &str, destination: &Path) -> Re
         running,
         piece: Vec::new(),
         at: 0,
+        note: Vec::new(),
         end: None,
     };
     let unpacked = transfer::unpack(&mut archive, destination, name);
     match archive.end {
         // What the guest says about its end is the cause of whatever failed here.
         Some(Err(error)) => Err(error),
-        _ => Ok(unpacked?),
+        _ if archive.note.is_empty() => Ok(unpacked?),
+        _ => {
+            unpacked?;
+            Err(ChannelError::Refused(
+                String::from_utf8_lossy(&archive.note).into_owned(),
+            ))
+        }
     }
 }
 
@@ -72,6 +80,8 @@ struct Archive {
     running: Running,
     piece: Vec<u8>,
     at: usize,
+    /// What the guest says of files that changed while they were read.
+    note: Vec<u8>,
     end: Option<Result<(), ChannelError>>,
 }
 
@@ -83,6 +93,10 @@ impl Read for Archive {
                 (Some(Err(_)), _) => return Err(io::ErrorKind::ConnectionAborted.into()),
                 (None, Some(Ok(Event::Stdout(piece)))) => (self.piece, self.at) = (piece, 0),
                 (None, Some(Ok(Event::Exited(_)))) => self.end = Some(Ok(())),
+                (None, Some(Ok(Event::Stderr(piece)))) => {
+                    let room = NOTE_LEN_MAX.saturating_sub(self.note.len());
+                    self.note.extend_from_slice(&piece[..piece.len().min(room)]);
+                }
                 (None, Some(Err(error))) => self.end = Some(Err(error)),
                 (None, _) => {}
             }

@@ -428,6 +428,12 @@ impl Link {
         }
     }
 
+    /// Shuts the connection; the reader finds its end and tells everybody.
+    pub(super) fn leave(&self) {
+        // One that is gone already needs no end.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -444,8 +450,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Ends the reader's wait; the other end sees that the host is gone.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        // The other end sees that the host is gone.
+        self.leave();
     }
 }
 

@@ -145,6 +145,11 @@ impl GuestChannel {
         self.link.is_closed()
     }
 
+    /// Leaves the guest: whoever waits for it through this channel hears that it is [`ChannelError::Closed`].
+    pub fn close(&self) {
+        self.link.leave();
+    }
+
     /// Starts a command.
     ///
     /// # Errors

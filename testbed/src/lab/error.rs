@@ -146,7 +146,11 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
         return Problem {
             span,
             message,
-            help: format!("expected here: {expected}"),
+            help: match expected {
+                // The words of the language this is written in say nothing to who writes a lab file.
+                "u8" | "u16" | "u32" | "u64" | "usize" => "expected here: a whole number, without quotes".to_owned(),
+                other => format!("expected here: {other}"),
+            },
         };
     }
     Problem {

@@ -15,6 +15,8 @@ pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
 pub const LINK_DELAY_NS_MAX: u64 = vnic::shard::LINK_DELAY_NS_MAX;
 /// DMA transfers under way at a time.
 pub const DMA_PARALLELISM_MAX: u32 = 16;
+/// Most packets that a card lets wait for an interrupt: as many as its firmware can hold back.
+pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
 /// MTU that IPv4 asks of every link, and the largest that the card offers.
 pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
 

@@ -101,7 +101,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}cpus = \"two\"\n"),
-            "3:8: wrong kind of value: string \"two\" = expected here: u32",
+            "3:8: wrong kind of value: string \"two\" = expected here: a whole number, without quotes",
         ),
         (
             format!("{node}cpus = 0\n"),

@@ -160,6 +160,15 @@ impl FromStr for Share {
         .ok_or_else(|| {
             format!("\"{text}\" is not a probability: write it as \"0.1%\" (at most \"100%\") or \"250ppm\"")
         })
+        .and_then(|share| {
+            // What was meant to happen now and then would never happen.
+            if share.0 == 0 && text.contains(|digit| matches!(digit, '1'..='9')) {
+                return Err(format!(
+                    "\"{text}\" is too small a probability: write \"1ppm\", the least there is, or \"0\""
+                ));
+            }
+            Ok(share)
+        })
     }
 }
 
@@ -219,6 +228,7 @@ mod tests {
         assert_eq!("128M".parse(), Ok(Size(128 << 20)));
         assert_eq!("0.1%".parse(), Ok(Share(1_000)));
         assert_eq!("100%".parse(), Ok(Share(1_000_000)));
+        assert_eq!("0.0%".parse(), Ok(Share(0)));
     }
 
     #[test]
@@ -239,7 +249,7 @@ mod tests {
         for text in ["75", "1h", "1e3us", "18446744073709551615s"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
-        for text in ["101%", "1", "-1%"] {
+        for text in ["101%", "1", "-1%", "0.00000001%", "0.9ppm"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
         }
     }

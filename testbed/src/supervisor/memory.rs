@@ -20,9 +20,10 @@ pub fn memory_available_mib() -> Result<u64> {
 /// Free memory must be enough for all guests; a machine that swaps or kills is worse than a sentence.
 pub(super) fn check_memory(lab: &Lab) -> Result<()> {
     let (needed, available) = (memory_needed_mib(lab), memory_available_mib()?);
+    let guests = if lab.nodes.len() == 1 { "guest" } else { "guests" };
     ensure!(
         needed <= available,
-        "the lab {} needs about {needed} MiB of memory for {} guests and {available} MiB are available: give its nodes \
+        "the lab {} needs about {needed} MiB of memory for {} {guests} and {available} MiB are available: give its nodes \
          less `memory`, or end another lab",
         lab.name,
         lab.nodes.len()

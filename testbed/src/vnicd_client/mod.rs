@@ -21,12 +21,19 @@ use report::{
     CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortInfo, PortLinks,
     PortStats, TrunkLinks,
 };
+use rustix::{
+    io::Errno,
+    net::{
+        self,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 /// How long `vnicd` may take to answer; it answers at once unless the machine is swamped.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest answer line that is read: the counters of every port of the largest lab.
 const ANSWER_LEN_MAX: u64 = 16 << 20;
@@ -37,6 +44,9 @@ pub enum VnicdError {
     /// Nobody listens; the request had no effect.
     #[error("vnicd does not answer on its control socket: {0}")]
     Unreachable(std::io::Error),
+    /// It listens, but has not answered in time (it may be stopped); whether the request takes effect later is not known.
+    #[error("vnicd did not answer within {} s", .0.as_secs_f32())]
+    Silent(Duration),
     /// The answer is not what this version of `weft` understands.
     #[error("vnicd answered \"{request}\" with something unexpected: {why}")]
     Unexpected {
@@ -90,6 +100,29 @@ struct Answer {
 pub struct VnicdClient {
     reader: BufReader<UnixStream>,
     last_id: u64,
+    patience: Duration,
+}
+
+/// A connection on which nothing waits longer than `patience`. Connecting waits too, where many have connected to a `vnicd`
+/// that takes none of them.
+fn connect_in_time(socket: &Path, patience: Duration) -> Result<UnixStream, VnicdError> {
+    let connect = || {
+        let stream = net::socket_with(
+            net::AddressFamily::UNIX,
+            net::SocketType::STREAM,
+            net::SocketFlags::CLOEXEC,
+            None,
+        )?;
+        set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+        set_socket_timeout(&stream, Timeout::Recv, Some(patience))?;
+        net::connect(&stream, &net::SocketAddrUnix::new(socket)?)?;
+        Ok(stream)
+    };
+    match connect() {
+        Ok(stream) => Ok(stream.into()),
+        Err(Errno::AGAIN) => Err(VnicdError::Silent(patience)),
+        Err(error) => Err(VnicdError::Unreachable(error.into())),
+    }
 }
 
 impl VnicdClient {
@@ -98,17 +131,24 @@ impl VnicdClient {
     /// # Errors
     /// [`VnicdError::Unreachable`] when nobody listens at `socket`.
     pub fn connect(socket: &Path) -> Result<Self, VnicdError> {
-        let stream = UnixStream::connect(socket).map_err(VnicdError::Unreachable)?;
-        stream
-            .set_read_timeout(Some(ANSWER_TIMEOUT))
-            .map_err(VnicdError::Unreachable)?;
-        stream
-            .set_write_timeout(Some(ANSWER_TIMEOUT))
-            .map_err(VnicdError::Unreachable)?;
+        Self::connect_with(socket, ANSWER_TIMEOUT)
+    }
+
+    fn connect_with(socket: &Path, patience: Duration) -> Result<Self, VnicdError> {
+        let stream = connect_in_time(socket, patience)?;
         Ok(Self {
             reader: BufReader::new(stream),
             last_id: 0,
+            patience,
         })
+    }
+
+    /// What a failed read or write says about `vnicd`.
+    fn failed(&self, error: std::io::Error) -> VnicdError {
+        match error.kind() {
+            std::io::ErrorKind::WouldBlock => VnicdError::Silent(self.patience),
+            _ => VnicdError::Unreachable(error),
+        }
     }
 
     fn call<T: DeserializeOwned>(&mut self, op: &str, mut request: Value) -> Result<T, VnicdError> {
@@ -120,15 +160,11 @@ impl VnicdClient {
             why,
         };
         let line = format!("{request}\n");
-        self.reader
-            .get_mut()
-            .write_all(line.as_bytes())
-            .map_err(VnicdError::Unreachable)?;
+        let written = self.reader.get_mut().write_all(line.as_bytes());
+        written.map_err(|error| self.failed(error))?;
         let mut line = Vec::new();
-        (&mut self.reader)
-            .take(ANSWER_LEN_MAX)
-            .read_until(b'\n', &mut line)
-            .map_err(VnicdError::Unreachable)?;
+        let read = (&mut self.reader).take(ANSWER_LEN_MAX).read_until(b'\n', &mut line);
+        read.map_err(|error| self.failed(error))?;
         if line.is_empty() {
             return Err(VnicdError::Unreachable(std::io::ErrorKind::UnexpectedEof.into()));
         }

@@ -62,6 +62,32 @@ fn nonsense_and_silence_are_told_apart() {
 }
 
 #[test]
+fn a_vnicd_that_is_stopped_is_given_up_with_a_sentence() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let socket = folder.path().join("vnicd.sock");
+    // It takes no connection, as if it were stopped: the kernel keeps those that wait, until they are too many.
+    let _listener = UnixListener::bind(&socket).expect("free");
+    let patience = Duration::from_millis(50);
+    let mut waiting = Vec::new();
+    let refused = loop {
+        match VnicdClient::connect_with(&socket, patience) {
+            Ok(mut client) => {
+                if waiting.is_empty() {
+                    let error = client.stats(None).expect_err("nobody answers");
+                    assert_eq!(error.to_string(), "vnicd did not answer within 0.05 s");
+                }
+                waiting.push(client);
+            }
+            Err(error) => break error,
+        }
+        assert!(waiting.len() < 10_000, "connecting never waits");
+    };
+    assert!(matches!(refused, VnicdError::Silent(_)), "{refused}");
+    let client = waiting.pop().expect("one was connected");
+    assert!(matches!(client.capture(&[], None), Err(VnicdError::Silent(_))));
+}
+
+#[test]
 fn a_capture_is_written_in_whole_blocks_even_when_it_is_cut_off() {
     let whole = "\x0a\x0d\x0d\x0a\x10\0\0\0body\x10\0\0\0";
     let (_folder, client) = fake(move |_| format!("{{\"id\":1,\"ok\":{{}}}}\n{whole}{}", &whole[..9]));

@@ -1,6 +1,10 @@
 //! Commands and files in guests.
 
-use crate::support::{PAIR, World};
+use std::{io::Read, process::Child};
+
+use rustix::process::Signal;
+
+use crate::support::{PAIR, World, eventually, signal};
 
 #[test]
 fn commands_in_guests_behave_as_if_they_were_here() {
@@ -40,7 +44,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     );
     let mut child = world.spawn(&["exec", "n1", "--", "cat", "/dev/zero"]);
     let mut some = [1; 1000];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut some).unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(141), "as after SIGPIPE");
 
@@ -54,13 +58,22 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.1; done",
     ]);
     let mut line = [0; 6];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-    crate::support::signal(child.id() as i32, rustix::process::Signal::INT);
+    child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    signal(child.id() as i32, Signal::INT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         (output.status.code(), output.stdout.as_slice()),
         (Some(5), &b"caught\n"[..])
     );
+
+    // A capture whose reader is gone ends, though nobody sends a frame.
+    let mut capture = world.spawn(&["capture", "n1"]);
+    let mut head = [0; 100];
+    if capture.stdout.as_mut().unwrap().read_exact(&mut head).is_err() {
+        panic!("{:?}", capture.wait_with_output());
+    }
+    drop(capture.stdout.take());
+    assert_eq!(capture.wait().unwrap().code(), Some(141), "as after SIGPIPE");
 
     // Files, in and out.
     world.file("there", "some text\n");
@@ -74,11 +87,31 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     let output = world.run(&["cp", "n1:/a", "n2:/b"]);
     assert_eq!(output.status.code(), Some(2));
 
+    world.ok(&["cp", "n2:/proc/interrupts", "back"]);
+    let copied = std::fs::read_to_string(world.dir.path().join("back")).unwrap();
+    assert!(copied.contains("CPU0") && copied.lines().count() > 3, "{copied}");
+
+    // A full guest says so and lives on, whatever else is in its memory.
+    std::fs::write(world.dir.path().join("big"), vec![1; 40 << 20]).unwrap();
+    let said = String::from_utf8(world.run(&["cp", "big", "n2:/tmp"]).stderr).unwrap();
+    assert_eq!(said, "weft: n2: /tmp/big: No space left on device (os error 28)\n");
+    let fill = "for place in /tmp /run /dev/shm; do dd if=/dev/zero of=$place/full bs=64k 2>&1; done; rm /tmp/full /run/full /dev/shm/full";
+    assert_eq!(world.guest("n2", fill).matches("No space left").count(), 3);
+
     // What goes wrong is said once, and names the file.
     let why = |args: &[&str]| String::from_utf8(world.run(args).stderr).unwrap();
     assert_eq!(
         why(&["cp", "nofile", "n1:/tmp"]),
         "weft: nofile: No such file or directory (os error 2)\n"
+    );
+    let devices = "is a device: only files and directories are copied\n";
+    assert_eq!(
+        why(&["cp", "/dev/zero", "n1:/tmp/z"]),
+        format!("weft: /dev/zero {devices}")
+    );
+    assert_eq!(
+        why(&["cp", "n1:/dev/zero", "z"]),
+        format!("weft: n1: /dev/zero {devices}")
     );
     assert_eq!(
         why(&["capture", "-w", "/dev/full"]),
@@ -96,4 +129,34 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         String::from_utf8_lossy(&output.stdout).contains("/dev/pts/"),
         "{output:?}"
     );
+
+    // What waits for a guest that does not answer can be ended: at once by a second signal, and soon by one.
+    let exec = || {
+        let mut child = world.spawn(&["exec", "-n", "n1", "--", "sh", "-c", "echo ready; sleep 100"]);
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        child
+    };
+    let (patient, impatient) = (exec(), exec());
+    let qemu = world.pid("pid");
+    signal(qemu, Signal::STOP);
+    let copy = world.spawn(&["cp", "big", "n1:/tmp"]);
+    for child in [&patient, &impatient] {
+        signal(child.id() as i32, Signal::INT);
+    }
+    signal(impatient.id() as i32, Signal::TERM);
+    let ended = |child: Child, code: i32| {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = ended(impatient, 128 + 15);
+    assert_eq!(said, "weft: the command in n1 was told to end twice, and is left\n");
+    let said = ended(patient, 128 + 2);
+    assert_eq!(said, "weft: n1 did not answer within 2 s, and its command is left\n");
+    signal(copy.id() as i32, Signal::INT);
+    assert_eq!(ended(copy, 130), "");
+    signal(qemu, Signal::CONT);
+    eventually("what was left is ended", || {
+        !world.guest("n1", "ps").contains("sleep 100")
+    });
 }

@@ -50,11 +50,14 @@ pub fn copy_out(session: &Arc<Session>, id: u32, copy: CopyOut) {
             id,
             command,
         };
-        end(
-            &session,
-            id,
-            transfer::pack(&place(&copy.path), BufWriter::with_capacity(DATA_MAX, writer)),
-        );
+        let packed = transfer::pack(&place(&copy.path), BufWriter::with_capacity(DATA_MAX, writer));
+        let packed = packed.map(|note| {
+            if let Some(note) = note {
+                // One sentence: far less than the credit that this stream starts with.
+                session.send(id, Kind::Stderr, sentence(note).into_bytes());
+            }
+        });
+        end(&session, id, packed);
     };
     drop(std::thread::Builder::new().name("copy-out".into()).spawn(run));
 }
@@ -63,16 +66,20 @@ fn end(session: &Session, id: u32, result: std::io::Result<()>) {
     match result {
         Ok(()) => session.finish(id, Kind::Exited, &ExitStatus::Code(0)),
         Err(error) => {
-            let mut message = error.to_string();
-            message.truncate(message.floor_char_boundary(1024));
             session.finish(
                 id,
                 Kind::Failed,
                 &Failed {
-                    message,
+                    message: sentence(error.to_string()),
                     not_found: false,
                 },
             );
         }
     }
+}
+
+/// A sentence that fits into a frame, however long the names in it are.
+fn sentence(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(1024));
+    text
 }
