@@ -155,6 +155,8 @@ fn tshark(file: &Path) -> Found {
         .arg("-X")
         .arg(format!("lua_script:{}", lua.display()))
         .args(["-r", file.to_str().unwrap(), "-n", "-T", "fields"])
+        // One segment is seen at two cards, and again when it is sent again: TCP is not put together.
+        .args(["-o", "tcp.desegment_tcp_streams:FALSE"])
         .args(fields.iter().flat_map(|field| ["-e", field]))
         .output()
         .expect("tshark is installed");

@@ -45,6 +45,13 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         "one delay each way: {}",
         rtt("timeout", 1000)
     );
+    // The promise is 0.15; how far a busy machine is from it is not what is tested here.
+    let (quick, marked) = (rtt("disabled", 0), rtt("open-mx", 1000));
+    assert!(
+        marked - quick < 0.5 * (rtt("timeout", 1000) - quick),
+        "{quick} disabled, {marked} open-mx, {} timeout",
+        rtt("timeout", 1000)
+    );
     let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
     // The handshake before the messages is one packet more.
     assert!(
@@ -98,19 +105,22 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
     }
 
     let lua = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/weft.lua");
-    let tshark = |filter: &str| {
-        let output = Command::new("tshark")
-            .arg("-X")
-            .arg(format!("lua_script:{}", lua.display()))
-            .args(["-r", "run.pcapng", "-c", "60000", "-Y", filter])
-            .current_dir(world.dir.path())
-            .output()
-            .expect("tshark is installed");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().lines().count()
-    };
-    assert_eq!(tshark("_ws.malformed"), 0);
-    assert!(tshark("mxoe") > 1000 && tshark("frame.comment") > 100);
+    // Every frame of it, in one reading. What one cable repeats is no mistake of a capture: TCP is not put together.
+    let output = Command::new("tshark")
+        .arg("-X")
+        .arg(format!("lua_script:{}", lua.display()))
+        .args(["-r", "run.pcapng", "-n", "-o", "tcp.desegment_tcp_streams:FALSE"])
+        .args(["-T", "fields", "-e", "frame.protocols", "-e", "frame.comment"])
+        .current_dir(world.dir.path())
+        .output()
+        .expect("tshark is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let frames = String::from_utf8(output.stdout).unwrap();
+    let with = |wanted: &str| frames.lines().filter(|line| line.contains(wanted)).count();
+    assert_eq!(with("_ws.malformed"), 0);
+    for (protocol, at_least) in [(":mxoe", 1000), (":arp", 2), (":icmp", 10), (":tcp", 10), ("irq ", 100)] {
+        assert!(with(protocol) >= at_least, "{protocol}: {}", with(protocol));
+    }
 }
 
 #[test]
