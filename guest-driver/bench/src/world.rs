@@ -123,6 +123,7 @@ fn start_authority(interface: &str) -> anyhow::Result<Child> {
     let child = Command::new(&program)
         .args(["--interface", interface])
         .env("NOTIFY_SOCKET", &notify)
+        .env("RUST_LOG", "warn")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()

@@ -2,7 +2,7 @@
 //! demand by the library it leaves a process of its own behind and says on its standard output what became of it.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::{
         fd::AsFd,
         unix::net::{UnixDatagram, UnixStream},
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .with_env_filter(
             EnvFilter::builder()
                 .with_default_directive(LevelFilter::INFO.into())

@@ -243,9 +243,10 @@ fn a_receiver_that_does_not_read_is_waited_for_and_nothing_is_lost() {
             };
             // Far more than ring and limit hold.
             let sends: Vec<_> = (0..2000).map(post).collect();
-            thread::sleep(Duration::from_millis(20));
-            assert!(a.counters().get(Counter::SendsThrottled) > 0);
-            assert!(b.counters().get(Counter::UnexpEventqFull) > 0);
+            let counted = |endpoint: &Endpoint, counter| endpoint.counters().get(counter) > 0;
+            wait_until("both are at their limits", || {
+                counted(&a, Counter::SendsThrottled) && counted(&b, Counter::UnexpEventqFull)
+            });
             let mut buffer = vec![0; 4000];
             for n in 0..2000 {
                 let status = b.receive(&mut buffer, 0, 0).unwrap();

@@ -1,10 +1,10 @@
 //! Programs in two network namespaces or on two interfaces: over the wire, with the authority killed, the link switched, as
 //! ordinary users.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
 use netif::testing::Veth;
-use omx::{Board, Counter, Error, StatusCode};
+use omx::{Board, Counter, Error, Segment, StatusCode};
 use omxd::{OmxdError, Session};
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
@@ -113,7 +113,12 @@ fn a_link_that_goes_down_and_up_loses_nothing() {
                 move || endpoint.send(&data, to, 3).unwrap()
             });
             veth.set_up(name, false);
-            std::thread::sleep(Duration::from_millis(100));
+            // One more, of which it is certain that the outage hits it.
+            let resent = || endpoint.counters().get(Counter::ResentMessages);
+            let before = resent();
+            // SAFETY: an empty message.
+            let late = unsafe { endpoint.isend(&[Segment::of(&[])], to, 4, 0, false) }.unwrap();
+            wait_until("what the outage took is sent again", || resent() > before);
             veth.set_up(name, true);
             let mut back = vec![0xff; data.len()];
             assert_eq!(
@@ -122,6 +127,14 @@ fn a_link_that_goes_down_and_up_loses_nothing() {
             );
             assert!(back == data);
             assert_eq!(sender.join().unwrap().code, StatusCode::Success);
+            assert_eq!(
+                endpoint.wait(late, Some(LIMIT)).unwrap().unwrap().code,
+                StatusCode::Success
+            );
+            assert_eq!(
+                endpoint.receive(&mut [], 4, u64::MAX).unwrap().code,
+                StatusCode::Success
+            );
         }
     });
 }
