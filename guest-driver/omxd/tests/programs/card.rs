@@ -13,6 +13,7 @@ use firmware::{CONTROL_FRAME_MAX, Coalescing, Nic, NicConfig};
 use mxoe::wire::{HEAD_LEN, MARK, PacketType};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake, testing::Veth};
 use omx::Board;
+use omxd::Session;
 
 use crate::rig::{LIMIT, in_own_world, open, wait_until};
 
@@ -30,8 +31,10 @@ impl Served {
             .spawn()
             .unwrap();
         let board = Board::named(interface).unwrap();
+        // Not `Board::status`, which starts another one that may be the first to own the interface.
         wait_until("an authority", || {
-            board.status().is_ok_and(|(status, _)| status.pid == child.id())
+            let running = Session::connect_to_running(board.interface()).unwrap();
+            running.is_some_and(|session| session.status().unwrap().0.pid == child.id())
         });
         Self { child }
     }
