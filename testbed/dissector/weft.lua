@@ -50,7 +50,10 @@ declare("type", ProtoField.uint8, "Type", base.DEC, TYPES, 0x7f)
 declare("mark", ProtoField.bool, "Latency-sensitive mark", 8, nil, 0x80)
 declare("dst_endpoint", ProtoField.uint8, "Destination endpoint", base.DEC)
 declare("src_endpoint", ProtoField.uint8, "Source endpoint", base.DEC)
-declare("seqnum", ProtoField.uint16, "Sequence number", base.DEC)
+declare("src_generation", ProtoField.uint8, "Generation of the source (unused)", base.DEC)
+declare("seqnum", ProtoField.uint16, "Sequence number with session bits", base.DEC)
+declare("seq_number", ProtoField.uint16, "Sequence number", base.DEC, nil, 0x3fff)
+declare("seq_session", ProtoField.uint16, "Partner session number", base.DEC, nil, 0xc000)
 declare("piggyack", ProtoField.uint16, "Piggybacked acknowledgement", base.DEC)
 declare("match_info", ProtoField.uint64, "Match information", base.HEX)
 declare("session", ProtoField.uint32, "Session of the receiver", base.HEX)
@@ -68,12 +71,16 @@ declare("rdma_seqnum", ProtoField.uint8, "Use counter of the region", base.DEC)
 declare("rdma_offset", ProtoField.uint32, "Offset in the region", base.DEC)
 declare("total_length", ProtoField.uint32, "Bytes transferred in all", base.DEC)
 declare("handle", ProtoField.uint32, "Pull handle", base.HEX)
+declare("handle_slot", ProtoField.uint32, "Slot of the pull", base.DEC, nil, 0xffc00000)
+declare("handle_generation", ProtoField.uint32, "Use of the slot", base.DEC, nil, 0x003fffff)
 declare("magic", ProtoField.uint32, "Magic", base.HEX)
 declare("pull_endpoint", ProtoField.uint8, "Puller's endpoint", base.DEC)
 declare("first_frame_offset", ProtoField.uint32, "Bytes skipped in the first frame", base.DEC)
 declare("block_length", ProtoField.uint32, "Bytes of this pull block", base.DEC)
 declare("frame_index", ProtoField.uint32, "First frame of this pull block", base.DEC)
 declare("block_frames", ProtoField.uint32, "Frames of this pull block", base.DEC)
+declare("pull_block", ProtoField.uint32, "Pull block", base.DEC)
+declare("frame", ProtoField.uint32, "Frame of the pull", base.DEC)
 declare("frame_seqnum", ProtoField.uint8, "Number of the frame, modulo 256", base.DEC)
 declare("msg_offset", ProtoField.uint32, "Position in the message", base.DEC)
 declare("src_session", ProtoField.uint32, "Requester's session", base.HEX)
@@ -157,6 +164,7 @@ end
 local function endpoints(c)
     put(c, "dst_endpoint", 1, 1)
     put(c, "src_endpoint", 2, 1)
+    put(c, "src_generation", 3, 1)
     c.text[#c.text + 1] = string.format("%d > %d", u(c, 2, 1), u(c, 1, 1))
 end
 
@@ -164,9 +172,22 @@ local function say(c, ...)
     c.text[#c.text + 1] = string.format(...)
 end
 
+local function seqnum(c, offset)
+    local item, range = put(c, "seqnum", offset, 2)
+    item:add(f.seq_number, range)
+    item:add(f.seq_session, range)
+end
+
+-- The handle a puller chose: Open-MX and we put the slot into the upper 10 bits and count its uses in the others.
+local function handle(c, offset)
+    local item, range = put(c, "handle", offset, 4)
+    item:add(f.handle_slot, range)
+    item:add(f.handle_generation, range)
+end
+
 -- The part that TINY, SMALL, MEDIUM and RNDV have in common.
 local function eager_head(c)
-    put(c, "seqnum", 8, 2)
+    seqnum(c, 8)
     put(c, "piggyack", 10, 2)
     put(c, "match_info", 12, 8)
     put(c, "session", 20, 4)
@@ -262,7 +283,7 @@ local function pull(c)
     put(c, "rdma_id", at.id, at.id_len)
     put(c, "rdma_seqnum", at.seq, 1)
     put(c, "rdma_offset", at.offset, at.len)
-    put(c, "handle", at.handle, 4)
+    handle(c, at.handle)
     magic(c, at.magic)
     put(c, "first_frame_offset", at.first, at.len)
     put(c, "block_length", at.block, at.len)
@@ -277,20 +298,26 @@ local function pull(c)
         return malformed(c, e.range)
     end
     note(c, "block_frames", frames)
-    say(c, "(%d frames)", frames)
+    note(c, "pull_block", math.floor(index / c.preset.N))
+    say(c, "(block %d, %d frames)", math.floor(index / c.preset.N), frames)
 end
 
 local function pull_reply(c)
     put(c, "frame_seqnum", 1, 1)
     put(c, "msg_offset", 4, 4)
-    put(c, "handle", 8, 4)
+    handle(c, 8)
     local endpoint = magic(c, 12)
     say(c, "handle 0x%x frame %d offset %d len %d", u(c, 8, 4), u(c, 1, 1), u(c, 4, 4), u(c, 2, 2))
     if endpoint then
         say(c, "for %d", endpoint)
     end
     put(c, "length", 2, 2)
-    data(c, 16, u(c, 2, 2))
+    if data(c, 16, u(c, 2, 2)) then
+        -- The number on the wire is cut to 8 bits; the position tells the whole one.
+        local frame = math.ceil(u(c, 4, 4) / c.preset.F)
+        note(c, "frame", frame)
+        note(c, "pull_block", math.floor(frame / c.preset.N))
+    end
 end
 
 local function notify(c)
@@ -299,7 +326,7 @@ local function notify(c)
     put(c, "total_length", 8, 4)
     put(c, "rdma_id", 12, 1)
     put(c, "rdma_seqnum", 13, 1)
-    put(c, "seqnum", 18, 2)
+    seqnum(c, 18)
     put(c, "piggyack", 20, 2)
     say(c, "seq %d ack %d, %d bytes of region %d.%d", u(c, 18, 2), u(c, 20, 2), u(c, 8, 4), u(c, 12, 1), u(c, 13, 1))
 end
@@ -307,7 +334,7 @@ end
 local function connect(c)
     endpoints(c)
     put(c, "length", 4, 1)
-    put(c, "seqnum", 8, 2)
+    seqnum(c, 8)
     put(c, "src_dst_peer_index", 10, 2)
     put(c, "src_session", 16, 4)
     local is_reply = u(c, 26, 1) ~= 0
@@ -358,14 +385,15 @@ local function nack(code_max)
     return function(c)
         local code = u(c, 3, 1)
         put(c, "src_endpoint", 1, 1)
+        put(c, "src_generation", 2, 1)
         put(c, "nack_code", 3, 1)
         if code_max == 3 then
             put(c, "dst_endpoint", 9, 1)
             put(c, "src_dst_peer_index", 10, 2)
-            put(c, "seqnum", 12, 2)
+            seqnum(c, 12)
             say(c, "%d > %d seq %d", u(c, 1, 1), u(c, 9, 1), u(c, 12, 2))
         else
-            put(c, "handle", 8, 4)
+            handle(c, 8)
             magic(c, 12)
             say(c, "handle 0x%x", u(c, 8, 4))
         end
@@ -391,8 +419,15 @@ local function host_reply(c)
     if c.t:reported_len() - 18 < length then
         return malformed(c, e.truncated)
     end
-    local there = math.min(length - 1, c.t:len() - 18)
-    local name = there > 0 and c.t(18, there):stringz() or ""
+    -- Up to its zero, or as far as was announced or captured; what is not plain ASCII is shown as a dot.
+    local name = ""
+    for at = 18, 18 + math.min(length - 1, c.t:len() - 18) - 1 do
+        local byte = c.t(at, 1):uint()
+        if byte == 0 then
+            break
+        end
+        name = name .. ((byte < 0x20 or byte > 0x7e or byte == 0x5c) and "." or string.char(byte))
+    end
     c.tree:add(f.name, name)
     say(c, "%s", name)
 end

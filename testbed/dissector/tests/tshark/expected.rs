@@ -17,8 +17,51 @@ pub fn expert(error: WireError) -> &'static str {
     }
 }
 
+/// What the dissector shows beyond the decoder's values: parts of numbers, and where a frame lies in its pull.
+fn derived(dialect: &Dialect, packet: &Packet<'_>, list: &mut Vec<(&'static str, u64)>) {
+    let of = |name| list.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
+    let (seqnum, handle) = (of("seqnum"), of("handle"));
+    list.extend(
+        seqnum
+            .into_iter()
+            .flat_map(|seqnum| [("seq_number", seqnum & 0x3fff), ("seq_session", seqnum >> 14)]),
+    );
+    list.extend(
+        handle
+            .into_iter()
+            .flat_map(|handle| [("handle_slot", handle >> 22), ("handle_generation", handle & 0x3f_ffff)]),
+    );
+    let block_frames = u64::from(dialect.sizes().block_frames());
+    match packet {
+        Packet::Pull(p) if p.frames(dialect.sizes()).is_ok() => {
+            list.push(("pull_block", u64::from(p.frame_index) / block_frames));
+        }
+        Packet::PullReply(p) => {
+            let frame = u64::from(p.msg_offset.div_ceil(dialect.sizes().reply_payload()));
+            list.extend([("frame", frame), ("pull_block", frame / block_frames)]);
+        }
+        _ => {}
+    }
+}
+
+/// The byte that the specification calls unused, in the types that have it.
+pub fn generation(packet: &Packet<'_>, bytes: &[u8]) -> Option<u64> {
+    match packet {
+        Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) | Packet::PullReply(_) => None,
+        Packet::NackLib(_) | Packet::NackMcp(_) => Some(bytes[18].into()),
+        _ => Some(bytes[19].into()),
+    }
+}
+
+/// Everything the dissector shows of a decoded packet but its data, under the dissector's names.
+pub fn shown(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
+    let mut list = fields(dialect, packet);
+    derived(dialect, packet, &mut list);
+    list
+}
+
 /// Every field of a decoded packet under the dissector's names.
-pub fn fields(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
+fn fields(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
     let endpoints = |dst: u8, src: u8| vec![("dst_endpoint", dst.into()), ("src_endpoint", src.into())];
     let eager = |p: &Eager<'_>| {
         let mut list = endpoints(p.dst_endpoint, p.src_endpoint);
