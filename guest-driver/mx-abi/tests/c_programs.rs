@@ -4,11 +4,18 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use netif::testing::{Veth, in_private_network};
+use netif::{
+    Interface,
+    testing::{Veth, in_private_network},
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
+};
 
 /// The linked libraries, for one test.
 struct Kit {
@@ -80,14 +87,23 @@ impl Kit {
     }
 
     fn run(&self, program: &Path, boards: &str, args: &[&str]) {
-        let output = self.command(program, boards).args(args).output().unwrap();
+        Self::finishes(self.command(program, boards).args(args));
+    }
+
+    /// The program runs to its end.
+    #[track_caller]
+    fn finishes(command: &mut Command) {
+        let output = command.output().unwrap();
         let text = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        let what = format!("{} {args:?} with boards {boards}: {}", program.display(), output.status);
-        assert!(output.status.success() && text.contains(" done\n"), "{what}\n{text}");
+        assert!(
+            output.status.success() && text.contains(" done\n"),
+            "{command:?}: {}\n{text}",
+            output.status
+        );
     }
 }
 
@@ -174,18 +190,19 @@ fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean
 }
 
 /// Runs `body` in a network of its own with a pair of joined interfaces.
-fn with_cable(test: &str, body: impl FnOnce(&Kit, &Veth)) {
+fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {
     assert!(
         rustix::process::geteuid().is_root(),
         "this test makes network namespaces and packet sockets: run it as root"
     );
-    in_private_network(test, || body(&Kit::new(), &Veth::new(1500)));
+    in_private_network(test, || body(&Kit::new(), &Veth::new(mtu)));
 }
 
 #[test]
 fn everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host() {
     with_cable(
         "everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host",
+        1500,
         |kit, veth| {
             let mut programs = Vec::new();
             for source in ["messages", "calls"] {
@@ -208,7 +225,7 @@ fn everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host() 
 
 #[test]
 fn every_function_succeeds_and_fails_as_documented() {
-    with_cable("every_function_succeeds_and_fails_as_documented", |kit, veth| {
+    with_cable("every_function_succeeds_and_fails_as_documented", 1500, |kit, veth| {
         let boards = format!("{},{}", veth.a, veth.b);
         let shared = kit.compile("api.c", "api", &[], &["-lmyriexpress"]);
         kit.run(&shared, &boards, &[]);
@@ -226,6 +243,82 @@ fn every_function_succeeds_and_fails_as_documented() {
             let output = kit.command(&fatal, &boards).env(name, value).output().unwrap();
             assert!(output.status.success(), "{output:?}");
         }
+    });
+}
+
+/// Listens where the authorities of both interfaces would, and says what none of them says, until the process ends.
+fn stranger(dir: &Path, veth: &Veth) {
+    for name in [&veth.a, &veth.b] {
+        let place = omxd::Place::of(Interface::find(name).unwrap().index).unwrap();
+        let path = dir.join(place.socket().file_name().unwrap());
+        let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&listener, 8).unwrap();
+        std::thread::spawn(move || {
+            loop {
+                let client = accept(&listener).unwrap();
+                send(&client, b"who are you?", SendFlags::empty()).unwrap();
+                // Open until the other side has read it and goes.
+                while recv(&client, &mut [0; 64], RecvFlags::empty()).is_ok_and(|(len, _)| len > 0) {}
+            }
+        });
+    }
+}
+
+/// The folder in which authorities are met for one run alone.
+fn meeting_place(kit: &Kit, name: &str) -> PathBuf {
+    let dir = kit.at(name);
+    fs::create_dir(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn codes_that_need_a_world_of_their_own_come_in_it() {
+    with_cable("codes_that_need_a_world_of_their_own_come_in_it", 1500, |kit, veth| {
+        let boards = format!("{},{}", veth.a, veth.b);
+        let program = kit.compile("failures.c", "failures", &[], &["-lmyriexpress"]);
+        // An ordinary user gets as far as the daemon's socket.
+        fs::set_permissions(kit.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for what in ["pending", "no-descriptors", "no-permission"] {
+            // A cable of its own, as the daemons of the one before may still be there.
+            let veth = Veth::new(1500);
+            kit.run(&program, &format!("{},{}", veth.a, veth.b), &[what]);
+        }
+        let mut driverless = kit.command(&program, &boards);
+        driverless.env("OMX_RUN_DIR", meeting_place(kit, "no-driver"));
+        Kit::finishes(driverless.env("OMX_OMXD", "/bin/false").arg("no-driver"));
+        let dir = meeting_place(kit, "other-version");
+        stranger(&dir, veth);
+        Kit::finishes(
+            kit.command(&program, &boards)
+                .env("OMX_RUN_DIR", dir)
+                .arg("other-version"),
+        );
+    });
+}
+
+#[test]
+fn requests_end_as_documented_when_the_other_end_changes() {
+    with_cable(
+        "requests_end_as_documented_when_the_other_end_changes",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            kit.run(&kit.compile("ends.c", "ends", &[], &["-lmyriexpress"]), &boards, &[]);
+            kit.run(
+                &kit.compile("ends.c", "ends-omx", &["translate"], &["-lopen-mx"]),
+                &boards,
+                &[],
+            );
+        },
+    );
+}
+
+#[test]
+fn ends_of_different_sizes_do_not_connect() {
+    with_cable("ends_of_different_sizes_do_not_connect", 9000, |kit, veth| {
+        let program = kit.compile("failures.c", "failures", &[], &["-lmyriexpress"]);
+        kit.run(&program, &format!("{},{}", veth.a, veth.b), &["sizes"]);
     });
 }
 
@@ -257,6 +350,7 @@ impl Echo {
 fn two_c_programs_talk_within_a_host_and_between_two_namespaces() {
     with_cable(
         "two_c_programs_talk_within_a_host_and_between_two_namespaces",
+        1500,
         |kit, veth| {
             let program = kit.compile("echo.c", "echo", &[], &["-lopen-mx"]);
             let echo = Echo::start(kit.command(&program, &veth.a));

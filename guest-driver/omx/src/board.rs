@@ -2,7 +2,7 @@
 
 use ether::MacAddr;
 use mxoe::engine::{Counter, Counters};
-use netif::Interface;
+use netif::{Interface, NetifError};
 use omxd::{BoardStatus, Session};
 
 use crate::Error;
@@ -38,7 +38,7 @@ impl Board {
                 .split(',')
                 .map(str::trim)
                 .filter(|name| !name.is_empty())
-                .map(|name| Interface::find(name).map_err(|_| not_found(name)))
+                .map(interface)
                 .collect::<Result<Vec<_>, _>>()?,
             None => Interface::list()
                 .map_err(|error| Error::from(omxd::OmxdError::from(error)))?
@@ -60,8 +60,10 @@ impl Board {
         if let Some(board) = Self::all()?.into_iter().find(|board| board.interface.name == name) {
             return Ok(board);
         }
-        let interface = Interface::find(name).map_err(|_| not_found(name))?;
-        Ok(Self { number: 0, interface })
+        Ok(Self {
+            number: 0,
+            interface: interface(name)?,
+        })
     }
 
     /// The first board that is switched on.
@@ -166,6 +168,14 @@ impl Board {
         let index = table.find(name).ok_or(Error::PeerNotFound)?;
         table.mac(index).ok_or(Error::PeerNotFound)
     }
+}
+
+fn interface(name: &str) -> Result<Interface, Error> {
+    Interface::find(name).map_err(|error| match error {
+        // The system's reason, not the name's.
+        NetifError::Io { .. } => omxd::OmxdError::from(error).into(),
+        _ => not_found(name),
+    })
 }
 
 fn not_found(board: &str) -> Error {

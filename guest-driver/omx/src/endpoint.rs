@@ -359,6 +359,10 @@ impl Endpoint {
         self.shared.wake_sleepers();
         drop(core);
         drop(inside);
+        if let Some(session) = &self.shared.session {
+            // The helper may be watching the connection: the number is free all the same.
+            session.lock().unwrap_or_else(PoisonError::into_inner).end();
+        }
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! What a call can come to and how a message can end, with the numbers of `open-mx.h` (mx-api 4).
 
 use mxoe::engine;
+use netif::NetifError;
 use omxd::OmxdError;
+use rustix::io::Errno;
 
 /// Why a call did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -62,9 +64,12 @@ pub enum Error {
     /// Not from inside an unexpected handler.
     #[error("an endpoint cannot be closed from inside its unexpected handler")]
     InHandler,
-    /// The authority of the interface, or the system.
+    /// The authority of the interface cannot be reached or started.
     #[error(transparent)]
     Authority(OmxdError),
+    /// The authority, or the table it left, is of another version.
+    #[error(transparent)]
+    OtherVersion(OmxdError),
     /// The operating system refused something.
     #[error("cannot {what}: {source}")]
     System {
@@ -96,6 +101,7 @@ impl Error {
             Self::InHandler => 96,
             Self::SameInterface => 36,
             Self::Authority(_) => 6,
+            Self::OtherVersion(_) => 37,
             Self::System { .. } => 97,
         }
     }
@@ -114,9 +120,21 @@ impl From<OmxdError> for Error {
                 omxd::Refusal::System => Self::Authority(error),
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },
+            OmxdError::Protocol | OmxdError::BadTable { .. } => Self::OtherVersion(error),
+            OmxdError::Io { what, source } | OmxdError::Interface(NetifError::Io { what, source })
+                if is_exhausted(&source) =>
+            {
+                Self::System { what, source }
+            }
             other => Self::Authority(other),
         }
     }
+}
+
+/// The system has no more of something: the reason is neither the authority nor its interface.
+fn is_exhausted(error: &std::io::Error) -> bool {
+    Errno::from_io_error(error)
+        .is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&errno))
 }
 
 /// How a request ended.

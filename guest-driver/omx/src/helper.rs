@@ -198,6 +198,9 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
     let Ok(mut session) = session.try_lock() else {
         return LOOK;
     };
+    if session.is_over() {
+        return never;
+    }
     if care.seek_at.is_none() {
         let mut fds = [PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
         let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);

@@ -17,7 +17,7 @@ use ether::MacAddr;
 use mxoe::wire::Preset;
 use netif::{AfPacket, Interface, PreparedSocket};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
     sockopt::{Timeout, set_socket_timeout},
 };
 
@@ -42,6 +42,7 @@ pub struct Session {
     socket: OwnedFd,
     /// Answers that came too late or are still to come: they are for nobody.
     owed: AtomicU32,
+    over: bool,
 }
 
 /// An endpoint as the authority handed it out.
@@ -122,6 +123,7 @@ impl Session {
             place,
             socket,
             owed: AtomicU32::new(0),
+            over: false,
         })
     }
 
@@ -136,6 +138,7 @@ impl Session {
             place,
             socket,
             owed: AtomicU32::new(0),
+            over: false,
         }))
     }
 
@@ -360,9 +363,28 @@ impl Session {
         self.order(&Request::ClearCounters)
     }
 
+    /// The authority learns at once that this program is done, whoever else still watches the connection: the endpoint's
+    /// number is free when the next request of anybody is served.
+    pub fn end(&mut self) {
+        self.over = true;
+        // Fails where the authority is gone, which is what is wanted.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Whether [`Session::end`] was called: an authority that is gone is not looked for any more.
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// The interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

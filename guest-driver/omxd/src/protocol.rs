@@ -11,8 +11,8 @@ use netif::{Interface, RingLayout};
 use rustix::{
     io::Errno,
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        recvmsg, sendmsg,
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, recvmsg, sendmsg,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -202,6 +202,10 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opt
             Err(error) => return Err(OmxdError::io("read from omxd's socket")(error)),
         }
     };
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        // The kernel leaves out what this process has no numbers for.
+        return Err(OmxdError::io("take the descriptors of omxd")(Errno::MFILE));
+    }
     let fds: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {

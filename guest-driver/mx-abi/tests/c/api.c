@@ -213,6 +213,12 @@ static void opening(void)
     RETURNS(mx_reenable_progression(NULL), MX_BAD_ENDPOINT);
     RETURNS(mx_register_unexp_handler(NULL, NULL, NULL), MX_BAD_ENDPOINT);
     OK(omx_close_endpoint(first));
+    /* A number is free as soon as its endpoint is closed. */
+    for (int i = 0; i < 50; i++) {
+        OK(omx_open_endpoint(0, 5, 0, NULL, 0, &first));
+        OK(omx_progress(first));
+        OK(omx_close_endpoint(first));
+    }
 }
 
 static omx_unexp_handler_action_t handled(void *context, omx_endpoint_addr_t from, uint64_t info, uint32_t length, void *data)
