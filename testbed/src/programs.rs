@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Full path of the program `name` (`vnicd`, `weft-agent`, `mxoe-gen`, `nicctl`).
+/// Full path of the program `name` (`vnicd`).
 ///
 /// # Errors
 /// One sentence that says where it was looked for.

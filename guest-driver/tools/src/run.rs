@@ -1,4 +1,4 @@
-//! How both programs start and end: results on stdout, one sentence on stderr when something is wrong.
+//! How all programs start and end: results on stdout, one sentence on stderr when something is wrong.
 
 use std::{
     fmt::Display,

@@ -46,7 +46,7 @@ pub(super) fn check(json: bool) -> Result<ExitCode> {
     findings.extend(of_qemu);
     findings.extend(image::missing_tools().into_iter().map(missing_tool));
     findings.push(program("vnicd"));
-    findings.extend(["weft-agent", "mxoe-gen", "nicctl"].map(guest_program));
+    findings.extend(["weft-agent", "guest-tools", "omxd", "libopen-mx.so.0"].map(guest_program));
     // An image, and a guest that shows what KVM is worth, need all that comes before.
     if let Some(qemu) = qemu.filter(|_| findings.iter().all(|finding| finding.state != State::Missing)) {
         findings.extend(image_and_accel(&qemu));

@@ -28,8 +28,14 @@ const SENDER: &str = "n1.eth0";
 /// The card whose interrupts are counted.
 const RECEIVER: &str = "n2.eth0";
 
-/// How long a stream is sent, in seconds.
-const STREAM_S: &str = "0.5";
+/// Bytes of a small message: it fits into the shortest frame.
+const SMALL_BYTES: u64 = 16;
+/// Bytes of a message that goes in many packets.
+const MEDIUM_BYTES: u64 = 32 << 10;
+/// Bytes of a message of the stream.
+const STREAM_BYTES: u64 = 128;
+/// Messages of a stream: about half a second on an emulated processor.
+const STREAM_MESSAGES: u64 = 10_000;
 /// How long TCP sends, in seconds: the shortest that iperf3 takes.
 const TCP_S: &str = "1";
 /// Bytes that TCP sends while frames are captured.
@@ -54,18 +60,18 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What `mxoe-gen small` and `medium` say.
+/// What `omx_perf` says of a ping-pong.
 #[derive(Deserialize)]
-struct PingReport {
-    messages: u64,
-    rtt_us_median: Option<f64>,
-    lost: u64,
+struct PingPong {
+    repetitions: u64,
+    /// One way; there and back where only the message has a length.
+    us_median: f64,
 }
 
-/// What `mxoe-gen stream` says.
+/// What `omx_perf --rate` says.
 #[derive(Deserialize)]
-struct StreamReport {
-    messages_received: u64,
+struct Rate {
+    messages: u64,
     messages_per_s: f64,
 }
 
@@ -102,9 +108,14 @@ impl<'a> Bench<'a> {
             Ok(channel)
         };
         let receiver = ready("n2")?;
-        // Both say a line once they listen.
+        // Both say a line once they listen. Programs that sleep while they wait: a processor that is emulated, and polls, takes
+        // time from the switch.
         let servers = vec![
-            start_server(&receiver, &["mxoe-gen", "serve", "-i", "eth0", "--json"], "serving")?,
+            start_server(
+                &receiver,
+                &["omx_perf", "--interface", "eth0", "-s", "-w", "--json"],
+                "endpoint",
+            )?,
             start_server(&receiver, &["iperf3", "-s", "--forceflush"], "listening")?,
         ];
         Ok(Self {
@@ -152,8 +163,8 @@ impl<'a> Bench<'a> {
         self.set(setting)?;
         let sample = Sample {
             setting,
-            small: self.messages("small", small)?,
-            medium: self.messages("medium", medium)?,
+            small: self.small(small)?,
+            medium: self.medium(medium)?,
             stream: self.stream()?,
             ping_ms: self.ping()?,
             tcp_mbit_per_s: self.tcp()?,
@@ -166,7 +177,7 @@ impl<'a> Bench<'a> {
         self.set(setting)?;
         Ok(Sample {
             setting,
-            small: self.messages("small", count)?,
+            small: self.small(count)?,
             medium: Messages::default(),
             stream: Stream::default(),
             ping_ms: None,
@@ -197,44 +208,46 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn messages(&mut self, what: &str, count: u64) -> Result<Messages> {
-        let count = count.to_string();
-        let peer = self.peer_mac.clone();
-        let argv = [
-            "mxoe-gen", what, "-i", "eth0", "--peer", &peer, "--count", &count, "--json",
-        ];
-        let (report, counted) = self.counted::<PingReport>(&argv)?;
-        ensure!(
-            report.messages > 0,
-            "no {what} message was answered: `weft demo -v` says more"
-        );
+    fn small(&mut self, count: u64) -> Result<Messages> {
+        let mut messages = self.messages(SMALL_BYTES, count, &[])?;
+        // The reply is as long as the message, and the tool says the time of one of them.
+        messages.rtt_us_median *= 2.0;
+        Ok(messages)
+    }
+
+    fn medium(&mut self, count: u64) -> Result<Messages> {
+        // The reply is empty.
+        self.messages(MEDIUM_BYTES, count, &["-U"])
+    }
+
+    fn messages(&mut self, bytes: u64, count: u64, more: &[&str]) -> Result<Messages> {
+        let (report, counted) = self.perf::<PingPong>(bytes, count, more)?;
         Ok(Messages {
-            rtt_us_median: report.rtt_us_median.unwrap_or(0.0),
-            messages: report.messages,
+            rtt_us_median: report.us_median,
+            messages: report.repetitions,
             counted,
-            lost: report.lost,
         })
     }
 
     fn stream(&mut self) -> Result<Stream> {
-        let peer = self.peer_mac.clone();
-        let argv = [
-            "mxoe-gen",
-            "stream",
-            "-i",
-            "eth0",
-            "--peer",
-            &peer,
-            "--seconds",
-            STREAM_S,
-            "--json",
-        ];
-        let (report, counted) = self.counted::<StreamReport>(&argv)?;
+        let (report, counted) = self.perf::<Rate>(STREAM_BYTES, STREAM_MESSAGES, &["--rate"])?;
         Ok(Stream {
             messages_per_s: report.messages_per_s,
-            messages: report.messages_received,
+            messages: report.messages,
             counted,
         })
+    }
+
+    /// Runs `omx_perf` in the sending guest. Every message counts: there are none to warm up, and no pause.
+    fn perf<T: for<'de> Deserialize<'de>>(&mut self, bytes: u64, count: u64, more: &[&str]) -> Result<(T, Interrupts)> {
+        let (first, end, count) = (bytes.to_string(), (bytes + 1).to_string(), count.to_string());
+        let peer = self.peer_mac.clone();
+        let argv = [
+            &["omx_perf", "--interface", "eth0", "-w", "-d", &peer][..],
+            &["-S", &first, "-E", &end, "-N", &count, "-W", "0", "-P", "0", "--json"],
+            more,
+        ];
+        self.counted(&argv.concat())
     }
 
     /// Runs a tool in the sending guest, and counts what the receiving card decided meanwhile.

@@ -62,8 +62,6 @@ pub(crate) struct Messages {
     pub messages: u64,
     #[serde(flatten)]
     pub counted: Interrupts,
-    #[serde(skip)]
-    pub lost: u64,
 }
 
 impl Messages {
@@ -166,8 +164,6 @@ impl Demo {
             let strategy = &mut json["strategies"][index];
             strategy["ping_ms_median"] = outcome.ping_ms.into();
             strategy["tcp_mbit_per_s"] = outcome.tcp_mbit_per_s.into();
-            strategy["small"]["lost"] = outcome.small.lost.into();
-            strategy["medium"]["lost"] = outcome.medium.lost.into();
             let parts = [
                 ("small", &outcome.small.counted),
                 ("medium", &outcome.medium.counted),
@@ -188,7 +184,6 @@ impl Outcome {
             let mut all = Messages::default();
             for sample in samples {
                 all.messages += part(sample).messages;
-                all.lost += part(sample).lost;
                 all.counted.add(&part(sample).counted);
             }
             let answered = samples
@@ -259,13 +254,11 @@ pub(crate) mod tests {
                 rtt_us_median: 600.0 + late + noise,
                 messages: 525,
                 counted: counted(525, 525),
-                lost: 0,
             },
             medium: Messages {
                 rtt_us_median: 2_000.0 + late + noise,
                 messages: 100,
                 counted: counted(100 * per_medium, 2_300),
-                lost: 0,
             },
             stream: Stream {
                 messages_per_s: 20_000.0,

@@ -1,5 +1,5 @@
-//! Finds weft's own programs for guests. They must be static: a guest has no libraries but those a recipe's packages
-//! bring. It builds nothing.
+//! Finds weft's own programs and libraries for guests. Programs must be static, so that they run in any guest; what a
+//! library needs is taken from a recipe's packages. It builds nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct GuestBinaries {
     folders: Vec<PathBuf>,
 }
 
-/// A program of weft's own and where it goes in the guest.
+/// A program or library of weft's own and where it goes in the guest.
 #[derive(Clone, Debug)]
 pub(super) struct OwnFile {
     pub path: String,
@@ -54,7 +54,7 @@ impl GuestBinaries {
         Self { folders }
     }
 
-    /// The static program called `name`.
+    /// The static program or shared library called `name`.
     ///
     /// # Errors
     /// When there is none; a dynamic one of that name is mentioned.

@@ -5,7 +5,7 @@ use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection};
 
-/// Whether a program runs without a loader; `None` when it is no 64-bit ELF program.
+/// Whether a program runs without a loader, which is so of every shared library that is no program too; `None` when it is no 64-bit ELF program.
 pub(super) fn is_static(bytes: &[u8]) -> Option<bool> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::binaries::OwnFile;
 use super::{Cache, ImageError, Recipe, Step, elf, hex};
 
 /// Packages of one image; more means that a dependency was followed astray.
@@ -140,9 +141,10 @@ impl<'a> Store<'a> {
         let mut packages = vec![self.kernel(&recipe.kernel.package)?];
         let mut names = BTreeSet::new();
         let mut later = VecDeque::new();
-        for program in &recipe.programs {
-            if names.insert(program.package.clone()) {
-                let record = record(&program.package)?;
+        let named = recipe.programs.iter().map(|program| &program.package);
+        for package in named.chain(recipe.libraries.iter().map(|library| &library.package)) {
+            if names.insert(package.clone()) {
+                let record = record(package)?;
                 later.extend(record.depends.clone());
                 packages.push(self.fetch(&record)?);
             }
@@ -153,10 +155,10 @@ impl<'a> Store<'a> {
             if missing.is_empty() {
                 return Ok(packages);
             }
-            // One step further along the dependencies: libraries come in packages called lib….
+            // One step further along the dependencies: libraries come in packages called lib…, and in zlib1g.
             let mut found = false;
             for name in std::mem::take(&mut later) {
-                if !name.starts_with("lib") || !names.insert(name.clone()) {
+                if !["lib", "zlib"].iter().any(|start| name.starts_with(start)) || !names.insert(name.clone()) {
                     continue;
                 }
                 let record = record(&name)?;
@@ -275,19 +277,27 @@ impl<'a> Store<'a> {
     }
 }
 
-/// Libraries that the recipe's programs need, and those libraries in turn, and no unpacked package has.
+/// Libraries that the recipe names or its programs need, and those libraries in turn, and no unpacked package has.
 fn missing_libraries(recipe: &Recipe, unpacked: &Unpacked) -> Result<Vec<String>, ImageError> {
-    Ok(libraries(recipe, unpacked)?
+    Ok(libraries(recipe, unpacked, &[])?
         .into_iter()
         .filter(|(_, path)| path.is_none())
         .map(|(name, _)| name)
         .collect())
 }
 
-/// Every library the recipe's programs need, and where it is.
-pub(super) fn libraries(recipe: &Recipe, unpacked: &Unpacked) -> Result<BTreeMap<String, Option<PathBuf>>, ImageError> {
+/// Every library that the recipe names, or that its programs or weft's own files need, and where it is.
+pub(super) fn libraries(
+    recipe: &Recipe,
+    unpacked: &Unpacked,
+    own: &[OwnFile],
+) -> Result<BTreeMap<String, Option<PathBuf>>, ImageError> {
     let mut found: BTreeMap<String, Option<PathBuf>> = BTreeMap::new();
     let mut open: Vec<PathBuf> = Vec::new();
+    let mut needed: Vec<String> = recipe.libraries.iter().map(|library| library.name.clone()).collect();
+    for file in own {
+        needed.extend(elf::needed_libraries(&file.contents).unwrap_or_default());
+    }
     for program in &recipe.programs {
         let path = unpacked.program(&program.package, &program.name);
         open.push(path.ok_or_else(|| ImageError::Package {
@@ -295,17 +305,18 @@ pub(super) fn libraries(recipe: &Recipe, unpacked: &Unpacked) -> Result<BTreeMap
             why: format!("there is no program {} in it", program.name),
         })?);
     }
-    while let Some(path) = open.pop() {
-        let bytes = fs::read(&path).map_err(|error| ImageError::io(&path, error))?;
-        for name in elf::needed_libraries(&bytes).unwrap_or_default() {
+    loop {
+        for name in needed.drain(..) {
             if let Entry::Vacant(vacant) = found.entry(name) {
                 let library = unpacked.library(vacant.key());
                 open.extend(library.clone());
                 vacant.insert(library);
             }
         }
+        let Some(path) = open.pop() else { return Ok(found) };
+        let bytes = fs::read(&path).map_err(|error| ImageError::io(&path, error))?;
+        needed = elf::needed_libraries(&bytes).unwrap_or_default();
     }
-    Ok(found)
 }
 
 /// Asks apt's lists for the version of `name` that an installation would take.

@@ -15,6 +15,7 @@ pub struct Recipe {
     pub(super) name: String,
     pub(super) kernel: KernelPart,
     pub(super) programs: Vec<Program>,
+    pub(super) libraries: Vec<Library>,
     pub(super) own: Vec<Own>,
     pub(super) files: BTreeMap<String, String>,
 }
@@ -26,6 +27,8 @@ struct Written {
     kernel: KernelPart,
     #[serde(default)]
     program: Vec<Program>,
+    #[serde(default)]
+    library: Vec<Library>,
     #[serde(default)]
     own: Vec<Own>,
     #[serde(default)]
@@ -53,7 +56,15 @@ pub(super) struct Program {
     pub applets: bool,
 }
 
-/// A program of weft's own.
+/// A shared library out of a package that no program of the recipe needs: for those that users bring.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Library {
+    pub name: String,
+    pub package: String,
+}
+
+/// A program or shared library of weft's own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Own {
@@ -93,6 +104,7 @@ impl Recipe {
             .program
             .iter()
             .map(|program| &program.package)
+            .chain(written.library.iter().map(|library| &library.package))
             .chain([&written.kernel.package]);
         for package in packages {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
@@ -105,10 +117,11 @@ impl Recipe {
             .program
             .iter()
             .map(|program| &program.name)
+            .chain(written.library.iter().map(|library| &library.name))
             .chain(written.own.iter().map(|own| &own.name))
         {
             if name.is_empty() || name.contains('/') || name.starts_with('.') {
-                return Err(wrong(format!("{name:?} is not the name of a program")));
+                return Err(wrong(format!("{name:?} is not the name of a program or library")));
             }
         }
         let own = written.own.iter().flat_map(|own| own.links.iter().chain([&own.path]));
@@ -123,6 +136,7 @@ impl Recipe {
             name: written.name,
             kernel: written.kernel,
             programs: written.program,
+            libraries: written.library,
             own: written.own,
             files: written.files,
         })
@@ -154,7 +168,10 @@ mod tests {
                 "[[program]]\nname = 'a'\npackage = 'rm -rf'",
                 "not the name of a Debian package",
             ),
-            ("[[program]]\nname = '../a'\npackage = 'a'", "not the name of a program"),
+            (
+                "[[program]]\nname = '../a'\npackage = 'a'",
+                "not the name of a program or library",
+            ),
             ("[[own]]\nname = 'a'\npath = '/../a'", "not a plain path"),
             ("[[own]]\nname = 'a'\npath = '/a'\nlinks = ['b']", "not a plain path"),
         ] {

@@ -83,8 +83,13 @@ impl Tree {
                 tree.file(&format!("bin/{}", program.name), 0o755, read(&path)?);
             }
         }
-        for (name, path) in libraries(recipe, unpacked)? {
-            let Some(path) = path else { continue };
+        for (name, path) in libraries(recipe, unpacked, own)? {
+            // What the packages' own programs need was found with them.
+            let path = path.ok_or_else(|| {
+                ImageError::Binary(format!(
+                    "a program or library of weft's own needs {name}, which no package of the recipe has"
+                ))
+            })?;
             let folder = if name.starts_with("ld-linux") {
                 LOADER_FOLDER
             } else {

@@ -252,10 +252,11 @@ fn a_vnicd_that_connects_to_qemu_serves_it_and_so_does_the_next_one() {
             .unwrap_or_else(|error| panic!("{error}: {}", process.last_words()));
         channel.wait_ready(PATIENCE * 3).unwrap();
         // The frames of one card go to the other one through the switch: addresses would make them stay in the guest.
-        let serve = "mxoe-gen serve --interface eth1 >/dev/null 2>&1 &";
+        let serve =
+            "omx_perf --interface eth1 -s -w -v >/tmp/serving & until grep -q Waiting /tmp/serving; do sleep 0.1; done";
         channel.output(&["sh", "-c", serve], PATIENCE).unwrap();
         let pings = || {
-            let small = "mxoe-gen small --interface eth0 --peer 52:54:00:00:00:02 --count 20 --json";
+            let small = "omx_perf --interface eth0 -d 52:54:00:00:00:02 -w -S 1 -E 2 -N 20";
             let output = channel.output(&["sh", "-c", small], PATIENCE).unwrap();
             assert!(output.stderr.is_empty() || !output.status.success(), "{output:?}");
             output.status.success()

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Lines, PAIR, World, eventually, qemus, signal};
+use crate::support::{PAIR, World, eventually, qemus, signal};
 
 /// Interrupts that n2's kernel took from its card `eth0`: `/proc/interrupts`, one processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ fn quiet(world: &World) -> Look {
 enum Pace {
     /// Towards a guest that only receives, milliseconds apart: every one is taken before the next.
     OneWay,
-    /// There and back, one at a time: receive interrupts are far apart, but those of the two directions are not.
+    /// There and back, one at a time: receive interrupts are far apart, those for what is sent not always.
     BothWays,
     /// As fast as it goes: one that is raised while the one before has not been seen by QEMU yet is one with it.
     Flood,
@@ -113,7 +113,8 @@ fn compare(name: &str, qemu: &Value, pace: Pace, reason: &str, before: &Look, af
         }
         (Taken::Own { received: a, sent: c }, Taken::Own { received: b, sent: d }, _) => {
             assert_eq!(b - a, signalled, "{name}: every receive interrupt signalled was taken");
-            assert_eq!(d - c, sent, "{name}: so was every one for what was sent");
+            // Besides the messages, acknowledgements and announcements are sent whenever they are due.
+            assert!(is_about(d - c, sent), "{name}: taken {} of {sent}", d - c);
         }
         (Taken::Shared(a), Taken::Shared(b), Pace::OneWay) => {
             assert_eq!(
@@ -195,8 +196,6 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         let mac = world.mac("n2");
         world.introduce("n1", "n2");
         world.introduce("n2", "n1");
-        let mut server = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "mxoe-gen", "serve"]));
-        eventually("a server", || !server.so_far().is_empty());
 
         let before = ["n1", "n2"].map(|nic| world.stats(nic));
         let capture = world.spawn(&["capture", "--write", "all.pcapng"]);
@@ -221,7 +220,8 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         phase("pings, timeout", Pace::OneWay, &delayed, "timeout", pings);
         phase("pings, one frame", Pace::OneWay, &["--frames", "1"], "count", pings);
         silent(0);
-        let small = format!("mxoe-gen small --peer {mac} --count 250");
+        let mut server = world.perf_server("n2");
+        let small = format!("omx_perf -w -d {mac} -S 16 -E 17 -N 250");
         phase(
             "marks, open-mx",
             Pace::BothWays,
@@ -229,8 +229,13 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
             "mark",
             &small,
         );
-        let stream = format!("mxoe-gen stream --peer {mac} --seconds 0.3");
+        let stream = format!("omx_perf -w -d {mac} -S 128 -E 129 -N 6000 --rate");
         phase("marks in a row, stream", Pace::Flood, &["stream"], "deferred", &stream);
+        server.interrupt();
+        for node in ["n1", "n2"] {
+            // The authority of an interface announces it every second: the lab was not silent meanwhile.
+            world.guest(node, "killall omxd; while pidof omxd; do sleep 0.1; done");
+        }
         let tcp = "ping -q -c 3 -i 0.1 n2; iperf3 -c n2 -n 256K >/dev/null";
         world.guest("n2", "iperf3 -s -D -1");
         phase(
@@ -247,7 +252,6 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         signal(capture.id() as i32, Signal::INT);
         let output = capture.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        server.interrupt();
 
         let found = tshark(&file);
         println!(

@@ -53,9 +53,9 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         rtt("timeout", 1000)
     );
     let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
-    // The handshake before the messages is one packet more.
+    // A message is acknowledged with the next one, or with a packet of its own when that comes late.
     assert!(
-        (23.0..23.2).contains(&medium("disabled", 0)),
+        (23.0..24.5).contains(&medium("disabled", 0)),
         "{}",
         medium("disabled", 0)
     );

@@ -51,9 +51,9 @@ fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running
             .as_str()
             .unwrap()
             .to_owned();
-        let mut server = world.spawn(&["exec", "-n", "n2", "--", "mxoe-gen", "serve"]);
+        let mut server = world.perf_server("n2");
         let endless = [
-            "exec", "-n", "n1", "--", "mxoe-gen", "small", "--peer", &mac, "--count", "10000000",
+            "exec", "-n", "n1", "--", "omx_perf", "-w", "-d", &mac, "-S", "1", "-E", "2", "-N", "10000000",
         ];
         let mut traffic = world.spawn(&endless);
 
@@ -81,13 +81,12 @@ fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running
             .sum();
         assert_eq!(all["decided"].as_u64(), Some(sum), "the reasons add up to the total");
         assert!(
-            traffic.try_wait().unwrap().is_none() && server.try_wait().unwrap().is_none(),
+            traffic.try_wait().unwrap().is_none() && server.is_running(),
             "traffic never stopped"
         );
-        for child in [&mut traffic, &mut server] {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        traffic.kill().unwrap();
+        traffic.wait().unwrap();
+        server.interrupt();
     }
 }
 

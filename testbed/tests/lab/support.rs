@@ -148,6 +148,13 @@ impl World {
         self.guest(node, &format!("arp -s {other} {mac}"));
     }
 
+    /// `omx_perf` in a node, which answers whoever measures; it listens already.
+    pub fn perf_server(&self, node: &str) -> Lines {
+        let server = Lines::of(self.spawn(&["exec", "-n", node, "--", "omx_perf", "-s", "-w", "-v"]));
+        eventually("a server", || !server.so_far().is_empty());
+        server
+    }
+
     /// Runs a command in a guest and gives what it prints; it must succeed.
     pub fn guest(&self, node: &str, script: &str) -> String {
         self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
@@ -199,6 +206,11 @@ impl Lines {
     /// All lines so far.
     pub fn so_far(&self) -> Vec<(Instant, String)> {
         self.lines.lock().unwrap().clone()
+    }
+
+    /// Whether the child has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Ends the child as Ctrl-C does, and reads what it still says.
