@@ -52,6 +52,8 @@ impl<P: Peers> Engine<P> {
         if let Some(sent) = sample {
             self.partners[slot as usize].rtt.sample(now.nanos_since(sent));
         }
+        // What was refused while something before it was not acknowledged stands at the head now.
+        self.drop_done(slot);
         self.pump(slot);
     }
 

@@ -1,5 +1,5 @@
 //! One counter for everything that happens to a frame, each with the name users know and a sentence. The first 85 are those
-//! of section 11, in that order; behind them are our own.
+//! of section 11, in that order; behind them are our own. `DROPS.md` names the test of each reason to drop a frame.
 
 /// How many counters of section 11 there are; ours follow.
 pub const REFERENCE_COUNTERS: usize = 85;

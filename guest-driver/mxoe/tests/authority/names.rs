@@ -4,7 +4,7 @@ use ether::MacAddr;
 use mxoe::{
     authority::AuthorityEvent,
     engine::{Counter, PeerMap, Peers},
-    wire::{Announcement, HOST_MAGIC_FIRST, HostQuery, HostReply, Packet, Raw},
+    wire::{Announcement, HOST_MAGIC_FIRST, HostQuery, HostReply, Packet, PacketType, Raw},
 };
 
 use super::rig::{OWN, PEER, Rig, SECOND_NS, STRANGER, rig};
@@ -130,6 +130,35 @@ fn replies_with_impossible_names_are_dropped() {
 }
 
 #[test]
+fn every_type_is_dropped_if_it_ends_inside_its_header() {
+    let mut rig = rig();
+    let good = rig.frame(PEER, OWN, 0, query(1));
+    let mut count = 0;
+    for kind in PacketType::ALL {
+        let mut frame = good.clone();
+        frame[16] = kind.code();
+        for len in 14..rig.dialect.header_len(kind) {
+            rig.bytes(&frame[..len]);
+            count += 1;
+        }
+    }
+    assert_eq!(rig.count(Counter::DropBadHeaderDatalen), count);
+    assert!(rig.sent().is_empty());
+}
+
+#[test]
+fn answers_beyond_the_limit_are_left_out() {
+    let mut rig = rig();
+    for _ in 0..2_000 {
+        rig.put(query(1));
+    }
+    let sent = rig.sent().len();
+    assert_eq!((sent, rig.count(Counter::DropControlFull)), (1_024, 2_000 - 1_024));
+    rig.put(query(1));
+    assert_eq!(rig.sent().len(), 1);
+}
+
+#[test]
 fn raw_frames_wait_for_the_mapping_daemon_up_to_the_limit() {
     let mut rig = rig();
     let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &[7; 80] }));
@@ -175,6 +204,15 @@ fn boards_announce_themselves_eight_times_and_then_rarely() {
         assert_eq!(std::iter::from_fn(|| rig.authority.poll_event()).count(), boards);
     }
     assert_eq!(rig.peers.index(STRANGER), Some(1), "the address inside counts");
+    // A board for which there is no room.
+    let mut full = Rig::new(PeerMap::new(1, 0));
+    full.authority.start_discovery(full.now, 1);
+    let frame = full.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &new }));
+    full.bytes(&frame);
+    assert_eq!(
+        (full.count(Counter::DropBadPeerAddr), full.peers.index(STRANGER)),
+        (1, None)
+    );
     let times: Vec<_> = rig
         .pass(10 * SECOND_NS)
         .iter()

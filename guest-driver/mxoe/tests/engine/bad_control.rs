@@ -79,6 +79,20 @@ fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
 }
 
 #[test]
+fn answers_beyond_the_limit_are_left_out_and_what_they_answer_comes_again() {
+    let mut config = super::node::config_of(0, Preset::Native9000);
+    config.limits.control_packets = 3;
+    let mut script = Script::with(config, None);
+    for _ in 0..5 {
+        script.put(Packet::Connect(request(1)));
+    }
+    assert_eq!(script.count(Counter::DropControlFull), 2);
+    assert_eq!(script.replies().len(), 3);
+    script.put(Packet::Connect(request(1)));
+    assert!(matches!(script.one(), Reply::Connect(_)));
+}
+
+#[test]
 fn replies_that_answer_nothing_are_ignored() {
     let mut script = Script::new(Preset::Native9000);
     let reply = Connect {

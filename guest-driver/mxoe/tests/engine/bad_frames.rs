@@ -100,6 +100,24 @@ fn frames_that_end_too_soon_or_say_wrong_lengths_are_dropped() {
     }
 }
 
+/// Of every type, at every length from the whole header down to the type byte.
+#[test]
+fn every_type_is_dropped_if_it_ends_inside_its_header() {
+    for preset in Preset::ALL {
+        let mut script = Script::new(preset);
+        let tiny = script.bytes(Packet::Tiny(script.eager(1, b"data")));
+        for kind in PacketType::ALL {
+            let mut frame = tiny.clone();
+            frame[16] = kind.code();
+            for len in 14..script.dialect.header_len(kind) {
+                dropped_silently(&mut script, Counter::DropBadHeaderDatalen, &frame[..len]);
+            }
+        }
+        dropped_silently(&mut script, Counter::DropNotMxoe, &tiny[..13]);
+        dropped_silently(&mut script, Counter::DropNotMxoe, &[]);
+    }
+}
+
 #[test]
 fn medium_fragments_outside_their_message_are_dropped() {
     for preset in Preset::ALL {
@@ -137,6 +155,14 @@ fn fragments_that_contradict_the_first_one_are_dropped() {
     dropped(&mut script, Counter::DropFragmentMismatch, &bytes);
     let bytes = script.bytes(Packet::Medium(script.medium(1, 4 * 1452, 0, &data)));
     dropped(&mut script, Counter::DropDuplicateFragment, &bytes);
+    // In wire mode the size of the fragments is part of each of them.
+    let mut script = Script::new(Preset::Wire);
+    let data = [0; 4096];
+    script.put(Packet::Medium(script.medium(1, 4 * 4096, 0, &data)));
+    let mut other = script.medium(1, 4 * 4096, 1, &data[..2048]);
+    other.frag_pipeline = 11;
+    let bytes = script.bytes(Packet::Medium(other));
+    dropped(&mut script, Counter::DropFragmentMismatch, &bytes);
 }
 
 #[test]

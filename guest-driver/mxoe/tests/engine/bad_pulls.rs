@@ -18,9 +18,14 @@ fn asked(preset: Preset) -> Script {
 
 #[track_caller]
 fn pull_is_dropped(script: &mut Script, pull: Pull, counter: Counter) {
-    let before = script.count(counter);
+    let before = (script.count(counter), script.count(Counter::RecvPullReq));
     script.put(Packet::Pull(pull));
-    assert_eq!(script.count(counter), before + 1, "{}", counter.name());
+    assert_eq!(script.count(counter), before.0 + 1, "{}", counter.name());
+    assert_eq!(
+        script.count(Counter::RecvPullReq),
+        before.1 + 1,
+        "counted before any check"
+    );
     assert_eq!(script.replies(), []);
 }
 
@@ -223,9 +228,14 @@ fn too_many_blocks_at_once_are_dropped_and_counted() {
 
 #[track_caller]
 fn reply_is_dropped(script: &mut Script, reply: mxoe::wire::PullReply<'_>, counter: Counter) {
-    let before = script.count(counter);
+    let before = (script.count(counter), script.count(Counter::RecvPullReply));
     script.put(Packet::PullReply(reply));
-    assert_eq!(script.count(counter), before + 1, "{}", counter.name());
+    assert_eq!(script.count(counter), before.0 + 1, "{}", counter.name());
+    assert_eq!(
+        script.count(Counter::RecvPullReply),
+        before.1 + 1,
+        "counted before any check"
+    );
     assert!(script.node.program.got.is_empty());
 }
 
@@ -343,6 +353,8 @@ fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
         3,
         "its slot has another generation"
     );
+    // Whatever was wrong with them, unless they could not be read at all.
+    assert_eq!(script.count(Counter::RecvNackMcp), 7);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod bad_control;
 mod bad_frames;
 mod bad_pulls;
 mod conversation;
+mod faults;
 mod goodput;
 mod incast;
 mod limits;

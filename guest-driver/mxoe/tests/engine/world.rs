@@ -7,6 +7,7 @@ use std::{
 };
 
 use ether::Time;
+use fabric::{Admission, Link};
 use mxoe::{engine::PartnerId, wire::PacketType};
 
 use super::node::{Node, mac_of};
@@ -36,6 +37,34 @@ pub struct Suffered {
     pub reordered: BTreeMap<PacketType, u64>,
 }
 
+impl Suffered {
+    pub fn add(&mut self, more: &Self) {
+        for (into, more) in [
+            (&mut self.lost, &more.lost),
+            (&mut self.duplicated, &more.duplicated),
+            (&mut self.reordered, &more.reordered),
+        ] {
+            for (kind, count) in more {
+                *into.entry(*kind).or_default() += count;
+            }
+        }
+    }
+
+    /// Each of these types was lost, duplicated and reordered at least once: else a test proves less than it says.
+    #[track_caller]
+    pub fn assert_each_of(&self, kinds: &[PacketType]) {
+        for kind in kinds {
+            for (what, counts) in [
+                ("lost", &self.lost),
+                ("duplicated", &self.duplicated),
+                ("reordered", &self.reordered),
+            ] {
+                assert!(counts.get(kind).is_some_and(|count| *count > 0), "no {kind} was {what}");
+            }
+        }
+    }
+}
+
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     AtSwitch { to: usize, frame: Vec<u8> },
@@ -56,6 +85,8 @@ pub struct World {
     pub port_bytes_max: u64,
     pub overflows: u64,
     pub faults: Faults,
+    /// A link of the fabric that every frame passes as well, for the bits it flips.
+    pub link: Option<Link>,
     pub suffered: Suffered,
     /// Frames sent so far, and the one to be dropped.
     pub frames: u64,
@@ -81,6 +112,7 @@ impl World {
             port_bytes_max: u64::MAX,
             overflows: 0,
             faults: Faults::default(),
+            link: None,
             suffered: Suffered::default(),
             frames: 0,
             drop_frame: None,
@@ -139,7 +171,7 @@ impl World {
             return;
         }
         let now = self.now;
-        let Some(frame) = self.nodes[node].transmit(now) else {
+        let Some(mut frame) = self.nodes[node].transmit(now) else {
             self.cable_busy[node] = false;
             return;
         };
@@ -154,6 +186,13 @@ impl World {
         if self.drop_frame == Some(self.frames) || self.chance(self.faults.lose) {
             *self.suffered.lost.entry(kind).or_default() += 1;
             return;
+        }
+        if let Some(link) = &mut self.link
+            && let Admission::Deliver {
+                corrupt_bit: Some(bit), ..
+            } = link.admit(now, frame.len())
+        {
+            frame[bit as usize / 8] ^= 1 << (bit % 8);
         }
         let Some(to) = (0..self.nodes.len()).find(|to| mac_of(*to).0 == frame[..6]) else {
             return;
