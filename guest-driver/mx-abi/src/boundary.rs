@@ -36,6 +36,28 @@ macro_rules! c_functions {
 }
 pub(crate) use c_functions;
 
+/// Defines functions that both interfaces have: the body learns whose it is and under which name it was called.
+macro_rules! both_interfaces {
+    ($(
+        fn ($mx:ident, $open_mx:ident)($($argument:ident: $kind:ty),* $(,)?) |$flavor:ident, $name:ident| $body:block
+    )*) => {
+        $crate::boundary::c_functions! {
+            $(
+                fn $mx($($argument: $kind),*) -> u32 {
+                    let ($flavor, $name) = ($crate::types::Flavor::Mx, stringify!($mx));
+                    $body
+                }
+
+                fn $open_mx($($argument: $kind),*) -> u32 {
+                    let ($flavor, $name) = ($crate::types::Flavor::OpenMx, stringify!($open_mx));
+                    $body
+                }
+            )*
+        }
+    };
+}
+pub(crate) use both_interfaces;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 //!
 //! No panic crosses the boundary: every function is wrapped (`boundary`).
 
+mod both;
 mod boundary;
 mod calls;
 mod codes;
