@@ -151,7 +151,8 @@ impl Session {
                 interface: interface.name.clone(),
             });
         }
-        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone.
+        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone. Only
+        // trying tells when that is over: nothing becomes readable when another process lets go of a file lock.
         let begin = Instant::now();
         loop {
             start::start(&interface.name)?;

@@ -1,24 +1,21 @@
 //! A shard without threads, sockets or clock: guests' memories, rings and call eventfds in this process, and time as a
 //! parameter. For tests of the data path and for counting its instructions.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ether::Time;
-use rustix::event::{EventfdFlags, eventfd};
-use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryAtomic, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use self::ring::{DESCRIPTORS, DriverRing, USED, address};
 use super::fabric_handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
 use super::port::Port;
 use super::trunk::Trunk;
 use super::{FabricSettings, Inner, SwitchState};
 use crate::offload::NET_HEADER_LEN;
 use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
-use crate::session::SessionVring;
+
+mod ring;
 
 /// Entries of every ring.
 pub const RING: u16 = 256;
@@ -26,9 +23,6 @@ pub const RING: u16 = 256;
 pub const BUFFER: usize = 2048;
 
 const MEMORY: usize = 4 << 20;
-const DESCRIPTORS: u64 = 0;
-const AVAILABLE: u64 = 0x2000;
-const USED: u64 = 0x3000;
 const RING_SPACE: u64 = 0x8000;
 const BUFFERS: u64 = 0x10_0000;
 
@@ -40,16 +34,6 @@ pub const ALL_FEATURES: u64 = 1 << virtio_net::VIRTIO_NET_F_CSUM
     | 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF
     | 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX
     | 1 << virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
-
-/// One direction's ring as its driver sees it: descriptor `n` always belongs to buffer `n`.
-struct DriverRing {
-    base: u64,
-    buffers: u64,
-    available: u16,
-    used: u16,
-    call: File,
-    vring: SessionVring,
-}
 
 /// A guest of the rig.
 pub struct Guest {
@@ -67,84 +51,6 @@ pub struct Rig {
     pub guests: Vec<Guest>,
     /// The time handed to the shard.
     pub now: Time,
-}
-
-fn address<T: TryInto<u64>>(at: T) -> GuestAddress {
-    GuestAddress(at.try_into().unwrap_or(u64::MAX))
-}
-
-impl DriverRing {
-    fn new(memory: &Arc<GuestMemoryMmap>, base: u64, buffers: u64) -> Self {
-        let vring = SessionVring::new(GuestMemoryAtomic::from(memory.clone()), RING).expect("a vring");
-        vring.set_queue_size(RING);
-        vring
-            .set_queue_info(base + DESCRIPTORS, base + AVAILABLE, base + USED)
-            .expect("ring addresses");
-        vring.set_queue_ready(true);
-        vring.set_enabled(true);
-        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-        let ours: OwnedFd = call.as_fd().try_clone_to_owned().expect("a second descriptor");
-        vring.set_call(Some(File::from(ours)));
-        Self {
-            base,
-            buffers,
-            available: 0,
-            used: 0,
-            call: File::from(call),
-            vring,
-        }
-    }
-
-    fn descriptor(&self, memory: &GuestMemoryMmap, index: u16, len: usize, flags: u16) {
-        let addr = self.buffers + u64::from(index) * BUFFER as u64;
-        let at = self.base + DESCRIPTORS + 16 * u64::from(index);
-        let write = |offset: u64, bytes: &[u8]| memory.write_slice(bytes, address(at + offset)).expect("in memory");
-        write(0, &addr.to_le_bytes());
-        write(8, &(len as u32).to_le_bytes());
-        write(12, &flags.to_le_bytes());
-        write(14, &[0, 0]);
-    }
-
-    fn make_available(&mut self, memory: &GuestMemoryMmap, index: u16) {
-        let slot = u64::from(self.available % RING);
-        memory
-            .write_obj(index, address(self.base + AVAILABLE + 4 + 2 * slot))
-            .expect("in memory");
-        self.available = self.available.wrapping_add(1);
-        memory
-            .write_obj(self.available, address(self.base + AVAILABLE + 2))
-            .expect("in memory");
-    }
-
-    /// The next used entry: descriptor and length.
-    fn take_used(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, u32)> {
-        let published: u16 = memory.read_obj(address(self.base + USED + 2)).expect("in memory");
-        if published == self.used {
-            return None;
-        }
-        let slot = u64::from(self.used % RING);
-        let entry: [u32; 2] = [0, 4].map(|part| {
-            memory
-                .read_obj(address(self.base + USED + 4 + 8 * slot + part))
-                .expect("in memory")
-        });
-        self.used = self.used.wrapping_add(1);
-        Some((entry[0] as u16, entry[1]))
-    }
-
-    /// Asks for a call when the next entry is used (EVENT_IDX).
-    fn want_call(&self, memory: &GuestMemoryMmap) {
-        let at = self.base + AVAILABLE + 4 + 2 * u64::from(RING);
-        memory.write_obj(self.used, address(at)).expect("in memory");
-    }
-
-    fn calls(&mut self) -> u64 {
-        let mut bytes = [0; 8];
-        match self.call.read(&mut bytes) {
-            Ok(8) => u64::from_ne_bytes(bytes),
-            _ => 0,
-        }
-    }
 }
 
 impl Rig {

@@ -7,9 +7,9 @@ use mxoe::{
 };
 
 use super::{
-    bad_frames::{dropped, dropped_silently, notify},
+    bad_frames::{dropped, dropped_silently},
     node::mac_of,
-    script::{PEER, PEER_ENDPOINT, Reply, SESSION, Script},
+    script::{PEER, PEER_ENDPOINT, Reply, SESSION, Script, notify},
 };
 
 /// A request of the peer.
@@ -200,7 +200,7 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
 #[test]
 fn ends_of_messages_that_are_over_are_consumed_and_ignored() {
     let mut script = Script::new(Preset::Native9000);
-    script.put(Packet::Notify(notify(1)));
+    script.put(Packet::Notify(notify(1, 1, 0)));
     assert_eq!(
         (
             script.count(Counter::RecvNotify),

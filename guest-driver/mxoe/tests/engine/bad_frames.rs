@@ -3,12 +3,12 @@
 
 use mxoe::{
     engine::{Counter, SendOptions, Status, Verdict},
-    wire::{Ack, NackCode, NackLib, Notify, PEER_INDEX_UNKNOWN, Packet, PacketType, Preset},
+    wire::{Ack, NackCode, NackLib, PEER_INDEX_UNKNOWN, Packet, PacketType, Preset},
 };
 
 use super::{
     bad_control::request,
-    script::{PEER_ENDPOINT, Reply, SESSION, Script},
+    script::{PEER_ENDPOINT, Reply, Script, ack, notify},
 };
 
 /// The packet is counted under `counter` and changes nothing else.
@@ -36,34 +36,8 @@ fn sequenced(script: &Script, seqnum: u16) -> Vec<Packet<'static>> {
         Packet::Small(eager),
         Packet::Medium(script.medium(seqnum, 4, 0, b"data")),
         Packet::Rndv(script.rndv(seqnum, 100_000)),
-        Packet::Notify(notify(seqnum)),
+        Packet::Notify(notify(seqnum, 1, 0)),
     ]
-}
-
-pub fn notify(seqnum: u16) -> Notify {
-    Notify {
-        dst_endpoint: 1,
-        src_endpoint: PEER_ENDPOINT,
-        session: SESSION,
-        total_length: 0,
-        rdma_id: 0,
-        rdma_seqnum: 23,
-        seqnum,
-        piggyack: 1,
-    }
-}
-
-fn ack(value: u16, acknum: u32) -> Ack {
-    Ack {
-        dst_endpoint: 1,
-        src_endpoint: PEER_ENDPOINT,
-        session: SESSION,
-        ack: value,
-        session_id: SESSION,
-        acknum,
-        send_seq: value,
-        resent: 0,
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use mxoe::{
     wire::{Head, NackCode, NackMcp, Notify, Packet, Preset, Pull, pull_magic},
 };
 
-use super::script::{PEER_ENDPOINT, Reply, SESSION, Script};
+use super::script::{Reply, SESSION, Script, notify};
 
 const LENGTH: u32 = 100_000;
 
@@ -184,17 +184,7 @@ fn a_message_that_is_over_is_not_read_any_more() {
     script.put(Packet::Pull(script.pull(20_000)));
     let half = script.node.transmit(script.now).unwrap();
     assert_eq!(half[16], 42);
-    let notify = Notify {
-        dst_endpoint: 1,
-        src_endpoint: PEER_ENDPOINT,
-        session: SESSION,
-        total_length: 20_000,
-        rdma_id: 0,
-        rdma_seqnum: 23,
-        seqnum: 1,
-        piggyack: 2,
-    };
-    script.put(Packet::Notify(notify));
+    script.put(Packet::Notify(notify(1, 2, 20_000)));
     assert_eq!(script.node.sent, [(1, Status::Truncated, 20_000)]);
     assert_eq!(
         script.frames(),

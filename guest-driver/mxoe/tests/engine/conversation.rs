@@ -7,22 +7,9 @@ use mxoe::{
 
 use super::{
     node::{Node, config_of},
-    script::{PEER_ENDPOINT, Reply, SESSION, Script},
+    script::{Reply, Script, ack, notify},
     world::World,
 };
-
-fn ack(value: u16, acknum: u32) -> Packet<'static> {
-    Packet::Ack(Ack {
-        dst_endpoint: 1,
-        src_endpoint: PEER_ENDPOINT,
-        session: SESSION,
-        ack: value,
-        session_id: SESSION,
-        acknum,
-        send_seq: value,
-        resent: 0,
-    })
-}
 
 #[test]
 fn each_length_takes_the_packet_type_of_section_3() {
@@ -86,7 +73,7 @@ fn a_message_the_other_way_takes_the_acknowledgement_along() {
     let frames = script.frames();
     let (_, packet) = script.dialect.decode(&frames[0]).unwrap();
     assert!(matches!(packet, Packet::Tiny(tiny) if tiny.piggyack == 4));
-    script.put(ack(2, 1));
+    script.put(Packet::Ack(ack(2, 1)));
     script.pass(1_000_000_000);
     assert_eq!(script.replies(), []);
 }
@@ -104,17 +91,7 @@ fn a_notify_is_acknowledged_at_once_in_wire_mode_only() {
     for preset in Preset::ALL {
         let mut script = Script::new(preset);
         script.send_large(50_000);
-        let notify = Notify {
-            dst_endpoint: 1,
-            src_endpoint: PEER_ENDPOINT,
-            session: SESSION,
-            total_length: 50_000,
-            rdma_id: 0,
-            rdma_seqnum: 23,
-            seqnum: 1,
-            piggyack: 2,
-        };
-        script.put(Packet::Notify(notify));
+        script.put(Packet::Notify(notify(1, 2, 50_000)));
         assert_eq!(script.node.sent, [(1, Status::Success, 50_000)]);
         assert_eq!(script.replies().len(), usize::from(preset == Preset::Wire));
         // Its region comes back with the next use counter.
@@ -130,19 +107,9 @@ fn a_notify_is_acknowledged_at_once_in_wire_mode_only() {
 fn a_large_send_ends_when_it_is_acknowledged_and_notified() {
     let mut script = Script::new(Preset::Native1500);
     script.send_large(50_000);
-    script.put(ack(2, 1));
+    script.put(Packet::Ack(ack(2, 1)));
     assert!(script.node.sent.is_empty());
-    let notify = Notify {
-        dst_endpoint: 1,
-        src_endpoint: PEER_ENDPOINT,
-        session: SESSION,
-        total_length: 20_000,
-        rdma_id: 0,
-        rdma_seqnum: 23,
-        seqnum: 1,
-        piggyack: 2,
-    };
-    script.put(Packet::Notify(notify));
+    script.put(Packet::Notify(notify(1, 2, 20_000)));
     assert_eq!(script.node.sent, [(1, Status::Truncated, 20_000)]);
     assert!(script.node.memory.is_empty());
 }
@@ -178,7 +145,7 @@ fn unacknowledged_messages_are_sent_again_with_doubling_pauses_and_a_fresh_ackno
         pauses.iter().all(|pause| *pause <= 51),
         "half a second at most: {pauses:?}"
     );
-    script.put(ack(3, 9));
+    script.put(Packet::Ack(ack(3, 9)));
     assert!(script.node.engine.is_idle());
     assert_eq!(
         script.node.sent.len(),

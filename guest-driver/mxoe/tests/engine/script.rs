@@ -4,8 +4,8 @@ use ether::{MacAddr, Time};
 use mxoe::{
     engine::{Config, Counter, PartnerId, PeerMap, SendOptions},
     wire::{
-        Connect, ConnectKind, Dialect, Eager, Extension, Head, Medium, Packet, PacketType, Preset, Pull, PullReply,
-        Rndv, pull_magic,
+        Ack, Connect, ConnectKind, Dialect, Eager, Extension, Head, Medium, Notify, Packet, PacketType, Preset, Pull,
+        PullReply, Rndv, pull_magic,
     },
 };
 
@@ -15,6 +15,34 @@ pub const SESSION: u32 = 0x1000;
 pub const PEER_SESSION: u32 = 0xbeef;
 pub const PEER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 pub const PEER_ENDPOINT: u8 = 7;
+
+/// An acknowledgement of the peer's.
+pub fn ack(value: u16, acknum: u32) -> Ack {
+    Ack {
+        dst_endpoint: 1,
+        src_endpoint: PEER_ENDPOINT,
+        session: SESSION,
+        ack: value,
+        session_id: SESSION,
+        acknum,
+        send_seq: value,
+        resent: 0,
+    }
+}
+
+/// The peer's end of the engine's first large send.
+pub fn notify(seqnum: u16, piggyack: u16, total_length: u32) -> Notify {
+    Notify {
+        dst_endpoint: 1,
+        src_endpoint: PEER_ENDPOINT,
+        session: SESSION,
+        total_length,
+        rdma_id: 0,
+        rdma_seqnum: 23,
+        seqnum,
+        piggyack,
+    }
+}
 
 /// The engine under test is node 0, endpoint 1; the peer is a script.
 pub struct Script {

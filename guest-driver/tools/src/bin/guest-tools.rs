@@ -15,15 +15,15 @@ const TOOLS: [Tool; 10] = [
     }),
     ("omx_check", |name| {
         let arguments = board::check::Arguments::parse();
-        run_omx(name, arguments.json(), || board::check::main(&arguments))
+        run_omx(name, arguments.json, || board::check::main(&arguments))
     }),
     ("omx_counters", |name| {
         let arguments = board::counters::Arguments::parse();
-        run_omx(name, arguments.json(), || board::counters::main(&arguments))
+        run_omx(name, arguments.json, || board::counters::main(&arguments))
     }),
     ("omx_endpoint_info", |name| {
         let arguments = board::endpoints::Arguments::parse();
-        run_omx(name, arguments.json(), || board::endpoints::main(&arguments))
+        run_omx(name, arguments.json, || board::endpoints::main(&arguments))
     }),
     ("omx_hostname", |name| {
         let arguments = board::hostname::Arguments::parse();
@@ -31,7 +31,7 @@ const TOOLS: [Tool; 10] = [
     }),
     ("omx_info", |name| {
         let arguments = info::Arguments::parse();
-        run_omx(name, arguments.json(), || info::main(&arguments))
+        run_omx(name, arguments.json, || info::main(&arguments))
     }),
     ("omx_init_peers", |name| {
         let arguments = board::peers::Arguments::parse();
@@ -47,7 +47,7 @@ const TOOLS: [Tool; 10] = [
     }),
     ("omx_tune", |name| {
         let arguments = board::tune::Arguments::parse();
-        run_omx(name, arguments.json(), || board::tune::main(&arguments))
+        run_omx(name, arguments.json, || board::tune::main(&arguments))
     }),
 ];
 

@@ -7,5 +7,5 @@ use tools::board::check::{Arguments, main as check};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tools::run_omx("omx_check", arguments.json(), || check(&arguments))
+    tools::run_omx("omx_check", arguments.json, || check(&arguments))
 }

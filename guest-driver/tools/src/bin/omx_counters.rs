@@ -7,5 +7,5 @@ use tools::board::counters::{Arguments, main as counters};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tools::run_omx("omx_counters", arguments.json(), || counters(&arguments))
+    tools::run_omx("omx_counters", arguments.json, || counters(&arguments))
 }

@@ -7,5 +7,5 @@ use tools::board::endpoints::{Arguments, main as endpoints};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tools::run_omx("omx_endpoint_info", arguments.json(), || endpoints(&arguments))
+    tools::run_omx("omx_endpoint_info", arguments.json, || endpoints(&arguments))
 }

@@ -7,5 +7,5 @@ use tools::info::{Arguments, main as info};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tools::run_omx("omx_info", arguments.json(), || info(&arguments))
+    tools::run_omx("omx_info", arguments.json, || info(&arguments))
 }

@@ -7,5 +7,5 @@ use tools::board::tune::{Arguments, main as tune};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tools::run_omx("omx_tune", arguments.json(), || tune(&arguments))
+    tools::run_omx("omx_tune", arguments.json, || tune(&arguments))
 }

@@ -25,14 +25,7 @@ pub struct Arguments {
     board: Option<u32>,
     /// Print one line of JSON per board
     #[arg(long)]
-    json: bool,
-}
-
-impl Arguments {
-    /// Whether the result is wanted as JSON.
-    pub const fn json(&self) -> bool {
-        self.json
-    }
+    pub json: bool,
 }
 
 /// The tool.

@@ -33,14 +33,7 @@ pub struct Arguments {
     verbose: bool,
     /// Print one line of JSON
     #[arg(long)]
-    json: bool,
-}
-
-impl Arguments {
-    /// Whether the result is wanted as JSON.
-    pub const fn json(&self) -> bool {
-        self.json
-    }
+    pub json: bool,
 }
 
 /// The tool.

@@ -1,0 +1,166 @@
+//! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ether::{EtherType, MacAddr};
+use mxoe::engine::Peers;
+use netif::{AfPacketOptions, Interface, PreparedSocket};
+
+use super::Daemon;
+use crate::{
+    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, filter,
+    protocol::{self, Opened, Refusal, Reply, Request},
+    setup::choose_preset,
+};
+
+/// Longest name of a program that is kept.
+const COMMAND_LEN_MAX: usize = 64;
+
+impl Daemon {
+    pub(super) fn answer(&mut self, at: usize, request: Request) -> Result<(), OmxdError> {
+        let (id, pid) = (self.connections[at].id, self.connections[at].pid);
+        let who = |endpoint, mut command: String| {
+            command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+            OpenEndpoint { endpoint, pid, command }
+        };
+        let answer = match request {
+            Request::Hello => Reply::Hello,
+            Request::Open { endpoint, command } => match self.open(endpoint) {
+                Ok((opened, socket)) => {
+                    // A connection stands for one endpoint.
+                    self.endpoints.release(id);
+                    self.meetings.forget(id);
+                    self.counters.forget(id);
+                    let visits = self.meetings.open(id)?;
+                    let counters = self.counters.open(id)?;
+                    self.endpoints.give(id, who(opened.endpoint, command));
+                    self.endpoints_changed();
+                    let fds = [socket.as_fd(), self.table.readable(), visits.as_fd(), counters.as_fd()];
+                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
+                }
+                Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            },
+            Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
+                Ok(()) => {
+                    self.endpoints_changed();
+                    let visits = self.meetings.open(id)?;
+                    let counters = self.counters.open(id)?;
+                    let fds = [visits.as_fd(), counters.as_fd()];
+                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
+                }
+                Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            },
+            Request::AddPeer { mac } => self.add_peer(mac),
+            Request::SetName { .. } | Request::ClearNames | Request::ClearCounters
+                if !self.connections[at].privileged =>
+            {
+                Reply::Refused {
+                    reason: Refusal::NotAllowed,
+                    sentence: "only root may change names and counters".to_owned(),
+                }
+            }
+            Request::SetName { mac, name } => self.set_name(mac, &name),
+            Request::ClearNames => {
+                for index in 1..self.table.table().len() {
+                    self.table.set_name(index, b"");
+                    self.authority.peer_added(self.now(), index);
+                }
+                Reply::Done
+            }
+            Request::ClearCounters => {
+                self.counters.clear(self.authority.counters().values());
+                Reply::Done
+            }
+            Request::Meet { endpoint, known } => {
+                let (reply, fds) = self.meetings.meet(id, endpoint, known, &self.endpoints);
+                let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                return protocol::send(self.connections[at].socket.as_fd(), &reply, &fds);
+            }
+            Request::Status => {
+                let fds = [self.table.readable()];
+                let status = Reply::Status(self.status());
+                return protocol::send(self.connections[at].socket.as_fd(), &status, &fds);
+            }
+        };
+        protocol::send(self.connections[at].socket.as_fd(), &answer, &[])
+    }
+
+    fn add_peer(&mut self, mac: u64) -> Reply {
+        let bytes = mac.to_be_bytes();
+        let mac = MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let is_new = self.table.index(mac).is_none();
+        match self.table.index_or_add(mac) {
+            Some(index) => {
+                if is_new {
+                    self.authority.peer_added(self.now(), index);
+                }
+                Reply::Peer { index }
+            }
+            None => Reply::Refused {
+                reason: Refusal::NoPeer,
+                sentence: format!(
+                    "{mac} is no peer's address, or the peer table is full ({} peers)",
+                    crate::PEERS
+                ),
+            },
+        }
+    }
+
+    fn set_name(&mut self, mac: Option<u64>, name: &str) -> Reply {
+        let index = match mac {
+            None => {
+                name.clone_into(&mut self.board_name);
+                0
+            }
+            Some(mac) => match self.add_peer(mac) {
+                Reply::Peer { index } => index,
+                refused => return refused,
+            },
+        };
+        self.authority.set_name(index, name.as_bytes());
+        self.table.set_name(index, name.as_bytes());
+        Reply::Done
+    }
+
+    fn open(&self, endpoint: Option<u8>) -> Result<(Opened, OwnedFd), (Refusal, String)> {
+        let endpoint = self.endpoints.choose(endpoint)?;
+        let system = |error: OmxdError| (Refusal::System, error.to_string());
+        let interface = Interface::find_by_index(self.interface.index).map_err(|e| system(e.into()))?;
+        choose_preset(&interface, Some(self.preset)).map_err(system)?;
+        let options = AfPacketOptions {
+            ring_len: self.options.ring_len,
+            ..AfPacketOptions::default()
+        };
+        let filter = filter::for_endpoint(interface.index, EtherType::MXOE, endpoint);
+        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)
+            .map_err(|error| system(error.into()))?;
+        let opened = Opened {
+            endpoint,
+            interface_name: interface.name,
+            interface_index: interface.index,
+            mtu: interface.mtu,
+            block_len: prepared.layout.block_len,
+            blocks: prepared.layout.blocks,
+            slot_len: prepared.layout.slot_len,
+            preset: self.preset.name().to_owned(),
+            board_name: self.board_name.clone(),
+        };
+        Ok((opened, prepared.socket))
+    }
+
+    fn status(&self) -> BoardStatus {
+        BoardStatus {
+            interface: self.interface.name.clone(),
+            mac: self.interface.mac.to_string(),
+            mtu: self.interface.mtu,
+            up: self.interface.up,
+            name: self.board_name.clone(),
+            preset: self.preset.name().to_owned(),
+            card: self.card.state().to_string(),
+            pid: std::process::id(),
+            endpoints_max: ENDPOINTS,
+            endpoints: self.endpoints.list(),
+            counters: self.counters.sum(self.authority.counters().values()),
+        }
+    }
+}
