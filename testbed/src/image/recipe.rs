@@ -172,6 +172,14 @@ mod tests {
                 "[[program]]\nname = '../a'\npackage = 'a'",
                 "not the name of a program or library",
             ),
+            (
+                "[[library]]\nname = '/a.so'\npackage = 'a'",
+                "not the name of a program or library",
+            ),
+            (
+                "[[library]]\nname = 'a.so'\npackage = 'A'",
+                "not the name of a Debian package",
+            ),
             ("[[own]]\nname = 'a'\npath = '/../a'", "not a plain path"),
             ("[[own]]\nname = 'a'\npath = '/a'\nlinks = ['b']", "not a plain path"),
         ] {
