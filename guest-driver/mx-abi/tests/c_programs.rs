@@ -322,14 +322,14 @@ fn ends_of_different_sizes_do_not_connect() {
     });
 }
 
-/// The program that sends messages back.
-struct Echo {
+/// The first one of two programs, which says its address and answers the other one.
+struct First {
     child: Child,
     out: BufReader<ChildStdout>,
     address: String,
 }
 
-impl Echo {
+impl First {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -342,7 +342,7 @@ impl Echo {
     fn finish(mut self) {
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success() && rest.contains("echo done"));
+        assert!(self.child.wait().unwrap().success() && rest.contains(" done\n"));
     }
 }
 
@@ -352,10 +352,18 @@ fn two_c_programs_talk_within_a_host_and_between_two_namespaces() {
         "two_c_programs_talk_within_a_host_and_between_two_namespaces",
         1500,
         |kit, veth| {
-            let program = kit.compile("echo.c", "echo", &[], &["-lopen-mx"]);
-            let echo = Echo::start(kit.command(&program, &veth.a));
-            kit.run(&program, &veth.a, &[&echo.address]);
-            echo.finish();
+            let mx = ["-lmyriexpress", "-lpthread"];
+            let open_mx = ["-lopen-mx", "-lpthread"];
+            let programs = [
+                kit.compile("echo.c", "echo", &[], &open_mx),
+                kit.compile("hosts.c", "hosts", &[], &mx),
+                kit.compile("hosts.c", "hosts-omx", &["translate"], &open_mx),
+            ];
+            for program in &programs {
+                let first = First::start(kit.command(program, &veth.a));
+                kit.run(program, &veth.a, &[&first.address]);
+                first.finish();
+            }
             // The other end of the cable moves to a namespace of its own, which is another host.
             let mut holder = Command::new("unshare")
                 .args(["--net", "sleep", "1000"])
@@ -374,11 +382,13 @@ fn two_c_programs_talk_within_a_host_and_between_two_namespaces() {
                 .args(["ip", "link", "set", &veth.b, "up"])
                 .status();
             assert!(up.unwrap().success());
-            let mut there = kit.command(Path::new("nsenter"), &veth.b);
-            there.args(inside).arg(&program);
-            let echo = Echo::start(there);
-            kit.run(&program, &veth.a, &[&echo.address]);
-            echo.finish();
+            for program in &programs {
+                let mut there = kit.command(Path::new("nsenter"), &veth.b);
+                there.args(inside).arg(program);
+                let first = First::start(there);
+                kit.run(program, &veth.a, &[&first.address]);
+                first.finish();
+            }
             holder.kill().unwrap();
             holder.wait().unwrap();
         },

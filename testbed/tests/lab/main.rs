@@ -8,6 +8,7 @@ mod counts;
 mod demo;
 mod killed;
 mod life;
+mod messages;
 mod nic;
 mod readme;
 mod refusals;
