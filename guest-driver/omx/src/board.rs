@@ -32,20 +32,8 @@ impl Board {
     /// # Errors
     /// [`Error::BoardNotFound`] for a name in the list that does not exist.
     pub fn all() -> Result<Vec<Self>, Error> {
-        let wanted = std::env::var("OMX_IFACES").ok().filter(|names| names.trim() != "all");
-        let found = match wanted {
-            Some(names) => names
-                .split(',')
-                .map(str::trim)
-                .filter(|name| !name.is_empty())
-                .map(interface)
-                .collect::<Result<Vec<_>, _>>()?,
-            None => Interface::list()
-                .map_err(|error| Error::from(omxd::OmxdError::from(error)))?
-                .into_iter()
-                .filter(|interface| !interface.loopback)
-                .collect(),
-        };
+        let wanted = std::env::var("OMX_IFACES").ok();
+        let found = omxd::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
         Ok((0..)
             .zip(found)
             .map(|(number, interface)| Self { number, interface })
@@ -62,7 +50,7 @@ impl Board {
         }
         Ok(Self {
             number: 0,
-            interface: interface(name)?,
+            interface: Interface::find(name).map_err(wrong_interface)?,
         })
     }
 
@@ -170,12 +158,12 @@ impl Board {
     }
 }
 
-fn interface(name: &str) -> Result<Interface, Error> {
-    Interface::find(name).map_err(|error| match error {
+fn wrong_interface(error: NetifError) -> Error {
+    match error {
+        NetifError::NoSuchInterface { name } | NetifError::NotEthernet { name, .. } => not_found(&name),
         // The system's reason, not the name's.
-        NetifError::Io { .. } => omxd::OmxdError::from(error).into(),
-        _ => not_found(name),
-    })
+        error => omxd::OmxdError::from(error).into(),
+    }
 }
 
 fn not_found(board: &str) -> Error {

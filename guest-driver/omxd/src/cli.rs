@@ -1,5 +1,7 @@
 //! The command line of `omxd`.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use mxoe::wire::Preset;
 
@@ -24,4 +26,14 @@ pub struct Arguments {
     /// Go to the background, and end some seconds after the last endpoint was closed.
     #[arg(long)]
     pub on_demand: bool,
+    /// Go to the background, and stay.
+    #[arg(long, conflicts_with = "on_demand")]
+    pub background: bool,
+    /// The log of an omxd in the background; by default there is none.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Take no peers but those that root names (`omx_init_peers`): hosts that show themselves are left out, and so are this
+    /// board's announcements.
+    #[arg(long)]
+    pub static_peers: bool,
 }

@@ -56,6 +56,8 @@ pub struct DaemonOptions {
     pub group: Option<String>,
     /// Ends some seconds after the last client.
     pub on_demand: bool,
+    /// Only root adds peers.
+    pub static_peers: bool,
     /// Bytes of an endpoint's receive ring.
     pub ring_len: usize,
 }
@@ -69,6 +71,7 @@ impl DaemonOptions {
             board_name: None,
             group: None,
             on_demand: false,
+            static_peers: false,
             // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
             ring_len: 4 << 20,
         }
@@ -119,9 +122,10 @@ impl Daemon {
             None => group_id("omx"),
         };
         fs::create_dir_all(place.dir()).map_err(OmxdError::io("make the directory of omxd's sockets"))?;
-        let table = PeerTableWriter::open(&place.table(), interface.mac)?.ok_or_else(|| OmxdError::AlreadyRunning {
-            interface: interface.name.clone(),
-        })?;
+        let mut table =
+            PeerTableWriter::open(&place.table(), interface.mac)?.ok_or_else(|| OmxdError::AlreadyRunning {
+                interface: interface.name.clone(),
+            })?;
         let board_name = options.board_name.clone().unwrap_or_else(default_board_name);
         table.set_name(0, board_name.as_bytes());
 
@@ -139,7 +143,11 @@ impl Daemon {
                 None => authority.peer_added(Time::ZERO, index),
             }
         }
-        authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
+        if options.static_peers {
+            table.fix();
+        } else {
+            authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
+        }
         let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO);
         let own_ring = AfPacketOptions {
             ring_len: OWN_RING_LEN,

@@ -19,6 +19,10 @@ mod setup;
 mod start;
 mod table;
 
+use std::path::PathBuf;
+
+use netif::{Interface, NetifError};
+
 pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
 pub use client::{Meeting, OpenedEndpoint, Pair, Resumed, Session, next_visit};
@@ -27,7 +31,35 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;
 pub use paths::Place;
 pub use protocol::{BoardStatus, OpenEndpoint, Refusal};
+pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
+
+/// The interfaces that are boards, in order: those that `wanted` names (a list with commas), or every Ethernet interface but
+/// loopback where it is `None` or `all`.
+///
+/// # Errors
+/// [`NetifError`] for a name in the list that does not exist.
+pub fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, NetifError> {
+    match wanted.filter(|names| names.trim() != "all") {
+        Some(names) => names
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(Interface::find)
+            .collect(),
+        None => {
+            let mut all = Interface::list()?;
+            all.retain(|interface| !interface.loopback);
+            Ok(all)
+        }
+    }
+}
+
+/// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
+/// has its own, unless `OMX_LOG` says otherwise.
+pub fn log_file() -> PathBuf {
+    std::env::var_os("OMX_LOG").map_or_else(|| PathBuf::from("/var/log/omxoed.log"), PathBuf::from)
+}
 
 /// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps
 /// them in one 32-bit word.

@@ -2,11 +2,14 @@
 //! demand by the library it leaves a process of its own behind and says on its standard output what became of it.
 
 use std::{
+    env,
+    fs::{File, OpenOptions},
     io::{self, IsTerminal, Write},
     os::{
         fd::AsFd,
         unix::net::{UnixDatagram, UnixStream},
     },
+    path::Path,
     process::ExitCode,
 };
 
@@ -15,18 +18,27 @@ use omxd::{Arguments, Daemon, DaemonOptions, OmxdError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
+/// The reference's discovery daemon. Discovery is part of `omxd` here: called by this name, without options, it serves every board.
+const DISCOVERY: &str = "omxoed";
+
 fn main() -> ExitCode {
+    let mut called = env::args_os();
+    let name = called.next().unwrap_or_default();
+    if Path::new(&name).file_name().is_some_and(|name| name == DISCOVERY) && called.next().is_none() {
+        return serve_every_board();
+    }
     let arguments = Arguments::parse();
+    let goes_away = arguments.on_demand || arguments.background;
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(io::stderr().is_terminal() && !goes_away)
         .with_env_filter(
             EnvFilter::builder()
                 .with_default_directive(LevelFilter::INFO.into())
                 .from_env_lossy(),
         )
         .init();
-    if arguments.on_demand {
+    if goes_away {
         // Before any thread exists: the child is a copy of this one.
         // SAFETY: this process has one thread; parent and child go on with everything intact.
         match unsafe { libc::fork() } {
@@ -38,15 +50,28 @@ fn main() -> ExitCode {
             _ => return ExitCode::SUCCESS,
         }
     }
-    let on_demand = arguments.on_demand;
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(OmxdError::AlreadyRunning { .. }) if on_demand => {
+        Err(OmxdError::AlreadyRunning { .. }) if goes_away => {
             say("busy");
             ExitCode::SUCCESS
         }
-        Err(error) => failed(on_demand, &error.to_string()),
+        Err(error) => failed(goes_away, &error.to_string()),
     }
+}
+
+fn serve_every_board() -> ExitCode {
+    let interfaces = match omxd::interfaces(env::var("OMX_IFACES").ok().as_deref()) {
+        Ok(interfaces) => interfaces,
+        Err(error) => return failed(false, &error.to_string()),
+    };
+    let mut code = ExitCode::SUCCESS;
+    for interface in interfaces.iter().filter(|interface| interface.up) {
+        if let Err(error) = omxd::start_in_background(&interface.name, false, Some(&omxd::log_file())) {
+            code = failed(false, &format!("{}: {error}", interface.name));
+        }
+    }
+    code
 }
 
 fn serve(arguments: Arguments) -> Result<(), OmxdError> {
@@ -61,10 +86,21 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.board_name = arguments.name;
     options.group = arguments.group;
     options.on_demand = arguments.on_demand;
+    options.static_peers = arguments.static_peers;
+    let log = match &arguments.log {
+        Some(path) => Some(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map_err(io("open the log"))?,
+        ),
+        None => None,
+    };
     let daemon = Daemon::new(options)?;
-    if arguments.on_demand {
+    if arguments.on_demand || arguments.background {
         say("ready");
-        close_standard_streams();
+        close_standard_streams(log.as_ref());
     }
     notify_service_manager();
     daemon.run(stop.as_fd())
@@ -76,8 +112,8 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn failed(on_demand: bool, sentence: &str) -> ExitCode {
-    if on_demand {
+fn failed(goes_away: bool, sentence: &str) -> ExitCode {
+    if goes_away {
         say(&format!("failed: {sentence}"));
     } else {
         eprintln!("omxd: {sentence}");
@@ -86,11 +122,11 @@ fn failed(on_demand: bool, sentence: &str) -> ExitCode {
 }
 
 /// A process that stays must not hold the terminal or pipes of the program that started it.
-fn close_standard_streams() {
-    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+fn close_standard_streams(log: Option<&File>) {
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
+        let _ = rustix::stdio::dup2_stderr(log.unwrap_or(&null));
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use crate::OmxdError;
 
-/// What `omxd --on-demand` writes to its standard output when it listens.
+/// What an `omxd` that goes to the background writes to its standard output when it listens.
 pub(crate) const READY: &str = "ready";
 /// What it writes when another one owns the interface already.
 pub(crate) const BUSY: &str = "busy";
@@ -44,10 +45,40 @@ fn program() -> Result<PathBuf, OmxdError> {
         .ok_or(OmxdError::NoProgram)
 }
 
-/// Starts an authority for `interface` and waits until it listens. It lives on when this process ends.
+/// What became of starting an authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It listens.
+    Now,
+    /// Another one owns the interface already.
+    Before,
+}
+
+/// Starts an authority for `interface` that ends some seconds after its last client, and waits until it listens. It lives on
+/// when this process ends.
 pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
+    start_with(interface, &["--on-demand".into()]).map(drop)
+}
+
+/// Starts an authority for `interface` that stays, and waits until it listens. With `log` it writes its log there.
+///
+/// # Errors
+/// [`OmxdError::NoProgram`], [`OmxdError::NotStarted`] with the reason, [`OmxdError::Io`].
+pub fn start_in_background(interface: &str, static_peers: bool, log: Option<&Path>) -> Result<Started, OmxdError> {
+    let mut arguments: Vec<OsString> = vec!["--background".into()];
+    if static_peers {
+        arguments.push("--static-peers".into());
+    }
+    if let Some(log) = log {
+        arguments.extend(["--log".into(), log.into()]);
+    }
+    start_with(interface, &arguments)
+}
+
+fn start_with(interface: &str, arguments: &[OsString]) -> Result<Started, OmxdError> {
     let mut child = Command::new(program()?)
-        .args(["--interface", interface, "--on-demand"])
+        .args(["--interface", interface])
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -58,10 +89,11 @@ pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
             .read_line(&mut line)
             .map_err(OmxdError::io("hear from omxd"))?;
     }
-    // `omxd --on-demand` leaves a process of its own behind and ends at once, so nothing is left to be waited for.
+    // It leaves a process of its own behind and ends at once, so nothing is left to be waited for.
     let _ = child.wait();
     match line.trim_end() {
-        READY | BUSY => Ok(()),
+        READY => Ok(Started::Now),
+        BUSY => Ok(Started::Before),
         other => Err(OmxdError::NotStarted {
             sentence: other
                 .strip_prefix(FAILED)

@@ -182,6 +182,7 @@ pub struct PeerTableWriter {
     /// For clients: opened for reading only.
     readable: File,
     by_mac: HashMap<MacAddr, u16>,
+    fixed: bool,
 }
 
 impl PeerTableWriter {
@@ -214,6 +215,7 @@ impl PeerTableWriter {
             table,
             readable,
             by_mac: HashMap::new(),
+            fixed: false,
         };
         let magic = writer.table.word(WORD_MAGIC).load(Ordering::Acquire);
         if magic != MAGIC && magic != 0 {
@@ -231,7 +233,7 @@ impl PeerTableWriter {
                 writer.by_mac.insert(mac, index);
             }
         }
-        if let Some(index) = writer.index_or_add(own) {
+        if let Some(index) = writer.add(own) {
             writer.set_reverse(index, index);
         }
         Ok(Some(writer))
@@ -249,6 +251,32 @@ impl PeerTableWriter {
     /// The file, opened so that nobody can write through it.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
+    }
+
+    /// From now on peers come in by [`PeerTableWriter::add`] alone.
+    pub const fn fix(&mut self) {
+        self.fixed = true;
+    }
+
+    /// The index of a peer, which is added if it is not there; `None`: the table is full, or the address is a group's.
+    pub fn add(&mut self, mac: MacAddr) -> Option<u16> {
+        if let Some(index) = self.by_mac.get(&mac) {
+            return Some(*index);
+        }
+        let index = self.table.len();
+        if u32::from(index) >= PEERS || mac.is_multicast() {
+            return None;
+        }
+        let slot = |word| self.table.slot(index, word);
+        slot(SLOT_MAC).store(mac.to_u64(), Ordering::Relaxed);
+        slot(SLOT_REVERSE).store(PEER_INDEX_UNKNOWN.into(), Ordering::Relaxed);
+        for word in 0..NAME_WORDS {
+            slot(SLOT_NAME + word).store(0, Ordering::Relaxed);
+        }
+        slot(SLOT_NAME_VERSION).store(0, Ordering::Relaxed);
+        self.store(WORD_COUNT, u64::from(index) + 1);
+        self.by_mac.insert(mac, index);
+        Some(index)
     }
 
     /// Says which endpoints are open, a bit each.
@@ -288,23 +316,7 @@ impl Peers for PeerTableWriter {
     }
 
     fn index_or_add(&mut self, mac: MacAddr) -> Option<u16> {
-        if let Some(index) = self.by_mac.get(&mac) {
-            return Some(*index);
-        }
-        let index = self.table.len();
-        if u32::from(index) >= PEERS || mac.is_multicast() {
-            return None;
-        }
-        let slot = |word| self.table.slot(index, word);
-        slot(SLOT_MAC).store(mac.to_u64(), Ordering::Relaxed);
-        slot(SLOT_REVERSE).store(PEER_INDEX_UNKNOWN.into(), Ordering::Relaxed);
-        for word in 0..NAME_WORDS {
-            slot(SLOT_NAME + word).store(0, Ordering::Relaxed);
-        }
-        slot(SLOT_NAME_VERSION).store(0, Ordering::Relaxed);
-        self.store(WORD_COUNT, u64::from(index) + 1);
-        self.by_mac.insert(mac, index);
-        Some(index)
+        if self.fixed { self.index(mac) } else { self.add(mac) }
     }
 
     fn reverse(&self, index: u16) -> u16 {
@@ -374,6 +386,15 @@ mod tests {
             );
         }
         assert_eq!(writer.index_or_add(PEER), None);
+    }
+
+    #[test]
+    fn a_fixed_table_takes_only_what_is_put_in_on_purpose() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = PeerTableWriter::open(&dir.path().join("peers"), OWN).unwrap().unwrap();
+        writer.fix();
+        assert_eq!((writer.index_or_add(OWN), writer.index_or_add(PEER)), (Some(0), None));
+        assert_eq!((writer.add(PEER), writer.index_or_add(PEER)), (Some(1), Some(1)));
     }
 
     #[test]

@@ -23,7 +23,8 @@ fn main() -> anyhow::Result<()> {
         nicctl::Arguments::command(),
         perf::Arguments::command(),
     ];
-    for (section, commands) in [("1", &user_programs[..]), ("8", &[omxd::Arguments::command()])] {
+    let administrators_programs = [omxd::Arguments::command(), board::init::Arguments::command()];
+    for (section, commands) in [("1", &user_programs[..]), ("8", &administrators_programs[..])] {
         for command in commands {
             let path = folder.join(format!("{}.{section}", command.get_name()));
             let mut page = Vec::new();
@@ -31,5 +32,7 @@ fn main() -> anyhow::Result<()> {
             fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
+    // Another name of the same program.
+    fs::write(folder.join("omxoed.8"), ".so man8/omxd.8\n").context("cannot write omxoed.8")?;
     Ok(())
 }

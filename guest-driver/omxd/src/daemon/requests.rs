@@ -16,6 +16,11 @@ use crate::{
 /// Longest name of a program that is kept.
 const COMMAND_LEN_MAX: usize = 64;
 
+fn mac_of(number: u64) -> MacAddr {
+    let bytes = number.to_be_bytes();
+    MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
 impl Daemon {
     pub(super) fn answer(&mut self, at: usize, request: Request) -> Result<(), OmxdError> {
         let (id, pid) = (self.connections[at].id, self.connections[at].pid);
@@ -50,7 +55,12 @@ impl Daemon {
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
             },
-            Request::AddPeer { mac } => self.add_peer(mac),
+            Request::AddPeer { mac } => {
+                let mac = mac_of(mac);
+                let is_new = self.table.index(mac).is_none();
+                let index = self.table.index_or_add(mac);
+                self.added(mac, is_new, index)
+            }
             Request::SetName { .. } | Request::ClearNames | Request::ClearCounters
                 if !self.connections[at].privileged =>
             {
@@ -85,11 +95,9 @@ impl Daemon {
         protocol::send(self.connections[at].socket.as_fd(), &answer, &[])
     }
 
-    fn add_peer(&mut self, mac: u64) -> Reply {
-        let bytes = mac.to_be_bytes();
-        let mac = MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
-        let is_new = self.table.index(mac).is_none();
-        match self.table.index_or_add(mac) {
+    /// What is answered when a peer was wanted and, perhaps, added.
+    fn added(&mut self, mac: MacAddr, is_new: bool, index: Option<u16>) -> Reply {
+        match index {
             Some(index) => {
                 if is_new {
                     self.authority.peer_added(self.now(), index);
@@ -99,7 +107,7 @@ impl Daemon {
             None => Reply::Refused {
                 reason: Refusal::NoPeer,
                 sentence: format!(
-                    "{mac} is no peer's address, or the peer table is full ({} peers)",
+                    "{mac} is no peer's address, or the peer table is full ({} peers) or static",
                     crate::PEERS
                 ),
             },
@@ -112,10 +120,15 @@ impl Daemon {
                 name.clone_into(&mut self.board_name);
                 0
             }
-            Some(mac) => match self.add_peer(mac) {
-                Reply::Peer { index } => index,
-                refused => return refused,
-            },
+            Some(mac) => {
+                let mac = mac_of(mac);
+                let is_new = self.table.index(mac).is_none();
+                let index = self.table.add(mac);
+                match self.added(mac, is_new, index) {
+                    Reply::Peer { index } => index,
+                    refused => return refused,
+                }
+            }
         };
         self.authority.set_name(index, name.as_bytes());
         self.table.set_name(index, name.as_bytes());

@@ -8,7 +8,7 @@ use tools::{board, info, nicctl, perf, run, run_omx};
 /// A tool: its name, and what it does.
 type Tool = (&'static str, fn(&'static str) -> ExitCode);
 
-const TOOLS: [Tool; 10] = [
+const TOOLS: [Tool; 11] = [
     ("nicctl", |name| {
         let arguments = nicctl::Arguments::parse();
         run(name, arguments.json(), || nicctl::main(&arguments))
@@ -32,6 +32,10 @@ const TOOLS: [Tool; 10] = [
     ("omx_info", |name| {
         let arguments = info::Arguments::parse();
         run_omx(name, arguments.json, || info::main(&arguments))
+    }),
+    ("omx_init", |name| {
+        let arguments = board::init::Arguments::parse();
+        run_omx(name, false, || board::init::main(&arguments))
     }),
     ("omx_init_peers", |name| {
         let arguments = board::peers::Arguments::parse();

@@ -5,6 +5,7 @@ pub mod check;
 pub mod counters;
 pub mod endpoints;
 pub mod hostname;
+pub mod init;
 pub mod peers;
 pub mod tune;
 

@@ -63,7 +63,7 @@ fn parse_address(text: &str) -> anyhow::Result<MacAddr> {
         .with_context(|| format!("{text:?} is no address like 02:00:00:00:00:01"))
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<(MacAddr, String)>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<(MacAddr, String)>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut peers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,0 +1,339 @@
+//! `omx_init`: starts and stops the daemons of this host's boards, as the reference's script starts and stops its driver. There is
+//! no driver to load here: a board is in use while its `omxd` runs, and discovery is part of it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Parser, ValueEnum};
+use netif::Interface;
+use omx::Board;
+use omxd::{BoardStatus, Session, Started};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+
+use super::peers::read as read_peers;
+use crate::run::print_line;
+
+/// Settings that the environment does not have are read from here, unless `OMX_CONFIG` names another file.
+const CONFIG_FILE: &str = "/etc/open-mx/open-mx.conf";
+/// A daemon that is asked to end closes some files; one that needs longer than this is stuck.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// What `status` ends with when nothing runs, as start scripts do.
+const NOT_RUNNING: u8 = 3;
+
+/// Starts and stops the daemons (omxd) of this host's boards. Only root may. Boards are the Ethernet interfaces that OMX_IFACES
+/// names (`all` by default), in the environment or in /etc/open-mx/open-mx.conf. Where systemd starts `omxd@INTERFACE`, this is not
+/// needed.
+#[derive(Debug, Parser)]
+#[command(name = "omx_init", version)]
+pub struct Arguments {
+    /// What to do
+    #[arg(value_enum)]
+    action: Action,
+    /// With start: `ifnames=eth2,eth3` starts for these alone; `+eth2` does, too, `-eth2` stops one whose endpoints are closed,
+    /// `--eth2` stops it anyway
+    #[arg(value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+    /// Take no peers but those in the file (an address and a name per line) and those that root names later
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    static_peers: Option<Option<PathBuf>>,
+    /// Take hosts that show themselves as peers (default); a program is not needed for that
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, conflicts_with = "static_peers")]
+    dynamic_peers: Option<Option<PathBuf>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Action {
+    /// Starts what does not run, and shows the boards
+    Start,
+    /// Stops all, unless an endpoint is open
+    Stop,
+    /// Both, one after the other
+    Restart,
+    /// Stops all, whoever uses them
+    Kill,
+    /// Says what runs; ends with 3 if nothing does
+    Status,
+    /// Nothing to do: discovery is part of the daemon
+    StartDiscovery,
+    /// Not possible alone: `restart --static-peers` does without discovery
+    StopDiscovery,
+    /// Nothing to do: a daemon begins with discovery
+    RestartDiscovery,
+    /// As stop-discovery
+    KillDiscovery,
+}
+
+/// The tool.
+///
+/// # Errors
+/// A daemon that does not start or end, an interface that does not exist, open endpoints.
+pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(Some(program)) = &arguments.dynamic_peers {
+        bail!(
+            "{}: discovery is part of omxd here; no other program can take its place",
+            program.display()
+        );
+    }
+    match arguments.action {
+        Action::Start => start(arguments)?,
+        Action::Stop => stop_all(false)?,
+        Action::Kill => stop_all(true)?,
+        Action::Restart => {
+            stop_all(false)?;
+            start(arguments)?;
+        }
+        Action::Status => return status(),
+        Action::StartDiscovery | Action::RestartDiscovery => {
+            print_line("discovery is part of omxd, which does it while it runs")?
+        }
+        Action::StopDiscovery | Action::KillDiscovery => {
+            bail!(
+                "discovery is part of omxd and cannot be stopped alone; `omx_init restart --static-peers` does without it"
+            )
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A setting of the environment, or of the file.
+fn setting(name: &str) -> anyhow::Result<Option<String>> {
+    if let Ok(value) = env::var(name) {
+        return Ok(Some(value));
+    }
+    let (path, named) = match env::var_os("OMX_CONFIG") {
+        Some(path) => (PathBuf::from(path), true),
+        None => (PathBuf::from(CONFIG_FILE), false),
+    };
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(find_setting(&text, name)),
+        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// The last line that sets `name`, as a shell would read it.
+fn find_setting(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| {
+        let rest = line.trim().strip_prefix(name)?.strip_prefix('=')?.trim();
+        let quoted = ['"', '\'']
+            .into_iter()
+            .find_map(|quote| rest.strip_prefix(quote)?.split(quote).next());
+        Some(
+            quoted
+                .unwrap_or_else(|| rest.split('#').next().unwrap_or_default().trim_end())
+                .to_owned(),
+        )
+    };
+    text.lines().filter_map(value).next_back()
+}
+
+fn boards() -> anyhow::Result<Vec<Interface>> {
+    Ok(omxd::interfaces(setting("OMX_IFACES")?.as_deref())?)
+}
+
+/// One word of `ifnames`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change<'a> {
+    Attach(&'a str),
+    Detach(&'a str),
+    DetachAnyway(&'a str),
+}
+
+fn changes(names: &str) -> impl Iterator<Item = Change<'_>> {
+    names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(|word| {
+            if let Some(name) = word.strip_prefix("--") {
+                Change::DetachAnyway(name)
+            } else if let Some(name) = word.strip_prefix('-') {
+                Change::Detach(name)
+            } else {
+                Change::Attach(word.strip_prefix('+').unwrap_or(word))
+            }
+        })
+}
+
+fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    let from_file = setting("OMX_MODULE_PARAMS")?.unwrap_or_default();
+    let mut names = None;
+    for parameter in from_file
+        .split_whitespace()
+        .chain(arguments.parameters.iter().map(String::as_str))
+    {
+        match parameter.split_once('=') {
+            Some(("ifnames", value)) => names = Some(value.to_owned()),
+            Some((name, _)) => eprintln!("omx_init: {name} has no effect: there is no kernel module"),
+            None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
+        }
+    }
+    let mut attached = Vec::new();
+    match &names {
+        Some(names) => {
+            for change in changes(names) {
+                match change {
+                    Change::Attach(name) => {
+                        start_one(arguments, &Interface::find(name)?)?;
+                        attached.push(name.to_owned());
+                    }
+                    Change::Detach(name) => stop_one(&Interface::find(name)?, false)?,
+                    Change::DetachAnyway(name) => stop_one(&Interface::find(name)?, true)?,
+                }
+            }
+        }
+        None => {
+            let named = setting("OMX_IFACES")?.is_some_and(|names| names.trim() != "all");
+            for interface in boards()? {
+                match start_one(arguments, &interface) {
+                    Ok(()) => attached.push(interface.name),
+                    // Of all interfaces, some are no use for messages; of those that are named, each must be.
+                    Err(error) if !named => eprintln!("omx_init: {}: {error:#}", interface.name),
+                    Err(error) => return Err(error.context(interface.name)),
+                }
+            }
+        }
+    }
+    if attached.is_empty() {
+        return Ok(());
+    }
+    let beside = env::current_exe()?.with_file_name("omx_info");
+    let info = if beside.is_file() { beside } else { "omx_info".into() };
+    let shown = Command::new(&info)
+        .arg("-q")
+        .env("OMX_IFACES", attached.join(","))
+        .status();
+    let shown = shown.with_context(|| format!("cannot run {}", info.display()))?;
+    ensure!(shown.success(), "omx_info: {shown}");
+    Ok(())
+}
+
+fn start_one(arguments: &Arguments, interface: &Interface) -> anyhow::Result<()> {
+    ensure!(
+        interface.up,
+        "it is down (`ip link set {} up` switches it on)",
+        interface.name
+    );
+    let log = omxd::log_file();
+    let is_static = arguments.static_peers.is_some();
+    let started = omxd::start_in_background(&interface.name, is_static, Some(&log))?;
+    print_line(&match started {
+        Started::Now => format!("{}: omxd started", interface.name),
+        Started::Before => format!("{}: omxd runs already", interface.name),
+    })?;
+    if let Some(Some(file)) = &arguments.static_peers {
+        name_peers(&Board::named(&interface.name)?, file)?;
+    }
+    Ok(())
+}
+
+fn name_peers(board: &Board, file: &Path) -> anyhow::Result<()> {
+    for (mac, name) in read_peers(file)? {
+        board.set_name(Some(mac), &name)?;
+    }
+    Ok(())
+}
+
+/// What runs for an interface.
+fn running(interface: &Interface) -> anyhow::Result<Option<BoardStatus>> {
+    match Session::connect_to_running(interface)? {
+        Some(session) => Ok(Some(session.status()?.0)),
+        None => Ok(None),
+    }
+}
+
+fn stop_all(anyway: bool) -> anyhow::Result<()> {
+    for interface in boards()? {
+        stop_one(&interface, anyway)?;
+    }
+    Ok(())
+}
+
+fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
+    let Some(status) = running(interface)? else {
+        return Ok(());
+    };
+    let name = &interface.name;
+    if let Some(user) = status.endpoints.first().filter(|_| !anyway) {
+        bail!(
+            "{name}: {} endpoints are open, one by process {} ({}); `omx_init kill` stops omxd all the same",
+            status.endpoints.len(),
+            user.pid,
+            user.command
+        );
+    }
+    let pid = i32::try_from(status.pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("omxd says a strange process number")?;
+    let watched = pidfd_open(pid, PidfdFlags::empty()).with_context(|| format!("cannot watch omxd of {name}"))?;
+    kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop omxd of {name}"))?;
+    let limit = Timespec {
+        tv_sec: END_LIMIT.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    let ended = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&limit))?;
+    ensure!(ended > 0, "omxd of {name} (process {}) does not end", status.pid);
+    print_line(&format!("{name}: omxd ended"))
+}
+
+fn status() -> anyhow::Result<ExitCode> {
+    let mut any = false;
+    for interface in boards()? {
+        let name = &interface.name;
+        print_line(&match running(&interface)? {
+            Some(status) => {
+                any = true;
+                format!(
+                    "{name}: omxd is process {}, {} sizes on the wire, {} of {} endpoints open",
+                    status.pid,
+                    status.preset,
+                    status.endpoints.len(),
+                    status.endpoints_max
+                )
+            }
+            None => format!("{name}: no omxd"),
+        })?;
+    }
+    Ok(if any {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NOT_RUNNING)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_a_shell_reads_them() {
+        let text = "# OMX_IFACES=no\nOMX_IFACES=eth1 # first\nOMX_IFACESX=no\n OMX_IFACES=\"eth2,eth3\" # last\nOMX_FMA_PARAMS=\n";
+        assert_eq!(find_setting(text, "OMX_IFACES").as_deref(), Some("eth2,eth3"));
+        assert_eq!(find_setting(text, "OMX_FMA_PARAMS").as_deref(), Some(""));
+        assert_eq!(find_setting(text, "OMX_MODULE_PARAMS"), None);
+        assert_eq!(find_setting("OMX_IFACES=' '", "OMX_IFACES").as_deref(), Some(" "));
+    }
+
+    #[test]
+    fn ifnames_attach_and_detach() {
+        let all: Vec<Change<'_>> = changes("eth1,+eth2, -eth3,--eth4,").collect();
+        assert_eq!(
+            all,
+            [
+                Change::Attach("eth1"),
+                Change::Attach("eth2"),
+                Change::Detach("eth3"),
+                Change::DetachAnyway("eth4")
+            ]
+        );
+    }
+}

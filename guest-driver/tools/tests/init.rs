@@ -1,0 +1,225 @@
+//! Promises of `omx_init` and of `omxoed`, over veth pairs in a private network namespace. Needs root and the program `omxd` beside
+//! the tools: `cargo build -p omxd` makes it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use netif::{
+    Interface,
+    testing::{Veth, in_private_network},
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const INIT: &str = env!("CARGO_BIN_EXE_omx_init");
+const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
+const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
+
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("open-mx.conf"), "OMX_MODULE_PARAMS=\"skbfrags=1\"\n").unwrap();
+        Self { dir }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, program: &Path, boards: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("OMX_RUN_DIR", self.dir.path())
+            .env("OMX_CONFIG", self.at("open-mx.conf"))
+            .env("OMX_LOG", self.at("log"))
+            .env("OMX_IFACES", boards)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Exit code, standard output, standard error.
+    fn run(&self, program: &str, boards: &str, arguments: &[&str]) -> (i32, String, String) {
+        let output = self
+            .command(Path::new(program), boards)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    }
+
+    #[track_caller]
+    fn well(&self, program: &str, boards: &str, arguments: &[&str]) -> String {
+        let (code, text, error) = self.run(program, boards, arguments);
+        assert_eq!(code, 0, "{program} {arguments:?}: {text}{error}");
+        text
+    }
+}
+
+/// Every word that names a board has its daemon, and no other.
+#[track_caller]
+fn runs(host: &Host, boards: &str, expected: &[&str]) {
+    let (code, text, _) = host.run(INIT, boards, &["status"]);
+    let running: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(": omxd is process "))
+        .map(|line| line.split(':').next().unwrap())
+        .collect();
+    assert_eq!(running, expected, "{text}");
+    assert_eq!(code, if expected.is_empty() { 3 } else { 0 });
+    assert_eq!(text.lines().count(), boards.split(',').count());
+}
+
+#[test]
+fn omx_init_starts_and_stops_the_daemons_of_the_boards() {
+    in_private_network("omx_init_starts_and_stops_the_daemons_of_the_boards", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let both = format!("{},{}", veth.a, veth.b);
+        runs(&host, &both, &[]);
+        let (code, text, error) = host.run(INIT, &veth.a, &["start"]);
+        assert_eq!(code, 0, "{error}");
+        assert!(
+            text.starts_with(&format!("{}: omxd started\nFound 1 boards", veth.a)),
+            "{text}"
+        );
+        assert!(error.contains("skbfrags has no effect"), "{error}");
+        runs(&host, &both, &[&veth.a]);
+        // It stays although nobody uses it, and says in its log what it does.
+        assert!(fs::read_to_string(host.at("log")).is_ok());
+        assert!(host.well(INIT, &both, &["start"]).contains(&format!(
+            "{}: omxd runs already\n{}: omxd started\nFound 2 boards",
+            veth.a, veth.b
+        )));
+        runs(&host, &both, &[&veth.a, &veth.b]);
+        host.well(INIT, &both, &["start", &format!("ifnames=-{}", veth.a)]);
+        runs(&host, &both, &[&veth.b]);
+        host.well(INIT, &both, &["start", &format!("ifnames=+{}", veth.a)]);
+        let restarted = host.well(INIT, &veth.a, &["restart"]);
+        assert!(
+            restarted.contains(": omxd ended\n") && restarted.contains(": omxd started\n"),
+            "{restarted}"
+        );
+
+        // One that is used stays, unless somebody insists.
+        let mut user = host
+            .command(Path::new(PERF), &both)
+            .args(["--interface", &veth.b, "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(user.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        for arguments in [&["stop"][..], &["start", &format!("ifnames=-{}", veth.b)]] {
+            let (code, _, error) = host.run(INIT, &veth.b, arguments);
+            assert!(
+                code == 255 && error.contains("1 endpoints are open, one by process"),
+                "{code} {error}"
+            );
+        }
+        runs(&host, &both, &[&veth.a, &veth.b]);
+        // A program that goes on would start a successor.
+        kill_process(Pid::from_child(&user), Signal::STOP).unwrap();
+        host.well(INIT, &veth.b, &["kill"]);
+        runs(&host, &both, &[&veth.a]);
+        user.kill().unwrap();
+        user.wait().unwrap();
+        host.well(INIT, &both, &["kill"]);
+        runs(&host, &both, &[]);
+        host.well(INIT, " ", &["start"]);
+        let (code, _, error) = host.run(INIT, "nowhere0", &["start"]);
+        assert!(code == 255 && error.contains("nowhere0"), "{error}");
+    });
+}
+
+#[test]
+fn discovery_is_part_of_omxd_and_says_so() {
+    let host = Host::new();
+    for action in ["start-discovery", "restart-discovery"] {
+        assert!(host.well(INIT, " ", &[action]).contains("part of omxd"));
+    }
+    for action in [
+        &["stop-discovery"][..],
+        &["kill-discovery"],
+        &["start", "--dynamic-peers=fma"],
+    ] {
+        let (code, _, error) = host.run(INIT, " ", action);
+        assert!(code == 255 && error.contains("discovery is part of omxd"), "{error}");
+    }
+    host.well(INIT, " ", &["start", "--dynamic-peers"]);
+}
+
+#[test]
+fn with_static_peers_only_root_adds_some() {
+    in_private_network("with_static_peers_only_root_adds_some", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let both = format!("{},{}", veth.a, veth.b);
+        let file = host.at("peers");
+        fs::write(&file, "02:00:00:00:00:42 first:0\n").unwrap();
+        host.well(INIT, &veth.a, &["start", &format!("--static-peers={}", file.display())]);
+        // The other end of the cable announces itself and asks for names.
+        host.well(INIT, &veth.b, &["start"]);
+        let mac = |name: &str| Interface::find(name).unwrap().mac.to_string();
+        let connects = |mac: &str| host.run(PERF, &both, &["--interface", &veth.a, "-d", mac, "-N", "1", "-E", "1"]);
+        let (code, _, error) = connects(&mac(&veth.b));
+        assert!(code == 255 && error.contains("not in the peer table"), "{code} {error}");
+        let table = host.well(INFO, &veth.a, &["-v"]);
+        assert!(
+            table.contains("02:00:00:00:00:42 first:0") && table.contains("peer table of 2 entries"),
+            "{table}"
+        );
+        // A host that it does not know gets no answer; told of it, it is a peer.
+        host.well(
+            env!("CARGO_BIN_EXE_omx_init_peers"),
+            &veth.a,
+            &[&mac(&veth.b), "second:0"],
+        );
+        let mut receiver = host
+            .command(Path::new(PERF), &both)
+            .args(["--interface", &veth.b, "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(receiver.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let (code, text, error) = connects(&mac(&veth.b));
+        assert_eq!(code, 0, "{text}{error}");
+        assert!(receiver.wait().unwrap().success());
+        host.well(INIT, &both, &["kill"]);
+    });
+}
+
+#[test]
+fn omxoed_serves_every_board() {
+    in_private_network("omxoed_serves_every_board", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let both = format!("{},{}", veth.a, veth.b);
+        let omxd = Path::new(INIT).with_file_name("omxd");
+        let omxoed = host.at("omxoed");
+        std::os::unix::fs::symlink(omxd, &omxoed).unwrap();
+        host.well(omxoed.to_str().unwrap(), &both, &[]);
+        runs(&host, &both, &[&veth.a, &veth.b]);
+        // Again: they are there.
+        host.well(omxoed.to_str().unwrap(), &both, &[]);
+        host.well(INIT, &both, &["stop"]);
+        runs(&host, &both, &[]);
+        // With options it is what it is a link to.
+        assert!(
+            host.well(omxoed.to_str().unwrap(), &both, &["--help"])
+                .contains("--interface")
+        );
+    });
+}
