@@ -17,7 +17,8 @@ pub struct Arguments {
     /// must use the same.
     #[arg(long, env = "OMX_PRESET")]
     pub preset: Option<Preset>,
-    /// Name of this board, as other hosts see it; by default `<node>:0`.
+    /// Name of this board, as other hosts see it; by default `<node>:<number of the board>`, and `localhost`
+    /// for loopback.
     #[arg(long, env = "OMX_BOARD_NAME")]
     pub name: Option<String>,
     /// Group whose members may open endpoints; by default `omx` where that group exists, else only root.

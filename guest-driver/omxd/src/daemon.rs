@@ -50,7 +50,7 @@ pub struct DaemonOptions {
     pub interface: String,
     /// Sizes on the wire; by default what fits the MTU.
     pub preset: Option<Preset>,
-    /// Name of the board; by default `<node>:0`.
+    /// Name of the board; by default `<node>:<number of the board>`, and `localhost` for loopback.
     pub board_name: Option<String>,
     /// Group whose members may open endpoints; by default `omx` where it exists.
     pub group: Option<String>,
@@ -126,7 +126,10 @@ impl Daemon {
             PeerTableWriter::open(&place.table(), interface.mac)?.ok_or_else(|| OmxdError::AlreadyRunning {
                 interface: interface.name.clone(),
             })?;
-        let board_name = options.board_name.clone().unwrap_or_else(default_board_name);
+        let board_name = options
+            .board_name
+            .clone()
+            .unwrap_or_else(|| default_board_name(&interface));
         table.set_name(0, board_name.as_bytes());
 
         let begin = Instant::now();

@@ -35,9 +35,15 @@ pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Re
     })
 }
 
-pub(crate) fn default_board_name() -> String {
+/// `localhost` for loopback, else the node's name and the board's number: where it stands among the interfaces that are boards.
+pub(crate) fn default_board_name(interface: &Interface) -> String {
+    if interface.loopback {
+        return "localhost".to_owned();
+    }
+    let boards = crate::interfaces(std::env::var("OMX_IFACES").ok().as_deref()).unwrap_or_default();
+    let number = boards.iter().position(|board| board.index == interface.index);
     let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:0", node.trim_end())
+    format!("{}:{}", node.trim_end(), number.unwrap_or(0))
 }
 
 /// Differs from start to start, so that others notice that this board began anew.

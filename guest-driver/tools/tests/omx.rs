@@ -204,6 +204,21 @@ fn the_small_tools_show_test_and_name_boards() {
         let checked = well(env!("CARGO_BIN_EXE_omx_check"), &[]);
         assert_eq!(checked, format!("board 0 ({}): self ok, shared memory ok\n", veth.a));
 
+        // The line that the reference's scripts look for, and boards that can be told apart by their names.
+        let info = |boards: &str| {
+            let output = tool(INFO, dir.path())
+                .arg("-q")
+                .env("OMX_IFACES", boards)
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let loopback = info("lo");
+        let line = " localhost (board #0 name lo addr 00:00:00:00:00:00)";
+        assert_eq!(loopback.lines().nth(1), Some(line), "{loopback}");
+        let both = info(&format!("{},{}", veth.a, veth.b));
+        assert!(both.contains(":0 (board #0") && both.contains(":1 (board #1"), "{both}");
+
         let hostname = env!("CARGO_BIN_EXE_omx_hostname");
         assert!(well(hostname, &[]).contains(":0 (board #0 name "));
         assert!(well(hostname, &["-n", "other:0", "-v"]).starts_with("other:0 (board #0"));
