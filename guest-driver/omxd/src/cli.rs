@@ -37,4 +37,7 @@ pub struct Arguments {
     /// board's announcements.
     #[arg(long)]
     pub static_peers: bool,
+    /// What others than root may change, added up: 1 counters, 2 this board's name, 4 the peer table.
+    #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
+    pub user_rights: u8,
 }

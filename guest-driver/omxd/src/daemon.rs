@@ -58,6 +58,8 @@ pub struct DaemonOptions {
     pub on_demand: bool,
     /// Only root adds peers.
     pub static_peers: bool,
+    /// What others than root may change: a bit each for counters (1), the board's name (2), and the peer table (4).
+    pub user_rights: u8,
     /// Bytes of an endpoint's receive ring.
     pub ring_len: usize,
 }
@@ -72,6 +74,7 @@ impl DaemonOptions {
             group: None,
             on_demand: false,
             static_peers: false,
+            user_rights: 0,
             // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
             ring_len: 4 << 20,
         }

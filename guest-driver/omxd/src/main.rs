@@ -66,8 +66,9 @@ fn serve_every_board() -> ExitCode {
         Err(error) => return failed(false, &error.to_string()),
     };
     let mut code = ExitCode::SUCCESS;
+    let log = omxd::log_file();
     for interface in interfaces.iter().filter(|interface| interface.up) {
-        if let Err(error) = omxd::start_in_background(&interface.name, false, Some(&omxd::log_file())) {
+        if let Err(error) = omxd::start_in_background(&interface.name, &["--log".as_ref(), log.as_os_str()]) {
             code = failed(false, &format!("{}: {error}", interface.name));
         }
     }
@@ -87,6 +88,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.group = arguments.group;
     options.on_demand = arguments.on_demand;
     options.static_peers = arguments.static_peers;
+    options.user_rights = arguments.user_rights;
     let log = match &arguments.log {
         Some(path) => Some(
             OpenOptions::new()

@@ -2,9 +2,9 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::OsStr,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -57,28 +57,21 @@ pub enum Started {
 /// Starts an authority for `interface` that ends some seconds after its last client, and waits until it listens. It lives on
 /// when this process ends.
 pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
-    start_with(interface, &["--on-demand".into()]).map(drop)
+    start_with(interface, "--on-demand", &[]).map(drop)
 }
 
-/// Starts an authority for `interface` that stays, and waits until it listens. With `log` it writes its log there.
+/// Starts an authority for `interface` that stays, with further options of `omxd`, and waits until it listens.
 ///
 /// # Errors
 /// [`OmxdError::NoProgram`], [`OmxdError::NotStarted`] with the reason, [`OmxdError::Io`].
-pub fn start_in_background(interface: &str, static_peers: bool, log: Option<&Path>) -> Result<Started, OmxdError> {
-    let mut arguments: Vec<OsString> = vec!["--background".into()];
-    if static_peers {
-        arguments.push("--static-peers".into());
-    }
-    if let Some(log) = log {
-        arguments.extend(["--log".into(), log.into()]);
-    }
-    start_with(interface, &arguments)
+pub fn start_in_background(interface: &str, options: &[&OsStr]) -> Result<Started, OmxdError> {
+    start_with(interface, "--background", options)
 }
 
-fn start_with(interface: &str, arguments: &[OsString]) -> Result<Started, OmxdError> {
+fn start_with(interface: &str, how: &str, options: &[&OsStr]) -> Result<Started, OmxdError> {
     let mut child = Command::new(program()?)
-        .args(["--interface", interface])
-        .args(arguments)
+        .args(["--interface", interface, how])
+        .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -199,6 +200,52 @@ fn with_static_peers_only_root_adds_some() {
         assert_eq!(code, 0, "{text}{error}");
         assert!(receiver.wait().unwrap().success());
         host.well(INIT, &both, &["kill"]);
+    });
+}
+
+#[test]
+fn ordinary_users_change_what_they_have_a_right_to() {
+    in_private_network("ordinary_users_change_what_they_have_a_right_to", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        // The user gets as far as the daemon's socket and the tools.
+        fs::set_permissions(host.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let as_user = |program: &str, arguments: &[&str]| {
+            let copy = host.at(Path::new(program).file_name().unwrap().to_str().unwrap());
+            fs::copy(program, &copy).unwrap();
+            let user = [
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                copy.to_str().unwrap(),
+            ];
+            host.run("setpriv", &veth.a, &[&user[..], arguments].concat())
+        };
+        let start = host
+            .command(Path::new(INIT), &veth.a)
+            .args(["start", "userrights=2"])
+            .env("OMX_GROUP", "nogroup")
+            .output()
+            .unwrap();
+        assert!(start.status.success(), "{start:?}");
+        let (code, _, error) = as_user(env!("CARGO_BIN_EXE_omx_hostname"), &["-n", "mine:0"]);
+        assert_eq!(code, 0, "{error}");
+        assert!(host.well(INFO, &veth.a, &["-q"]).contains(" mine:0 (board #0"));
+        for (program, arguments, what) in [
+            (env!("CARGO_BIN_EXE_omx_counters"), &["-c"][..], "counters"),
+            (
+                env!("CARGO_BIN_EXE_omx_init_peers"),
+                &["02:00:00:00:00:42", "other:0"],
+                "the peer table",
+            ),
+            (env!("CARGO_BIN_EXE_omx_hostname"), &["-c"], "the peer table"),
+        ] {
+            let (code, _, error) = as_user(program, arguments);
+            assert!(
+                code == 255 && error.contains(&format!("only root may change {what}")),
+                "{code} {error}"
+            );
+        }
+        host.well(INIT, &veth.a, &["stop"]);
     });
 }
 

@@ -16,6 +16,28 @@ use crate::{
 /// Longest name of a program that is kept.
 const COMMAND_LEN_MAX: usize = 64;
 
+const RIGHT_COUNTERS: u8 = 1;
+const RIGHT_NAME: u8 = 2;
+const RIGHT_PEERS: u8 = 4;
+
+/// The bit of [`super::DaemonOptions::user_rights`] that a request needs; 0: none.
+const fn right_for(request: &Request) -> u8 {
+    match request {
+        Request::ClearCounters => RIGHT_COUNTERS,
+        Request::SetName { mac: None, .. } => RIGHT_NAME,
+        Request::SetName { mac: Some(_), .. } | Request::ClearNames => RIGHT_PEERS,
+        _ => 0,
+    }
+}
+
+const fn what(right: u8) -> &'static str {
+    match right {
+        RIGHT_COUNTERS => "counters",
+        RIGHT_NAME => "the board's name",
+        _ => "the peer table",
+    }
+}
+
 fn mac_of(number: u64) -> MacAddr {
     let bytes = number.to_be_bytes();
     MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
@@ -28,7 +50,16 @@ impl Daemon {
             command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
             OpenEndpoint { endpoint, pid, command }
         };
+        let right = right_for(&request);
+        let may = self.connections[at].privileged || right & self.options.user_rights == right;
         let answer = match request {
+            _ if !may => Reply::Refused {
+                reason: Refusal::NotAllowed,
+                sentence: format!(
+                    "only root may change {} (`omxd --user-rights` says who else)",
+                    what(right)
+                ),
+            },
             Request::Hello => Reply::Hello,
             Request::Open { endpoint, command } => match self.open(endpoint) {
                 Ok((opened, socket)) => {
@@ -60,14 +91,6 @@ impl Daemon {
                 let is_new = self.table.index(mac).is_none();
                 let index = self.table.index_or_add(mac);
                 self.added(mac, is_new, index)
-            }
-            Request::SetName { .. } | Request::ClearNames | Request::ClearCounters
-                if !self.connections[at].privileged =>
-            {
-                Reply::Refused {
-                    reason: Refusal::NotAllowed,
-                    sentence: "only root may change names and counters".to_owned(),
-                }
             }
             Request::SetName { mac, name } => self.set_name(mac, &name),
             Request::ClearNames => {

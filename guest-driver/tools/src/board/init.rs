@@ -2,7 +2,9 @@
 //! no driver to load here: a board is in use while its `omxd` runs, and discovery is part of it.
 
 use std::{
-    env, fs,
+    env,
+    ffi::{OsStr, OsString},
+    fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
@@ -38,7 +40,7 @@ pub struct Arguments {
     #[arg(value_enum)]
     action: Action,
     /// With start: `ifnames=eth2,eth3` starts for these alone; `+eth2` does, too, `-eth2` stops one whose endpoints are closed,
-    /// `--eth2` stops it anyway
+    /// `--eth2` stops it anyway; `userrights=1` lets others than root clear counters, 2 name the board, 4 change the peer table
     #[arg(value_name = "NAME=VALUE")]
     parameters: Vec<String>,
     /// Take no peers but those in the file (an address and a name per line) and those that root names later
@@ -166,12 +168,17 @@ fn changes(names: &str) -> impl Iterator<Item = Change<'_>> {
 fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let from_file = setting("OMX_MODULE_PARAMS")?.unwrap_or_default();
     let mut names = None;
+    let mut options: Vec<OsString> = vec!["--log".into(), omxd::log_file().into()];
+    if arguments.static_peers.is_some() {
+        options.push("--static-peers".into());
+    }
     for parameter in from_file
         .split_whitespace()
         .chain(arguments.parameters.iter().map(String::as_str))
     {
         match parameter.split_once('=') {
             Some(("ifnames", value)) => names = Some(value.to_owned()),
+            Some(("userrights", value)) => options.extend(["--user-rights".into(), value.into()]),
             Some((name, _)) => eprintln!("omx_init: {name} has no effect: there is no kernel module"),
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
@@ -182,7 +189,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
             for change in changes(names) {
                 match change {
                     Change::Attach(name) => {
-                        start_one(arguments, &Interface::find(name)?)?;
+                        start_one(arguments, &options, &Interface::find(name)?)?;
                         attached.push(name.to_owned());
                     }
                     Change::Detach(name) => stop_one(&Interface::find(name)?, false)?,
@@ -193,7 +200,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         None => {
             let named = setting("OMX_IFACES")?.is_some_and(|names| names.trim() != "all");
             for interface in boards()? {
-                match start_one(arguments, &interface) {
+                match start_one(arguments, &options, &interface) {
                     Ok(()) => attached.push(interface.name),
                     // Of all interfaces, some are no use for messages; of those that are named, each must be.
                     Err(error) if !named => eprintln!("omx_init: {}: {error:#}", interface.name),
@@ -216,15 +223,14 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_one(arguments: &Arguments, interface: &Interface) -> anyhow::Result<()> {
+fn start_one(arguments: &Arguments, options: &[OsString], interface: &Interface) -> anyhow::Result<()> {
     ensure!(
         interface.up,
         "it is down (`ip link set {} up` switches it on)",
         interface.name
     );
-    let log = omxd::log_file();
-    let is_static = arguments.static_peers.is_some();
-    let started = omxd::start_in_background(&interface.name, is_static, Some(&log))?;
+    let options: Vec<&OsStr> = options.iter().map(OsString::as_os_str).collect();
+    let started = omxd::start_in_background(&interface.name, &options)?;
     print_line(&match started {
         Started::Now => format!("{}: omxd started", interface.name),
         Started::Before => format!("{}: omxd runs already", interface.name),
