@@ -214,8 +214,12 @@ impl Endpoint {
             .map(Local::watched)
             .transpose()
             .map_err(system("watch other programs"))?;
+        let mut engine = Engine::new(config, peers);
+        for (what, every) in &options.packet_loss {
+            engine.set_packet_loss(*what, *every);
+        }
         let core = Core {
-            engine: Engine::new(config, peers),
+            engine,
             store: Store::new(options.unexpected_bytes_max, seed),
             port,
             burst: Burst::new(),

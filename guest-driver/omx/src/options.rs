@@ -3,7 +3,7 @@
 use std::{env, time::Duration};
 
 use mxoe::{
-    engine::{Limits, RNDV_THRESHOLD, Timing},
+    engine::{Limits, Lost, RNDV_THRESHOLD, Timing},
     matching::UNEXPECTED_BYTES_DEFAULT,
 };
 
@@ -56,6 +56,8 @@ pub struct EndpointOptions {
     pub ack_messages_max: u16,
     /// After this long without an answer a request is given up.
     pub give_up: Duration,
+    /// Packets that are lost on purpose, for tests: of each kind every n-th outgoing one.
+    pub packet_loss: Vec<(Lost, u32)>,
 }
 
 /// Between two resends, as the reference has it: what turns a number of resends into a time.
@@ -64,7 +66,7 @@ const RESEND_MS: u64 = 500;
 impl Default for EndpointOptions {
     /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_ANY_ENDPOINT`,
     /// `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
-    /// `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, and the MX names of the last three. `OMX_DISABLE_SELF` and
+    /// `OMX_PACKET_LOSS`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, and the MX names of the last three. `OMX_DISABLE_SELF` and
     /// `OMX_DISABLE_SHARED` change nothing: the interface does not carry frames to itself, so there is no other path.
     fn default() -> Self {
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
@@ -100,8 +102,19 @@ impl Default for EndpointOptions {
             ack_messages_max: number(&["OMX_NOTACKED_MAX", "MX_IMM_ACK"], 1, u16::MAX)
                 .unwrap_or(Timing::DEFAULT.ack_messages_max),
             give_up: give_up.unwrap_or(Duration::from_nanos(Timing::DEFAULT.give_up_ns)),
+            packet_loss: env::var("OMX_PACKET_LOSS").map_or_else(|_| Vec::new(), |text| packet_loss(&text)),
         }
     }
+}
+
+/// A list as `tiny=10,pull_reply=1000`: the reference's parameters without `_packet_loss`, and `packet` for all. What is none
+/// of them is left out.
+fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
+    let one = |word: &str| {
+        let (name, every) = word.split_once('=')?;
+        Some((Lost::named(name.trim())?, every.trim().parse().ok()?))
+    };
+    text.split(',').filter_map(one).collect()
 }
 
 /// Longest message that is always sent eagerly, in bytes.
@@ -139,3 +152,22 @@ impl EndpointOptions {
 
 /// Bits of a context id, at most.
 const CONTEXT_ID_BITS_MAX: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use mxoe::wire::PacketType;
+
+    use super::*;
+
+    #[test]
+    fn packets_to_lose_are_named_as_the_reference_names_them() {
+        assert_eq!(
+            packet_loss("tiny=10, connreq=2,packet=1000,pull_reply=x,other=3,"),
+            [
+                (Lost::Type(PacketType::Tiny), 10),
+                (Lost::ConnectRequest, 2),
+                (Lost::Any, 1000)
+            ]
+        );
+    }
+}

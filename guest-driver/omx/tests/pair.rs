@@ -10,7 +10,7 @@ use std::{
 };
 
 use ether::MacAddr;
-use mxoe::wire::Preset;
+use mxoe::{engine::Lost, wire::Preset};
 use netif::memory_pair;
 use omx::{Action, Address, Counter, Endpoint, EndpointOptions, Error, Request, Segment, Status, StatusCode};
 
@@ -72,6 +72,24 @@ fn isend(endpoint: &Endpoint, data: &[u8], to: Address, match_info: u64, synchro
 
 fn wait(endpoint: &Endpoint, request: Request) -> Status {
     endpoint.wait(request, LIMIT).unwrap().expect("within the limit")
+}
+
+#[test]
+fn packets_lost_on_purpose_are_sent_again() {
+    let lossy = EndpointOptions {
+        packet_loss: vec![(Lost::Any, 5)],
+        ..options()
+    };
+    let Pair { a, b, to_b } = pair_with(&lossy);
+    for (number, len) in [0, 100, 5000, 200_000].into_iter().cycle().take(12).enumerate() {
+        let (data, mut buffer) = (bytes(len, number), vec![0; len]);
+        let receive = irecv(&b, &mut buffer, 1, u64::MAX);
+        let send = isend(&a, &data, to_b, 1, false);
+        wait(&b, receive);
+        wait(&a, send);
+        assert_eq!(buffer, data);
+    }
+    assert!(a.counters().get(Counter::LostOnPurpose) > 5 && b.counters().get(Counter::LostOnPurpose) > 0);
 }
 
 #[test]

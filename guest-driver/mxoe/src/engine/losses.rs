@@ -17,6 +17,28 @@ pub enum Lost {
     ConnectReply,
 }
 
+impl Lost {
+    /// What the reference's parameter `<name>_packet_loss` means; `packet` is the one without a name before it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "packet" => Self::Any,
+            "tiny" => Self::Type(PacketType::Tiny),
+            "small" => Self::Type(PacketType::Small),
+            "medium_frag" => Self::Type(PacketType::Medium),
+            "rndv" => Self::Type(PacketType::Rndv),
+            "pull" => Self::Type(PacketType::Pull),
+            "pull_reply" => Self::Type(PacketType::PullReply),
+            "notify" => Self::Type(PacketType::Notify),
+            "connreq" => Self::ConnectRequest,
+            "connrep" => Self::ConnectReply,
+            "liback" => Self::Type(PacketType::Truc),
+            "nack_lib" => Self::Type(PacketType::NackLib),
+            "nack_mcp" => Self::Type(PacketType::NackMcp),
+            _ => return None,
+        })
+    }
+}
+
 /// One parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
