@@ -134,8 +134,8 @@ impl<'a> AtDelay<'a> {
         let per = |outcome: &Outcome| outcome.medium.interrupts_per_message();
         let (disabled, open_mx, stream) = (per(self.disabled), per(self.open_mx), per(self.stream));
         let mut text = format!(
-            "32-KiB messages, delay {}: each is {MEDIUM_PACKETS} packets, only the last one marked. The receiving card \
-             interrupts {} times per message without coalescing, {} times with the time-out, {} with Open-MX, {} with \
+            "32-KiB messages, delay {}: each is {MEDIUM_PACKETS} packets, only the last one marked; some replies are \
+             acknowledged by one more. The receiving card interrupts {} times per message without coalescing, {} times with the time-out, {} with Open-MX, {} with \
              Stream.",
             self.delay(),
             short(disabled),

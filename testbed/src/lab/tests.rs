@@ -207,3 +207,20 @@ fn the_shipped_schema_is_current() {
         "run this test once with WEFT_UPDATE_SCHEMA=1 and commit testbed/lab.schema.json"
     );
 }
+
+#[test]
+fn the_shipped_labs_are_valid_and_named_like_their_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("labs are shipped") {
+        let path = entry.expect("readable").path();
+        let lab = Lab::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(Some(lab.name.as_str()), path.file_stem().and_then(|stem| stem.to_str()));
+        if lab.name == "cluster" {
+            assert_eq!((lab.nodes.len(), lab.switches.len(), lab.trunks.len()), (4, 2, 1));
+            assert!(lab.ports().all(|(_, _, nic)| nic.mtu == 9000 && nic.address.is_some()));
+        }
+        names.push(lab.name);
+    }
+    assert!(names.iter().any(|name| name == "cluster"), "{names:?}");
+}

@@ -70,19 +70,54 @@ fn the_commands_of_the_readme_work_as_typed() {
     assert_eq!(commands.last(), Some(&"weft down"));
     let world = World::new(None);
     for line in commands {
-        let output = Command::new("sh")
-            .args(["-c", line])
-            .current_dir(world.dir.path())
-            .env("XDG_RUNTIME_DIR", world.dir.path())
-            .env("PATH", path())
-            .env_remove("WEFT_LAB")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {}: {said}", output.status);
-        println!("$ {line}\n{}", String::from_utf8_lossy(&output.stdout));
+        println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
     }
+}
+
+/// What a line prints that is typed in this folder; it must succeed.
+fn typed(world: &World, folder: &Path, line: &str) -> String {
+    let output = Command::new("sh")
+        .args(["-c", line])
+        .current_dir(folder)
+        .env("XDG_RUNTIME_DIR", world.dir.path())
+        .env("PATH", path())
+        .env_remove("WEFT_LAB")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {}: {said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_messages_of_the_readme_are_sent_as_typed_and_measured_as_shown() {
+    let world = World::new(None);
+    typed(&world, world.dir.path(), "weft init");
+    let (mut labs, mut lengths) = (0, 0);
+    for block in blocks("text")
+        .into_iter()
+        .filter(|block| block.starts_with("$ weft up"))
+    {
+        // The file is one of this repository's, or the one just made.
+        let shipped = block.contains("testbed/experiments/");
+        let folder = if shipped { root() } else { world.dir.path().to_owned() };
+        let mut said = String::new();
+        for line in block.lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => said = typed(&world, &folder, command),
+                // Times differ; what is measured, and what the boards are, does not.
+                None => {
+                    let shown = line.split('\t').next().unwrap_or_default();
+                    let shown = shown.split(" is process ").next().unwrap_or_default();
+                    assert!(said.contains(shown), "{shown}: {said}");
+                    lengths += usize::from(line.starts_with("length"));
+                }
+            }
+        }
+        labs += 1;
+    }
+    assert!(labs == 2 && lengths >= 8, "{labs} {lengths}");
 }
 
 /// Whether `weft` understands these words; a verb that is only named may lack its arguments.

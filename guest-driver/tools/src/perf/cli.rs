@@ -1,11 +1,15 @@
 //! The command line of `omx_perf`.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use ether::MacAddr;
-use omx::{Address, Board, Endpoint, EndpointOptions, Waiting};
+use omx::{Address, Board, Endpoint, EndpointOptions, Error, Waiting};
 use serde_json::json;
 
 use super::{
@@ -15,6 +19,11 @@ use super::{
     side::{Polling, Side},
 };
 use crate::run::{print, print_line};
+
+/// For how long a name that is not known is looked for: authorities announce their boards every second.
+const NAMES_LIMIT: Duration = Duration::from_secs(3);
+/// Between two looks.
+const NAMES_LOOK: Duration = Duration::from_millis(50);
 
 /// Length of the messages of --overlap unless another one is given.
 const OVERLAP_LENGTH: u64 = 4 << 20;
@@ -183,9 +192,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mac: MacAddr = match host.parse() {
         Ok(mac) => mac,
-        Err(_) => board
-            .find_peer(host)
-            .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"))?,
+        Err(_) => find(&board, host)?,
     };
     let parameters = arguments.parameters();
     let to = pingpong::reach(&endpoint, (mac, arguments.remote), parameters)?;
@@ -197,6 +204,20 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     measure(arguments, &side, to, parameters)?;
     endpoint.close()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The address of the host with this name, of which an authority that was just started may not have heard yet.
+fn find(board: &Board, host: &str) -> anyhow::Result<MacAddr> {
+    let begin = Instant::now();
+    loop {
+        match board.find_peer(host) {
+            Err(Error::PeerNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_LOOK),
+            found => {
+                return found
+                    .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"));
+            }
+        }
+    }
 }
 
 fn measure(arguments: &Arguments, side: &Side<'_>, to: Address, parameters: Parameters) -> anyhow::Result<()> {
