@@ -78,7 +78,8 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
         eventually("the file has begun", || {
             std::fs::metadata(&file).is_ok_and(|found| found.len() > 0)
         });
-        perf(&world, "-d n2:0 -S 8 -E 9 -N 50 -W 0");
+        // A few more than are looked for: what is on its way to the file when the capture ends is not in it.
+        perf(&world, "-d n2:0 -S 8 -E 9 -N 60 -W 0");
         signal(capture.id() as i32, Signal::INT);
         assert!(capture.wait_with_output().unwrap().status.success());
         let frames = mxoe_frames(&file);
