@@ -78,10 +78,11 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
         eventually("the file has begun", || {
             std::fs::metadata(&file).is_ok_and(|found| found.len() > 0)
         });
-        // A few more than are looked for: what is on its way to the file when the capture ends is not in it.
+        // A few more than are looked for: on a busy machine a capture may miss frames.
         perf(&world, "-d n2:0 -S 8 -E 9 -N 60 -W 0");
         signal(capture.id() as i32, Signal::INT);
-        assert!(capture.wait_with_output().unwrap().status.success());
+        let captured = capture.wait_with_output().unwrap();
+        assert!(captured.status.success(), "{captured:?}");
         let frames = mxoe_frames(&file);
         for node in ["n1", "n2"] {
             let mac = world.mac(node);
@@ -92,7 +93,7 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
                     .filter(|frame| frame.each_ref().map(String::as_str) == wanted)
                     .count()
             };
-            assert!(tiny("1") >= 50, "{node}: {} marked of {}", tiny("1"), frames.len());
+            assert!(tiny("1") >= 50, "{node}: {} marked: {frames:?} {captured:?}", tiny("1"));
             assert_eq!(tiny("0"), 0, "{node}: every message that somebody waits for is marked");
         }
 
