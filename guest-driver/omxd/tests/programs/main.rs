@@ -2,6 +2,8 @@
 //! fails with a sentence.
 
 mod card;
+mod crowd;
 mod rig;
+mod rough;
 mod same_host;
 mod two_hosts;

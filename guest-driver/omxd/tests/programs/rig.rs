@@ -140,3 +140,47 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// Another network namespace, as if it were another host.
+pub struct OtherHost {
+    child: Child,
+}
+
+impl OtherHost {
+    pub fn start() -> Self {
+        // `cat` waits until this end of its input is closed.
+        let child = Command::new("unshare")
+            .args(["--net", "cat"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let path = format!("/proc/{}/ns/net", child.id());
+        wait_until("a namespace", || {
+            std::fs::read_link(&path).is_ok_and(|theirs| theirs != own)
+        });
+        Self { child }
+    }
+
+    /// What comes before a command that is to run there.
+    pub fn enter(&self) -> Vec<String> {
+        ["nsenter", "-t", &self.child.id().to_string(), "-n"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    /// Moves an interface there and switches it on.
+    pub fn take(&self, interface: &str) {
+        let pid = self.child.id().to_string();
+        let run = |words: &[&str]| assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success());
+        run(&["ip", "link", "set", interface, "netns", &pid]);
+        run(&["nsenter", "-t", &pid, "-n", "ip", "link", "set", interface, "up"]);
+    }
+}
+
+impl Drop for OtherHost {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
