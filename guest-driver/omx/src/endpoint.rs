@@ -33,7 +33,7 @@ use crate::{
 /// Bytes of an endpoint's receive ring, as the authority sets it up by default.
 const RING_LEN: usize = 4 << 20;
 /// Peers of a port without an authority.
-const OWN_PEERS_MAX: u32 = 64;
+const OWN_PEERS_MAX: u32 = mxoe::engine::PEERS_DEFAULT;
 
 pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
 
