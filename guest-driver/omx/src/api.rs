@@ -9,8 +9,8 @@ use ether::MacAddr;
 use mxoe::engine::{Counters, SendError};
 
 use crate::{
-    Address, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock, completion::selector,
-    memory::Segments, progress::Core,
+    Address, CopyEngine, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock,
+    completion::selector, memory::Segments, progress::Core,
 };
 
 impl Endpoint {
@@ -304,6 +304,11 @@ impl Endpoint {
         core.store.has_handler = handler.is_some();
         core.store.unseen.clear();
         core.handler = handler;
+    }
+
+    /// Long messages from other hosts are copied to their place by `engine`; `None`: by the processor, as at the beginning.
+    pub fn set_copy_engine(&self, engine: Option<Box<dyn CopyEngine>>) {
+        self.lock().store.copies.set(engine);
     }
 
     /// What happened to frames of this endpoint.

@@ -20,6 +20,7 @@ mod blocking;
 mod board;
 mod clock;
 mod completion;
+mod copies;
 mod endpoint;
 mod environment;
 mod error;
@@ -39,6 +40,7 @@ mod transmit;
 
 pub use binding::BINDINGS_FILE;
 pub use board::{Board, BoardPeer};
+pub use copies::CopyEngine;
 pub use endpoint::Endpoint;
 pub use environment::{flag, say, verbose};
 pub use error::{Error, StatusCode};

@@ -3,7 +3,7 @@
 
 use std::{io::IoSlice, slice};
 
-use crate::Error;
+use crate::{Error, copies::Copies};
 
 /// Segments of a message, at most.
 pub const SEGMENTS_MAX: usize = 256;
@@ -126,6 +126,20 @@ impl Segments {
             let (now, later) = rest.split_at(len);
             // SAFETY: `ptr .. ptr + len` lies inside a segment, which may be written (`new`); `data` is not the program's.
             unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), ptr, len) };
+            rest = later;
+        });
+    }
+
+    /// The same by a copy engine.
+    ///
+    /// # Safety
+    /// `data` and the request stay as they are until `copies` has finished.
+    pub(crate) unsafe fn write_by(&mut self, offset: u32, data: &[u8], copies: &mut Copies) {
+        let mut rest = data;
+        self.pieces(offset, data.len(), |ptr, len| {
+            let (now, later) = rest.split_at(len);
+            // SAFETY: as in `write`, and both stay, as the caller promises.
+            unsafe { copies.copy(now.as_ptr(), ptr, len) };
             rest = later;
         });
     }

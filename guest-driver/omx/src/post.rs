@@ -266,12 +266,12 @@ impl Core {
                     entry.memory.write(0, &data);
                 }
                 match self.store.transfers.get_mut(key) {
-                    Some(transfer) => *transfer = Transfer::Receive { request },
+                    Some(transfer) => *transfer = Transfer::Receive { request, pulled: false },
                     None => self.store.received(request, StatusCode::Unreachable, 0),
                 }
             }
             UnexpBody::Large(large) => {
-                let key = self.store.transfers.insert(Transfer::Receive { request });
+                let key = self.store.transfers.insert(Transfer::Receive { request, pulled: true });
                 let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
                 if !matches!(pulled, Some(Ok(()))) {
                     if let Some(key) = key {

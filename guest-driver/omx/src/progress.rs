@@ -77,6 +77,7 @@ impl Core {
                 };
                 self.now = *now.get_or_insert_with(clock::now);
                 self.engine.handle(self.now, frame, &mut self.store);
+                self.store.copies.finish();
                 frames += 1;
             }
             if now.is_none() && self.idle_looks < IDLE_LOOKS {
@@ -207,7 +208,7 @@ impl Core {
             return;
         };
         match transfer {
-            Transfer::Receive { request } => self.store.received(request, code, transferred),
+            Transfer::Receive { request, .. } => self.store.received(request, code, transferred),
             Transfer::Unexpected { id: Some(id) } => {
                 if code != StatusCode::Success {
                     self.store.table.unexpected.remove(id);

@@ -10,6 +10,7 @@ use mxoe::{
 
 use crate::{
     StatusCode,
+    copies::Copies,
     memory::Segments,
     request::{Requests, State},
     slab::{Key, Slab},
@@ -92,8 +93,8 @@ pub(crate) enum SendBytes {
 pub(crate) enum Transfer {
     /// The request is gone when the send completed early.
     Send { request: Option<Key>, bytes: SendBytes },
-    /// To a request's buffer.
-    Receive { request: Key },
+    /// To a request's buffer. `pulled`: its bytes come straight from frames, not from packets kept since earlier.
+    Receive { request: Key, pulled: bool },
     /// To an unexpected message that arrives in fragments. `None` until it has its name.
     Unexpected { id: Option<UnexpectedId> },
 }
@@ -118,6 +119,8 @@ pub(crate) struct Store {
     /// Unexpected messages that the handler has not seen; kept only while there is one.
     pub(crate) unseen: Vec<UnexpectedId>,
     pub(crate) has_handler: bool,
+    /// Done before a frame goes back to the port.
+    pub(crate) copies: Copies,
 }
 
 impl Store {
@@ -128,6 +131,7 @@ impl Store {
             transfers: Slab::new(TRANSFERS_MAX),
             unseen: Vec::new(),
             has_handler: false,
+            copies: Copies::default(),
         }
     }
 
@@ -270,14 +274,14 @@ impl Store {
                 self.receive_whole(request, data);
                 Verdict::Take(0)
             }
-            Body::Fragments => match self.transfers.insert(Transfer::Receive { request }) {
+            Body::Fragments => match self.transfers.insert(Transfer::Receive { request, pulled: false }) {
                 Some(key) => Verdict::Take(transfer_token(key)),
                 None => {
                     self.received(request, StatusCode::Unreachable, 0);
                     Verdict::Consumed
                 }
             },
-            Body::Announced(_) => match self.transfers.insert(Transfer::Receive { request }) {
+            Body::Announced(_) => match self.transfers.insert(Transfer::Receive { request, pulled: true }) {
                 Some(key) => Verdict::Pull {
                     receive: transfer_token(key),
                     length: wanted,
@@ -340,9 +344,15 @@ impl Host for Store {
     #[inline]
     fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]) {
         match transfer_key(receive).and_then(|key| self.transfers.get(key)) {
-            Some(Transfer::Receive { request }) => {
+            Some(Transfer::Receive { request, pulled }) => {
                 if let Some(entry) = self.requests.get_mut(*request) {
-                    entry.memory.write(offset, data);
+                    if *pulled && self.copies.takes(entry.status.length, data.len()) {
+                        // SAFETY: what is pulled lies in the frame, and `Core::step` finishes the copies before it gives the frame back
+                        // or looks at what completed.
+                        unsafe { entry.memory.write_by(offset, data, &mut self.copies) };
+                    } else {
+                        entry.memory.write(offset, data);
+                    }
                 }
             }
             Some(Transfer::Unexpected { id: Some(id) }) => {
