@@ -127,10 +127,17 @@ impl Partner {
     }
 
     /// What pulls need to know to tell late from lost.
-    pub(super) const fn late_or_lost(&self) -> Path {
+    pub(super) const fn late_or_lost(&self, longest_ns: u64, after_silence: bool) -> Path {
+        // A path that was silent is empty.
+        let expected_ns = if after_silence {
+            self.path.min_ns()
+        } else {
+            self.path.srtt_ns()
+        };
         Path {
             reordering: self.reordering,
-            shortest_ns: self.path.srtt_ns() as u64 * 3 / 4,
+            shortest_ns: expected_ns as u64 * 3 / 4,
+            longest_ns,
         }
     }
 

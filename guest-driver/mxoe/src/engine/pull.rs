@@ -349,24 +349,35 @@ impl<P: Peers> Engine<P> {
             len,
             now_ns: now.as_nanos(),
         };
-        let arrived = pull.window.arrive(came, partner.late_or_lost(), block_frames);
+        let longest_ns = partner.path.rto_of(&self.config.timing, partner.short_acks, 0);
+        let after_silence = pull.probed || pull.backoff > 0;
+        let path = partner.late_or_lost(longest_ns, after_silence);
+        let arrived = pull.window.arrive(came, path, block_frames);
         let taken = match arrived {
             Ok(taken) => taken,
             Err(refused) => {
                 let (counter, spurious) = match refused {
                     Refused::Wraparound { spurious } => (Counter::DropPullReplyBadSeqnumWraparound, spurious),
-                    Refused::BadSeqnum => (Counter::DropPullReplyBadSeqnum, false),
+                    Refused::BadSeqnum => (Counter::DropPullReplyBadSeqnum, None),
                     Refused::Duplicate { spurious } => (Counter::DropPullReplyDuplicate, spurious),
                 };
                 self.counters.count(counter);
-                if spurious {
+                if let Some(after_ns) = spurious {
                     self.counters.count(Counter::PullSpurious);
+                    if after_ns > 0 {
+                        // Two copies, two requests: it answers the second.
+                        partner.path.sample(after_ns);
+                    }
                     partner.reordering = (partner.reordering + REORDERING_STEP).min(REORDERING_MAX);
                 }
                 return;
             }
         };
         partner.reordering = partner.reordering.max(taken.overtaken_by.min(REORDERING_MAX));
+        if let Some(late_ns) = taken.late_ns {
+            // Whichever request it answers, its round trip was not shorter.
+            partner.path.sample(late_ns);
+        }
         if let (Some(ordinal), Some((sampled, sent))) = (taken.ordinal, pull.sample) {
             let passed = ordinal.wrapping_sub(sampled) as i16;
             if passed == 0 {
@@ -428,7 +439,9 @@ impl<P: Peers> Engine<P> {
         self.start_pulls(now);
     }
 
-    /// Nothing was heard of a pull for a time-out: everything missing is asked for again, or the pull is given up.
+    /// Nothing was heard of a pull for a time-out: its oldest missing frames are asked for again, or the pull is given up. One
+    /// first, for its reply tells whether the others are lost too, and if they only wait in a long queue, asking for all would
+    /// make it longer; more when that is lost itself.
     pub(super) fn pull_timeout(&mut self, now: Time, at: u32) {
         let at = at as u16;
         let block_frames = self.dialect.sizes().block_frames();
@@ -457,7 +470,7 @@ impl<P: Peers> Engine<P> {
                 self.pulls.queue(at);
             } else if probe_due <= now {
                 pull.probed = true;
-                pull.window.want_oldest();
+                pull.window.want_oldest(1);
                 self.counters.count(Counter::PullProbes);
                 self.pulls.queue(at);
             } else {
@@ -478,7 +491,7 @@ impl<P: Peers> Engine<P> {
         if younger {
             self.counters.count(Counter::PullTimeoutHandlerNonfirstBlock);
         }
-        pull.window.want_missing();
+        pull.window.want_oldest(1 << (2 * pull.backoff).min(8));
         pull.backoff = (pull.backoff + 1).min(16);
         pull.active_at = now;
         pull.sample = None;

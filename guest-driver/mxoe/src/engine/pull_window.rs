@@ -72,17 +72,20 @@ pub(super) struct Path {
     pub reordering: u16,
     /// A reply to a request does not come sooner than this after it.
     pub shortest_ns: u64,
+    /// Nor later, unless the path is slower than it is known to be.
+    pub longest_ns: u64,
 }
 
-/// Why a reply is dropped.
+/// Why a reply is dropped. `spurious`: it is the second copy of a frame that was asked for again, this long after that in
+/// nanoseconds, so the first was not lost; 0 if it is not known how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Number and offset do not belong together; `spurious`: a late copy of a frame that was asked for again.
-    Wraparound { spurious: bool },
+    /// Number and offset do not belong together.
+    Wraparound { spurious: Option<u64> },
     /// Not asked for, or of another length.
     BadSeqnum,
-    /// There already; `spurious` as above.
-    Duplicate { spurious: bool },
+    /// There already.
+    Duplicate { spurious: Option<u64> },
 }
 
 /// A reply that was taken.
@@ -96,6 +99,8 @@ pub(super) struct Taken {
     pub lost: u32,
     /// The oldest block was incomplete and this frame completed a younger one.
     pub done_early: bool,
+    /// It was asked for again and came this long after that, in nanoseconds: longer than any reply was thought to take.
+    pub late_ns: Option<u64>,
 }
 
 impl PullWindow {
@@ -216,26 +221,20 @@ impl PullWindow {
         ordinal
     }
 
-    /// Every frame that was asked for and has not arrived is asked for again; returns how many.
-    pub(super) fn want_missing(&mut self) -> u32 {
-        let mut count = 0;
-        for frame in self.base..self.next {
-            if !has(&self.received, frame) {
-                count += 1;
-                if !has(&self.wanted, frame) {
-                    set(&mut self.wanted, frame);
-                    self.wanted_count += 1;
-                }
-            }
-        }
-        count
-    }
-
-    /// When an ordinal was asked for; 0 if that is long ago.
-    fn stamp_of(&self, ordinal: u16) -> u64 {
+    /// When an ordinal was asked for; `None` if many requests followed it.
+    fn stamp_of(&self, ordinal: u16) -> Option<u64> {
         let newest_first = (0..STAMPS).map(|age| self.stamps[(self.stamp_last + STAMPS - age) % STAMPS]);
         let mut stamps = newest_first.skip_while(|(first, _)| (ordinal.wrapping_sub(*first) as i16) < 0);
-        stamps.next().map_or(0, |(_, at_ns)| at_ns)
+        stamps.next().map(|(_, at_ns)| at_ns)
+    }
+
+    /// A frame that is there came once more: how long after it was asked for again, if it was.
+    fn second_copy(&self, frame: u32, now_ns: u64) -> Option<u64> {
+        if !has(&self.again, frame) {
+            return None;
+        }
+        let asked_ns = self.stamp_of(self.ordinal_of[(frame % WINDOW) as usize]);
+        Some(asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns)))
     }
 
     /// A reply came in (6.3, checks 5 to 7, and ours: exactly the offset and length that were asked for).
@@ -250,14 +249,19 @@ impl PullWindow {
         let frame = self.base + u32::from(ahead);
         let by_offset = msg_offset.div_ceil(self.payload);
         if by_offset != frame {
-            let spurious = by_offset < self.base && self.base - by_offset <= WINDOW / 2 && has(&self.again, by_offset);
+            let is_past = by_offset < self.base && self.base - by_offset <= WINDOW / 2;
+            let spurious = if is_past {
+                self.second_copy(by_offset, now_ns)
+            } else {
+                None
+            };
             return Err(Refused::Wraparound { spurious });
         }
         if frame >= self.next || msg_offset != self.offset(frame) || len != self.bytes(frame, 1) {
             return Err(Refused::BadSeqnum);
         }
         if has(&self.received, frame) {
-            let spurious = has(&self.again, frame);
+            let spurious = self.second_copy(frame, now_ns);
             return Err(Refused::Duplicate { spurious });
         }
         set(&mut self.received, frame);
@@ -269,9 +273,13 @@ impl PullWindow {
         let again = has(&self.again, frame);
         let behind = self.ordinal_seen.wrapping_sub(ordinal);
         let overtaken_by = if behind as i16 > 0 && !again { behind - 1 } else { 0 };
-        // A frame that was asked for again and comes too soon is the first copy: its new ordinal tells nothing.
-        let too_soon = again && now_ns.saturating_sub(self.stamp_of(ordinal)) < path.shortest_ns;
-        if (behind as i16) <= 0 && !too_soon {
+        // A frame that was asked for again and comes too soon is the first copy: its new ordinal tells nothing. It may be
+        // the first copy too when it comes late, for then the path is slow.
+        let asked_again_ns = if again { self.stamp_of(ordinal) } else { None };
+        let after_ns = asked_again_ns.map(|at_ns| now_ns.saturating_sub(at_ns));
+        let late_ns = after_ns.filter(|ns| *ns > path.longest_ns);
+        let first_copy = after_ns.is_some_and(|ns| ns < path.shortest_ns) || late_ns.is_some();
+        if (behind as i16) <= 0 && !first_copy {
             self.ordinal_seen = ordinal.wrapping_add(1);
         }
         while self.base < self.next && has(&self.received, self.base) {
@@ -287,6 +295,7 @@ impl PullWindow {
             overtaken_by,
             lost: self.judge(path.reordering),
             done_early,
+            late_ns,
         })
     }
 
@@ -296,11 +305,16 @@ impl PullWindow {
         self.base < self.next && !has(&self.wanted, self.base) && self.ordinal_seen.wrapping_sub(ordinal) as i16 > 1
     }
 
-    /// The oldest missing frame is asked for again: its reply will tell about all the others.
-    pub(super) fn want_oldest(&mut self) {
-        if self.base < self.next && !has(&self.wanted, self.base) {
-            set(&mut self.wanted, self.base);
-            self.wanted_count += 1;
+    /// The oldest missing frames are asked for again, so many: a reply will tell about all the others.
+    pub(super) fn want_oldest(&mut self, count: usize) {
+        for frame in self.base..self.next {
+            if self.wanted_count as usize >= count {
+                return;
+            }
+            if !has(&self.received, frame) && !has(&self.wanted, frame) {
+                set(&mut self.wanted, frame);
+                self.wanted_count += 1;
+            }
         }
     }
 
@@ -370,6 +384,7 @@ mod tests {
         let path = Path {
             reordering: 3,
             shortest_ns: 100,
+            longest_ns: 10_000,
         };
         window.arrive(reply, path, N)
     }
@@ -405,7 +420,7 @@ mod tests {
         }
         assert_eq!(window.next_block(N), None, "the oldest block is incomplete");
         assert!(take(&mut window, 2).unwrap().ordinal.is_none());
-        assert_eq!(take(&mut window, 2), Err(Refused::Wraparound { spurious: true }));
+        assert_eq!(take(&mut window, 2), Err(Refused::Wraparound { spurious: Some(1_000) }));
     }
 
     #[test]
@@ -420,7 +435,7 @@ mod tests {
         assert_eq!(arrive(&mut window, 1, 701, 1_000), Err(Refused::BadSeqnum));
         assert_eq!(
             arrive(&mut window, 1, 1_701, 800),
-            Err(Refused::Wraparound { spurious: false })
+            Err(Refused::Wraparound { spurious: None })
         );
         for frame in 0..3 {
             take(&mut window, frame).unwrap();
@@ -433,7 +448,7 @@ mod tests {
         let mut window = asked(100_000, 0);
         take(&mut window, 2).unwrap();
         assert_eq!(take(&mut window, 0).unwrap().overtaken_by, 2);
-        assert_eq!(take(&mut window, 0), Err(Refused::Wraparound { spurious: false }));
-        assert_eq!(take(&mut window, 2), Err(Refused::Duplicate { spurious: false }));
+        assert_eq!(take(&mut window, 0), Err(Refused::Wraparound { spurious: None }));
+        assert_eq!(take(&mut window, 2), Err(Refused::Duplicate { spurious: None }));
     }
 }

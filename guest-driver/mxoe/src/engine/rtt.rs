@@ -8,6 +8,8 @@ use super::Timing;
 pub struct Rtt {
     srtt_ns: u32,
     rttvar_ns: u32,
+    /// The shortest that was measured.
+    min_ns: u32,
     /// Sendings without answer.
     backoff: u8,
 }
@@ -20,6 +22,7 @@ impl Rtt {
     pub const NEW: Self = Self {
         srtt_ns: 0,
         rttvar_ns: 0,
+        min_ns: 0,
         backoff: 0,
     };
 
@@ -29,7 +32,9 @@ impl Rtt {
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt;
             self.rttvar_ns = rtt / 2;
+            self.min_ns = rtt;
         } else {
+            self.min_ns = self.min_ns.min(rtt);
             let error = self.srtt_ns.abs_diff(rtt);
             self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / 4 + error / 4;
             self.srtt_ns = self.srtt_ns - self.srtt_ns / 8 + rtt / 8;
@@ -66,6 +71,11 @@ impl Rtt {
         };
         let rto = estimate.max(ack_delay * 3 / 2).max(floor);
         (rto << backoff).min(timing.rto_max_ns)
+    }
+
+    /// Shortest round trip in nanoseconds, 0 before the first sample.
+    pub const fn min_ns(&self) -> u32 {
+        self.min_ns
     }
 
     /// Smoothed round trip in nanoseconds, 0 before the first sample.
