@@ -35,7 +35,10 @@ pub(super) struct Pull {
     /// Last request or accepted reply.
     active_at: Time,
     backoff: u8,
-    queued: bool,
+    /// It is among those with something to ask for.
+    in_requests: bool,
+    /// It is among those that wait for room.
+    in_held: bool,
     /// The oldest missing frame was asked for since the last reply.
     probed: bool,
     /// A request whose first reply will be a sample of the round trip.
@@ -151,13 +154,27 @@ impl Pulls {
         u32::from(at) << GENERATION_BITS | self.slots[usize::from(at)].generation
     }
 
+    /// A pull has something to ask for. If it waits for room, that holds for new blocks; what is lost is asked for at once, as
+    /// its arrival is what makes room.
     fn queue(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
-            && !pull.queued
+            && !pull.in_requests
+            && (!pull.in_held || pull.window.wants())
         {
-            pull.queued = true;
+            pull.in_requests = true;
             self.requests.push_back((at, slot.generation));
+        }
+    }
+
+    /// A pull waits for room.
+    fn hold(&mut self, at: u16) {
+        let slot = &mut self.slots[usize::from(at)];
+        if let Some(pull) = &mut slot.pull
+            && !pull.in_held
+        {
+            pull.in_held = true;
+            self.held.push_back((at, slot.generation));
         }
     }
 }
@@ -234,7 +251,8 @@ impl<P: Peers> Engine<P> {
                 started: now,
                 active_at: now,
                 backoff: 0,
-                queued: false,
+                in_requests: false,
+                in_held: false,
                 probed: false,
                 sample: None,
                 give_up_ns: self.give_up_ns,
@@ -268,16 +286,16 @@ impl<P: Peers> Engine<P> {
                     &mut self.pulls.requests
                 };
                 queue.pop_front();
+                let Some(pull) = self.pulls.get(at, generation) else {
+                    continue;
+                };
+                *(if held { &mut pull.in_held } else { &mut pull.in_requests }) = false;
                 match next {
-                    Next::Nothing => {
-                        if let Some(pull) = self.pulls.get(at, generation) {
-                            pull.queued = false;
-                        }
-                    }
-                    Next::Held => self.pulls.held.push_back((at, generation)),
+                    Next::Nothing => {}
+                    Next::Held => self.pulls.hold(at),
                     Next::Ask { first, count, again } => {
                         // To the end: pulls take turns.
-                        self.pulls.requests.push_back((at, generation));
+                        self.pulls.queue(at);
                         return self.ask(now, at, first, count, again);
                     }
                 }

@@ -4,7 +4,7 @@ use mxoe::{engine::SendOptions, wire::Preset};
 
 use super::{
     node::{Node, config_of},
-    world::World,
+    world::{Faults, World},
 };
 
 const LENGTH: u32 = 1 << 20;
@@ -14,6 +14,15 @@ const OUTSTANDING: u32 = 192 << 10;
 
 /// Senders of one message each; goodput in Mbit/s from the first post to the last byte.
 fn incast(preset: Preset, senders: usize) -> u64 {
+    let (world, took_ns) = deliver(preset, senders, Faults::default());
+    assert_eq!(world.overflows, 0, "{preset}: nothing is lost in the switch");
+    for sender in 1..=senders {
+        assert_eq!(world.nodes[sender].count(mxoe::engine::Counter::ResentMessages), 0);
+    }
+    u64::from(LENGTH) * 8 * senders as u64 * 1_000 / took_ns
+}
+
+fn deliver(preset: Preset, senders: usize, faults: Faults) -> (World, u64) {
     let nodes = (0..=senders).map(|node| {
         let mut config = config_of(node, preset);
         config.limits.pull_bytes_outstanding = OUTSTANDING;
@@ -22,6 +31,7 @@ fn incast(preset: Preset, senders: usize) -> u64 {
     let mut world = World::new(nodes.collect(), 5);
     world.port_bytes_max = PORT_BYTES;
     let partners: Vec<_> = (1..=senders).map(|sender| world.connect(sender, 0)).collect();
+    world.faults = faults;
     let begin = world.now;
     world.nodes[0].post_any(begin, senders);
     for (sender, to) in (1..=senders).zip(partners) {
@@ -31,12 +41,19 @@ fn incast(preset: Preset, senders: usize) -> u64 {
     assert!(world.run(10_000_000_000, |world| world.nodes[0].program.got.len() == senders));
     let took_ns = world.now.nanos_since(begin);
     assert!(world.settle(10_000_000_000));
-    assert_eq!(world.overflows, 0, "{preset}: nothing is lost in the switch");
-    for sender in 1..=senders {
-        assert_eq!(world.nodes[sender].sent.len(), 1);
-        assert_eq!(world.nodes[sender].count(mxoe::engine::Counter::ResentMessages), 0);
+    assert!((1..=senders).all(|sender| world.nodes[sender].sent.len() == 1));
+    (world, took_ns)
+}
+
+#[test]
+fn pulls_that_wait_for_room_ask_again_for_what_was_lost() {
+    for preset in Preset::ALL {
+        let faults = Faults {
+            lose: 100,
+            ..Faults::default()
+        };
+        deliver(preset, 15, faults);
     }
-    u64::from(LENGTH) * 8 * senders as u64 * 1_000 / took_ns
 }
 
 #[test]
