@@ -133,7 +133,7 @@ impl Endpoint {
         let opened = session.open_endpoint(options.endpoint)?;
         let session = Arc::new(Mutex::new(session));
         let mac = opened.table.own_mac();
-        let limits = EndpointOptions::limits(RING_LEN);
+        let limits = EndpointOptions::limits(RING_LEN, opened.preset);
         let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
         let port = Box::new(opened.port);
         let identity = (mac, opened.endpoint, opened.preset);

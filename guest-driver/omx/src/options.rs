@@ -5,6 +5,7 @@ use std::{env, time::Duration};
 use mxoe::{
     engine::{Limits, Lost, RNDV_THRESHOLD, Timing},
     matching::UNEXPECTED_BYTES_DEFAULT,
+    wire::Preset,
 };
 
 use crate::{
@@ -123,6 +124,9 @@ const INLINE_LEN_MAX: u32 = 128;
 const SHARED_RNDV_THRESHOLD: u32 = 4096;
 const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 
+/// Blocks of one pull under way (`mxoe-wire.md` section 3).
+const PULL_BLOCKS: u32 = 4;
+
 impl EndpointOptions {
     /// The field of the match information that is the context id.
     ///
@@ -139,12 +143,14 @@ impl EndpointOptions {
         Ok(((1 << bits) - 1) << shift)
     }
 
-    /// Bounds of the protocol for a receive ring of this many bytes.
-    pub(crate) fn limits(ring_len: usize) -> Limits {
-        // Half of the ring for what was asked for, half for what comes unasked.
+    /// Bounds of the protocol for a receive ring of this many bytes, with these sizes on the wire.
+    pub(crate) fn limits(ring_len: usize, preset: Preset) -> Limits {
+        // Half of the ring for what was asked for, half for what comes unasked. And no more than one pull alone has under
+        // way: on a path that others use, such as IP, an endpoint's share is what it has in the queues.
         let room = u32::try_from(ring_len / 2).unwrap_or(u32::MAX);
+        let one_pull = PULL_BLOCKS * preset.sizes().block_len();
         Limits {
-            pull_bytes_outstanding: Limits::DEFAULT.pull_bytes_outstanding.min(room),
+            pull_bytes_outstanding: Limits::DEFAULT.pull_bytes_outstanding.min(one_pull).min(room),
             ..Limits::DEFAULT
         }
     }
