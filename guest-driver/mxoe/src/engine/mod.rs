@@ -25,6 +25,7 @@ mod partner;
 mod peers;
 mod pull;
 mod pull_window;
+mod pulls;
 mod receive;
 mod region;
 mod rtt;
@@ -54,7 +55,7 @@ use self::{
     losses::Loss,
     message::Message,
     partner::Partner,
-    pull::Pulls,
+    pulls::Pulls,
     receive::Partial,
     region::Regions,
     slab::Slab,

@@ -1,231 +1,18 @@
 //! The receiving side of large messages: asking for blocks, taking replies, asking again, giving up (6.2 – 6.4).
 
-use alloc::{collections::VecDeque, vec::Vec};
-
 use ether::Time;
 
 use super::{
-    Counter, Engine, Event, Host, LargeId, Peers, Status, Token,
-    large_receive::Large,
+    Counter, Engine, Event, Host, Peers, Status,
     pull_window::{PullWindow, Refused, Reply},
-    timers::Timers,
+    pulls::{Next, Pull, next_of},
 };
 use crate::wire::{Head, NackMcp, Pull as PullPacket, PullReply, endpoint_of_pull_magic, pull_magic};
 
-/// Slots a handle can name (6.2).
-const SLOTS_MAX: u32 = 1024;
-/// Bits of a handle's generation.
-const GENERATION_BITS: u32 = 22;
-/// First generation of a slot.
-const GENERATION_FIRST: u32 = 0x23;
 /// Reordering that is waited for at most, in frames: beyond it, asking again costs less than waiting.
 const REORDERING_MAX: u16 = 24;
 /// What a frame that was asked for needlessly adds to the reordering that is waited for.
 const REORDERING_STEP: u16 = 2;
-
-/// A running pull.
-#[derive(Debug)]
-pub(super) struct Pull {
-    large: Large,
-    session: u32,
-    token: Token,
-    length: u32,
-    window: PullWindow,
-    started: Time,
-    /// Last request or accepted reply.
-    active_at: Time,
-    backoff: u8,
-    /// It is among those with something to ask for.
-    in_requests: bool,
-    /// It is among those that wait for room.
-    in_held: bool,
-    /// The oldest missing frame was asked for since the last reply.
-    probed: bool,
-    /// A request whose first reply will be a sample of the round trip.
-    sample: Option<(u16, Time)>,
-    give_up_ns: u64,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    pull: Option<Pull>,
-}
-
-/// The pulls of an endpoint.
-#[derive(Debug)]
-pub(super) struct Pulls {
-    slots: Vec<Slot>,
-    free: Vec<u16>,
-    used: u32,
-    limit: u32,
-    /// Bytes asked for and not arrived.
-    outstanding: u32,
-    outstanding_max: u32,
-    /// Pulls with something to ask for.
-    requests: VecDeque<(u16, u32)>,
-    /// Pulls whose next block waits for `outstanding` to fall.
-    held: VecDeque<(u16, u32)>,
-    /// Announced messages that wait for a slot.
-    pub waiting: VecDeque<LargeId>,
-    pub timers: Timers,
-}
-
-impl Pulls {
-    pub(super) fn new(limit: u32, outstanding_max: u32) -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            used: 0,
-            limit: limit.min(SLOTS_MAX),
-            outstanding: 0,
-            outstanding_max,
-            requests: VecDeque::new(),
-            held: VecDeque::new(),
-            waiting: VecDeque::new(),
-            timers: Timers::default(),
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.used == 0 && self.waiting.is_empty()
-    }
-
-    /// Whether any pull may have something to ask for.
-    #[inline]
-    pub(super) fn may_ask(&self) -> bool {
-        !self.requests.is_empty() || !self.held.is_empty()
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
-            + self.free.capacity() * size_of::<u16>()
-            + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
-            + self.waiting.capacity() * size_of::<LargeId>()
-            + self.timers.memory()
-    }
-
-    fn insert(&mut self, pull: Pull) -> Option<u16> {
-        if self.used >= self.limit {
-            return None;
-        }
-        self.used += 1;
-        if let Some(at) = self.free.pop() {
-            self.slots[usize::from(at)].pull = Some(pull);
-            return Some(at);
-        }
-        self.slots.push(Slot {
-            generation: GENERATION_FIRST,
-            pull: Some(pull),
-        });
-        Some((self.slots.len() - 1) as u16)
-    }
-
-    fn remove(&mut self, at: u16) -> Option<Pull> {
-        let slot = self.slots.get_mut(usize::from(at))?;
-        let pull = slot.pull.take()?;
-        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
-        self.outstanding -= pull.window.missing_bytes();
-        self.used -= 1;
-        self.free.push(at);
-        self.timers.cancel(at.into());
-        Some(pull)
-    }
-
-    fn get(&mut self, at: u16, generation: u32) -> Option<&mut Pull> {
-        let slot = self.slots.get_mut(usize::from(at))?;
-        if slot.generation == generation {
-            slot.pull.as_mut()
-        } else {
-            None
-        }
-    }
-
-    fn by_handle(&self, handle: u32) -> Option<(u16, &Pull)> {
-        let at = (handle >> GENERATION_BITS) as u16;
-        let slot = self.slots.get(usize::from(at))?;
-        if slot.generation != handle & ((1 << GENERATION_BITS) - 1) {
-            return None;
-        }
-        Some((at, slot.pull.as_ref()?))
-    }
-
-    fn handle_of(&self, at: u16) -> u32 {
-        u32::from(at) << GENERATION_BITS | self.slots[usize::from(at)].generation
-    }
-
-    /// A pull has something to ask for. If it waits for room, that holds for new blocks; what is lost is asked for at once, as
-    /// its arrival is what makes room.
-    fn queue(&mut self, at: u16) {
-        let slot = &mut self.slots[usize::from(at)];
-        if let Some(pull) = &mut slot.pull
-            && !pull.in_requests
-            && (!pull.in_held || pull.window.wants())
-        {
-            pull.in_requests = true;
-            self.requests.push_back((at, slot.generation));
-        }
-    }
-
-    /// A pull waits for room.
-    fn hold(&mut self, at: u16) {
-        let slot = &mut self.slots[usize::from(at)];
-        if let Some(pull) = &mut slot.pull
-            && !pull.in_held
-        {
-            pull.in_held = true;
-            self.held.push_back((at, slot.generation));
-        }
-    }
-}
-
-/// What to ask for next.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    Ask { first: u32, count: u32, again: bool },
-    Held,
-    Nothing,
-}
-
-fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstanding_max: u32) -> Next {
-    if let Some((first, count)) = pull.window.next_wanted(block_frames) {
-        return Next::Ask {
-            first,
-            count,
-            again: true,
-        };
-    }
-    let Some((first, count)) = pull.window.next_block(block_frames) else {
-        return Next::Nothing;
-    };
-    let room = outstanding_max.saturating_sub(outstanding);
-    let frame = pull.window.bytes(first, 1).max(1);
-    if pull.window.bytes(first, count) <= room {
-        return Next::Ask {
-            first,
-            count,
-            again: false,
-        };
-    }
-    // A part of the block, if it is worth a request: a quarter of a block, or of what may be outstanding at all.
-    let fits = room / frame;
-    let worth = (block_frames / 4).min(outstanding_max / 4 / frame).min(count).max(1);
-    if fits >= worth {
-        Next::Ask {
-            first,
-            count: fits.min(count),
-            again: false,
-        }
-    } else if outstanding == 0 {
-        Next::Ask {
-            first,
-            count: 1,
-            again: false,
-        }
-    } else {
-        Next::Held
-    }
-}
 
 impl<P: Peers> Engine<P> {
     /// Starts pulls that wait, as long as there are slots.
@@ -272,7 +59,7 @@ impl<P: Peers> Engine<P> {
                 let Some((at, generation)) = queue.front().copied() else {
                     break;
                 };
-                let (outstanding, max) = (self.pulls.outstanding, self.pulls.outstanding_max);
+                let (outstanding, max) = (self.pulls.outstanding, self.pulls.outstanding_allowed);
                 let next = match self.pulls.get(at, generation) {
                     Some(pull) => next_of(pull, block_frames, outstanding, max),
                     None => Next::Nothing,
@@ -396,10 +183,13 @@ impl<P: Peers> Engine<P> {
             // Whichever request it answers, its round trip was not shorter.
             partner.path.sample(late_ns);
         }
+        let mut waited = None;
         if let (Some(ordinal), Some((sampled, sent))) = (taken.ordinal, pull.sample) {
             let passed = ordinal.wrapping_sub(sampled) as i16;
             if passed == 0 {
-                partner.path.sample(now.nanos_since(sent));
+                let rtt_ns = now.nanos_since(sent);
+                partner.path.sample(rtt_ns);
+                waited = Some((rtt_ns, u64::from(partner.path.min_ns())));
             }
             if passed >= 0 {
                 pull.sample = None;
@@ -415,6 +205,10 @@ impl<P: Peers> Engine<P> {
         }
         let more = pull.window.wants() || pull.window.next_block(block_frames).is_some();
         self.pulls.outstanding -= len;
+        if let Some((rtt_ns, min_ns)) = waited {
+            let payload = self.dialect.sizes().reply_payload();
+            self.pulls.pace(now, rtt_ns, min_ns, payload);
+        }
         if taken.done_early {
             self.counters.count(Counter::PullNonfirstBlockDoneEarly);
         }

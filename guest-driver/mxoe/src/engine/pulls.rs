@@ -1,0 +1,275 @@
+//! The running pulls of an endpoint: their handles, turns, and how much of them may be under way at once (6.2, 6.4).
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use ether::Time;
+
+use super::{LargeId, Token, large_receive::Large, pull_window::PullWindow, timers::Timers};
+
+/// Slots a handle can name (6.2).
+const SLOTS_MAX: u32 = 1024;
+/// Bits of a handle's generation.
+const GENERATION_BITS: u32 = 22;
+/// First generation of a slot.
+const GENERATION_FIRST: u32 = 0x23;
+/// A reply that waited longer than this in queues on its way shows that too much is under way, in nanoseconds: others who use
+/// the path, such as IP, wait as long, and get a share of it by what they have in the same queue.
+const QUEUE_NS_MAX: u64 = 2_000_000;
+/// Frames that may be under way however long the queues are.
+const OUTSTANDING_FRAMES_MIN: u32 = 32;
+/// Frames more that may be under way for every reply that did not wait.
+const OUTSTANDING_FRAMES_STEP: u32 = 4;
+
+/// A running pull.
+#[derive(Debug)]
+pub(super) struct Pull {
+    pub(super) large: Large,
+    pub(super) session: u32,
+    pub(super) token: Token,
+    pub(super) length: u32,
+    pub(super) window: PullWindow,
+    pub(super) started: Time,
+    /// Last request or accepted reply.
+    pub(super) active_at: Time,
+    pub(super) backoff: u8,
+    /// It is among those with something to ask for.
+    pub(super) in_requests: bool,
+    /// It is among those that wait for room.
+    pub(super) in_held: bool,
+    /// The oldest missing frame was asked for since the last reply.
+    pub(super) probed: bool,
+    /// A request whose first reply will be a sample of the round trip.
+    pub(super) sample: Option<(u16, Time)>,
+    pub(super) give_up_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) pull: Option<Pull>,
+}
+
+/// The pulls of an endpoint.
+#[derive(Debug)]
+pub(super) struct Pulls {
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u16>,
+    pub(super) used: u32,
+    pub(super) limit: u32,
+    /// Bytes asked for and not arrived.
+    pub(super) outstanding: u32,
+    pub(super) outstanding_max: u32,
+    /// Of which so many now, by how long replies wait.
+    pub(super) outstanding_allowed: u32,
+    /// When that was last made less.
+    pub(super) allowed_less_at: Time,
+    /// Pulls with something to ask for.
+    pub(super) requests: VecDeque<(u16, u32)>,
+    /// Pulls whose next block waits for `outstanding` to fall.
+    pub(super) held: VecDeque<(u16, u32)>,
+    /// Announced messages that wait for a slot.
+    pub(super) waiting: VecDeque<LargeId>,
+    pub(super) timers: Timers,
+}
+
+impl Pulls {
+    pub(super) fn new(limit: u32, outstanding_max: u32) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+            limit: limit.min(SLOTS_MAX),
+            outstanding: 0,
+            outstanding_max,
+            outstanding_allowed: outstanding_max,
+            allowed_less_at: Time::ZERO,
+            requests: VecDeque::new(),
+            held: VecDeque::new(),
+            waiting: VecDeque::new(),
+            timers: Timers::default(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0 && self.waiting.is_empty()
+    }
+
+    /// Whether any pull may have something to ask for.
+    #[inline]
+    pub(super) fn may_ask(&self) -> bool {
+        !self.requests.is_empty() || !self.held.is_empty()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + self.free.capacity() * size_of::<u16>()
+            + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
+            + self.waiting.capacity() * size_of::<LargeId>()
+            + self.timers.memory()
+    }
+
+    /// A reply came `rtt_ns` after it was asked for, on a path that has been as short as `min_ns`.
+    pub(super) fn pace(&mut self, now: Time, rtt_ns: u64, min_ns: u64, payload: u32) {
+        if rtt_ns.saturating_sub(min_ns) <= QUEUE_NS_MAX {
+            let more = self
+                .outstanding_allowed
+                .saturating_add(OUTSTANDING_FRAMES_STEP * payload);
+            self.outstanding_allowed = more.min(self.outstanding_max);
+        } else if now.nanos_since(self.allowed_less_at) > rtt_ns {
+            self.allowed_less_at = now;
+            let least = (OUTSTANDING_FRAMES_MIN * payload).min(self.outstanding_max);
+            self.outstanding_allowed = (self.outstanding_allowed / 2).max(least);
+        }
+    }
+
+    pub(super) fn insert(&mut self, pull: Pull) -> Option<u16> {
+        if self.used >= self.limit {
+            return None;
+        }
+        self.used += 1;
+        if let Some(at) = self.free.pop() {
+            self.slots[usize::from(at)].pull = Some(pull);
+            return Some(at);
+        }
+        self.slots.push(Slot {
+            generation: GENERATION_FIRST,
+            pull: Some(pull),
+        });
+        Some((self.slots.len() - 1) as u16)
+    }
+
+    pub(super) fn remove(&mut self, at: u16) -> Option<Pull> {
+        let slot = self.slots.get_mut(usize::from(at))?;
+        let pull = slot.pull.take()?;
+        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        self.outstanding -= pull.window.missing_bytes();
+        self.used -= 1;
+        self.free.push(at);
+        self.timers.cancel(at.into());
+        Some(pull)
+    }
+
+    pub(super) fn get(&mut self, at: u16, generation: u32) -> Option<&mut Pull> {
+        let slot = self.slots.get_mut(usize::from(at))?;
+        if slot.generation == generation {
+            slot.pull.as_mut()
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn by_handle(&self, handle: u32) -> Option<(u16, &Pull)> {
+        let at = (handle >> GENERATION_BITS) as u16;
+        let slot = self.slots.get(usize::from(at))?;
+        if slot.generation != handle & ((1 << GENERATION_BITS) - 1) {
+            return None;
+        }
+        Some((at, slot.pull.as_ref()?))
+    }
+
+    pub(super) fn handle_of(&self, at: u16) -> u32 {
+        u32::from(at) << GENERATION_BITS | self.slots[usize::from(at)].generation
+    }
+
+    /// A pull has something to ask for. If it waits for room, that holds for new blocks; what is lost is asked for at once, as
+    /// its arrival is what makes room.
+    pub(super) fn queue(&mut self, at: u16) {
+        let slot = &mut self.slots[usize::from(at)];
+        if let Some(pull) = &mut slot.pull
+            && !pull.in_requests
+            && (!pull.in_held || pull.window.wants())
+        {
+            pull.in_requests = true;
+            self.requests.push_back((at, slot.generation));
+        }
+    }
+
+    /// A pull waits for room.
+    pub(super) fn hold(&mut self, at: u16) {
+        let slot = &mut self.slots[usize::from(at)];
+        if let Some(pull) = &mut slot.pull
+            && !pull.in_held
+        {
+            pull.in_held = true;
+            self.held.push_back((at, slot.generation));
+        }
+    }
+}
+
+/// What to ask for next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    Ask { first: u32, count: u32, again: bool },
+    Held,
+    Nothing,
+}
+
+pub(super) fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstanding_max: u32) -> Next {
+    if let Some((first, count)) = pull.window.next_wanted(block_frames) {
+        return Next::Ask {
+            first,
+            count,
+            again: true,
+        };
+    }
+    let Some((first, count)) = pull.window.next_block(block_frames) else {
+        return Next::Nothing;
+    };
+    let room = outstanding_max.saturating_sub(outstanding);
+    let frame = pull.window.bytes(first, 1).max(1);
+    if pull.window.bytes(first, count) <= room {
+        return Next::Ask {
+            first,
+            count,
+            again: false,
+        };
+    }
+    // A part of the block, if it is worth a request: a quarter of a block, or of what may be outstanding at all.
+    let fits = room / frame;
+    let worth = (block_frames / 4).min(outstanding_max / 4 / frame).min(count).max(1);
+    if fits >= worth {
+        Next::Ask {
+            first,
+            count: fits.min(count),
+            again: false,
+        }
+    } else if outstanding == 0 {
+        Next::Ask {
+            first,
+            count: 1,
+            again: false,
+        }
+    } else {
+        Next::Held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_is_under_way_while_replies_wait_in_queues_and_more_when_they_no_longer_do() {
+        const MAX: u32 = 1 << 20;
+        const PAYLOAD: u32 = 1000;
+        let mut pulls = Pulls::new(8, MAX);
+        let (fast_ns, slow_ns) = (50_000, 50_000 + QUEUE_NS_MAX + 1);
+        let mut now = Time::from_nanos(2 * slow_ns);
+        pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
+        pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
+        // Once per round trip: what is under way already says nothing new.
+        let mut before = pulls.outstanding_allowed;
+        assert_eq!(before, MAX / 2);
+        for _ in 0..20 {
+            now = now.plus_nanos(slow_ns + 1);
+            pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
+            assert!(pulls.outstanding_allowed <= before);
+            before = pulls.outstanding_allowed;
+        }
+        assert_eq!(before, OUTSTANDING_FRAMES_MIN * PAYLOAD);
+        for _ in 0..1000 {
+            pulls.pace(now, fast_ns + QUEUE_NS_MAX, fast_ns, PAYLOAD);
+        }
+        assert_eq!(pulls.outstanding_allowed, MAX);
+    }
+}
