@@ -115,7 +115,11 @@ static void no_descriptors(void)
             OK(omx_close_endpoint(oe));
         else
             RETURNS(omx, OMX_NO_SYSTEM_RESOURCES);
-        RETURNS(mx, MX_NO_RESOURCES);
+        /* The library's own thread gives its copies of the last one's back at its own pace: the second may find more. */
+        if (mx == MX_SUCCESS)
+            OK(mx_close_endpoint(me));
+        else
+            RETURNS(mx, MX_NO_RESOURCES);
         failed++;
         CHECK(more < 100);
     }
