@@ -14,11 +14,11 @@ const GENERATION_BITS: u32 = 22;
 const GENERATION_FIRST: u32 = 0x23;
 /// A reply that waited longer than this in queues on its way shows that too much is under way, in nanoseconds: others who use
 /// the path, such as IP, wait as long, and get a share of it by what they have in the same queue.
-const QUEUE_NS_MAX: u64 = 2_000_000;
+const QUEUE_NS_MAX: u64 = 1_000_000;
 /// Frames that may be under way however long the queues are.
-const OUTSTANDING_FRAMES_MIN: u32 = 32;
+const OUTSTANDING_FRAMES_MIN: u32 = 16;
 /// Frames more that may be under way for every reply that did not wait.
-const OUTSTANDING_FRAMES_STEP: u32 = 4;
+const OUTSTANDING_FRAMES_STEP: u32 = 1;
 
 /// A running pull.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ mod tests {
             before = pulls.outstanding_allowed;
         }
         assert_eq!(before, OUTSTANDING_FRAMES_MIN * PAYLOAD);
-        for _ in 0..1000 {
+        for _ in 0..MAX.div_ceil(OUTSTANDING_FRAMES_STEP * PAYLOAD) {
             pulls.pace(now, fast_ns + QUEUE_NS_MAX, fast_ns, PAYLOAD);
         }
         assert_eq!(pulls.outstanding_allowed, MAX);
