@@ -45,7 +45,7 @@ pub(super) struct Pull {
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) generation: u32,
+    generation: u32,
     pub(super) pull: Option<Pull>,
 }
 
@@ -53,16 +53,16 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Pulls {
     pub(super) slots: Vec<Slot>,
-    pub(super) free: Vec<u16>,
+    free: Vec<u16>,
     pub(super) used: u32,
     pub(super) limit: u32,
     /// Bytes asked for and not arrived.
     pub(super) outstanding: u32,
-    pub(super) outstanding_max: u32,
+    outstanding_max: u32,
     /// Of which so many now, by how long replies wait.
     pub(super) outstanding_allowed: u32,
     /// When that was last made less.
-    pub(super) allowed_less_at: Time,
+    allowed_less_at: Time,
     /// Pulls with something to ask for.
     pub(super) requests: VecDeque<(u16, u32)>,
     /// Pulls whose next block waits for `outstanding` to fall.

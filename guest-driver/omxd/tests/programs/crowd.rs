@@ -2,22 +2,22 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Read, Write},
+    io::{self, Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use ether::MacAddr;
 use netif::testing::Veth;
 use omx::{Address, Endpoint, EndpointOptions, Segment, StatusCode, Waiting};
 
-use crate::rig::{LIMIT, OtherHost, in_own_world};
+use crate::rig::{LIMIT, OtherHost, Program, in_own_world};
 
 const MEMBER: &str = "OMX_TEST_MEMBER";
 const SOURCE: &str = "OMX_TEST_SOURCE";
@@ -28,8 +28,8 @@ const LEN: usize = 256 << 10;
 const ROUNDS: u64 = 8;
 /// Of what TCP has without messages beside it, the least that it keeps.
 const TCP_SHARE_MIN: f64 = 0.4;
-/// TCP alone is measured for this long.
-const TCP_ALONE: Duration = Duration::from_secs(1);
+/// TCP alone is measured over this many bytes: a second of the link.
+const TCP_ALONE_LEN: u64 = 120_000_000;
 
 fn content(from: u8, to: u8, round: u64) -> impl Fn(usize) -> u8 {
     let seed = usize::from(from) * 31 + usize::from(to) * 7 + round as usize;
@@ -108,53 +108,6 @@ fn tcp_source_of_the_other_test() {
     while stream.write_all(&data).is_ok() {}
 }
 
-/// A part of this test in a process of its own.
-struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(before: &[String], test: &str, variable: &str, value: &str) -> Self {
-        let own = env::current_exe().unwrap().display().to_string();
-        let words = [before, &[own]].concat();
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["--exact", test, "--nocapture"])
-            .env(variable, value)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self {
-            input: child.stdin.take().unwrap(),
-            output: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").unwrap();
-    }
-
-    fn hear(&mut self) -> String {
-        for line in self.output.by_ref().lines() {
-            if let Some(said) = line.unwrap().strip_prefix('@') {
-                return said.to_owned();
-            }
-        }
-        panic!("a program ended without a word: {:?}", self.child.wait());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn sh(words: &str) {
     let mut words = words.split_whitespace();
     let program = words.next().unwrap();
@@ -214,6 +167,10 @@ fn ten_programs_with_ten_over_1_gbit_per_s_lose_nothing_and_leave_tcp_its_share(
             let to = listener.local_addr().unwrap().to_string();
             let source = Program::start(&other.enter(), "crowd::tcp_source_of_the_other_test", SOURCE, &to);
             let (mut sink, _) = listener.accept().unwrap();
+            let begin = Instant::now();
+            let read = io::copy(&mut (&mut sink).take(TCP_ALONE_LEN), &mut io::sink()).unwrap();
+            assert_eq!(read, TCP_ALONE_LEN, "the source goes on");
+            let alone = read as f64 / begin.elapsed().as_secs_f64();
             let received = Arc::new(AtomicU64::new(0));
             let reader = thread::spawn({
                 let received = Arc::clone(&received);
@@ -224,7 +181,6 @@ fn ten_programs_with_ten_over_1_gbit_per_s_lose_nothing_and_leave_tcp_its_share(
                     }
                 }
             });
-            let (alone, ()) = rate_during(&received, || thread::sleep(TCP_ALONE));
             let begin = Instant::now();
             let (beside, mut all) = rate_during(&received, move || {
                 all.iter_mut().for_each(|program| program.tell("go"));

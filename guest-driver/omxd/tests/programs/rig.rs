@@ -51,22 +51,22 @@ fn echo_program_of_the_other_tests() {
     }
 }
 
-/// That program.
-pub struct Echo {
+/// A test of this file's program in a process of its own: it is told lines, and what it says begins with `@`.
+pub struct Program {
     pub child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Echo {
-    pub fn start(interface: &str, before: &[&str]) -> Self {
-        let own = env::current_exe().unwrap();
-        let mut words: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
-        words.push(own.display().to_string());
+impl Program {
+    /// Starts it, behind the words `before`, with `variable` set to `value`.
+    pub fn start(before: &[String], test: &str, variable: &str, value: &str) -> Self {
+        let own = env::current_exe().unwrap().display().to_string();
+        let words = [before, &[own]].concat();
         let mut child = Command::new(&words[0])
             .args(&words[1..])
-            .args(["--exact", "rig::echo_program_of_the_other_tests", "--nocapture"])
-            .env(ECHO, interface)
+            .args(["--exact", test, "--nocapture"])
+            .env(variable, value)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -78,15 +78,45 @@ impl Echo {
         }
     }
 
-    /// Lets it open its endpoint; what it says.
-    pub fn go(&mut self) -> String {
-        writeln!(self.input, "go").unwrap();
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    pub fn hear(&mut self) -> String {
         for line in self.output.by_ref().lines() {
             if let Some(said) = line.unwrap().strip_prefix('@') {
                 return said.to_owned();
             }
         }
-        panic!("the program ended without a word");
+        panic!("a program ended without a word: {:?}", self.child.wait());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program that sends every message back.
+pub struct Echo(pub Program);
+
+impl Echo {
+    pub fn start(interface: &str, before: &[&str]) -> Self {
+        let before: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
+        Self(Program::start(
+            &before,
+            "rig::echo_program_of_the_other_tests",
+            ECHO,
+            interface,
+        ))
+    }
+
+    /// Lets it open its endpoint; what it says.
+    pub fn go(&mut self) -> String {
+        self.0.tell("go");
+        self.0.hear()
     }
 
     pub fn go_as(&mut self) -> (MacAddr, u8) {
@@ -96,13 +126,6 @@ impl Echo {
             mac.parse().unwrap_or_else(|_| panic!("{said}")),
             endpoint.parse().unwrap(),
         )
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

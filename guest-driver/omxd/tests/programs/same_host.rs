@@ -158,7 +158,7 @@ fn a_program_of_this_host_that_ends_is_noticed_and_its_successor_found() {
                 StatusCode::Success
             );
             let stop = rustix::process::Signal::STOP;
-            let pid = rustix::process::Pid::from_child(&echo.child);
+            let pid = rustix::process::Pid::from_child(&echo.0.child);
             rustix::process::kill_process(pid, stop).unwrap();
             // SAFETY: as above.
             let pending = unsafe { endpoint.isend(&[Segment::of(&data)], to, 3, 0, false) }.unwrap();

@@ -17,7 +17,7 @@ fn programs_in_two_namespaces_talk_and_the_interface_counts_their_frames() {
             for mtu in [1500, 9000] {
                 let veth = Veth::new(mtu);
                 let mut echo = Echo::start(&veth.b, &["unshare", "--net"]);
-                let pid = echo.child.id().to_string();
+                let pid = echo.0.child.id().to_string();
                 // Its namespace is its own as soon as `unshare` runs the program.
                 let own = fs::read_link("/proc/self/ns/net").unwrap();
                 wait_until("a namespace", || {

@@ -22,7 +22,7 @@ use crate::run::{print, print_line};
 
 /// For how long a name that is not known is looked for: authorities announce their boards every second.
 const NAMES_LIMIT: Duration = Duration::from_secs(3);
-/// Between two looks.
+/// Between two looks: nothing becomes readable when an authority learns a name.
 const NAMES_LOOK: Duration = Duration::from_millis(50);
 
 /// Length of the messages of --overlap unless another one is given.
