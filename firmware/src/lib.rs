@@ -8,22 +8,23 @@
 
 extern crate alloc;
 
+mod card;
 pub mod coalescing;
 pub mod control;
 mod counters;
 mod dma;
+
 mod interrupt;
-mod nic;
 mod packet;
 mod pending;
 mod pipeline;
 
+pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
 pub use interrupt::{Interrupt, Reason, UnknownReason};
-pub use nic::{ChangeError, Nic, NicConfig, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
 pub use pipeline::{Event, PipelineConfig, PipelineFull, RxPipeline};

@@ -2,11 +2,11 @@
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Nic, NicConfig, PENDING_MAX, PacketInfo, StrategyKind,
-    control::Request,
+    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Firmware, FirmwareConfig, PENDING_MAX, PacketInfo,
+    StrategyKind, control::Request,
 };
 
-fn traffic(nic: &mut Nic, start_ns: u64) {
+fn traffic(nic: &mut Firmware, start_ns: u64) {
     let header = [0x80; 64];
     for batch in 0..500 {
         let now = Time::from_nanos(start_ns + batch * 10_000);
@@ -28,9 +28,9 @@ fn traffic(nic: &mut Nic, start_ns: u64) {
 
 #[test]
 fn no_allocation_per_packet_control_frame_or_switch() {
-    let mut nic = Nic::new(NicConfig {
+    let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,
-        ..NicConfig::default()
+        ..FirmwareConfig::default()
     });
     let mut request = [0; CONTROL_FRAME_MAX];
     let mut reply = [0; CONTROL_FRAME_MAX];

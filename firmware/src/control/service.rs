@@ -13,7 +13,7 @@ use super::{
     request::{Decoded, Reject},
 };
 use crate::{
-    ChangeError, Nic, UnknownQueue,
+    ChangeError, Firmware, UnknownQueue,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
 };
 
@@ -89,8 +89,8 @@ impl ControlCounters {
     }
 }
 
-/// See [`Nic::handle_control`].
-pub(crate) fn serve(nic: &mut Nic, now: Time, frame: &[u8], out: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+/// See [`Firmware::handle_control`].
+pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
     let (src, decoded) = match (Frame::new(frame).map(Frame::src), Request::decode(frame)) {
         (Some(src), Decoded::Request { id, operation, request }) => (src, (id, operation, request)),
         _ => {
@@ -123,7 +123,7 @@ pub(crate) fn serve(nic: &mut Nic, now: Time, frame: &[u8], out: &mut [u8; CONTR
     reply.encode(src, id, operation, out)
 }
 
-fn perform(nic: &mut Nic, now: Time, request: Request) -> Result<Reply, Reject> {
+fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Reject> {
     match request {
         Request::Hello {
             version_min,
@@ -161,7 +161,7 @@ fn perform(nic: &mut Nic, now: Time, request: Request) -> Result<Reply, Reject> 
     }
 }
 
-fn report(nic: &Nic, queue: u16) -> Result<CoalescingReport, UnknownQueue> {
+fn report(nic: &Firmware, queue: u16) -> Result<CoalescingReport, UnknownQueue> {
     Ok(CoalescingReport {
         queue,
         coalescing: nic.coalescing(queue)?,

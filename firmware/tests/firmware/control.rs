@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ether::{EtherType, MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, Nic, NicConfig, PacketInfo, Reason, StrategyKind,
+    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, Firmware, FirmwareConfig, PacketInfo, Reason, StrategyKind,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
         CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, RefusalCode, Reply, ReplyError, Request,
@@ -16,10 +16,10 @@ use crate::support::{Numbers, t};
 
 const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
-pub fn card(queue_pairs: u16) -> Nic {
-    Nic::new(NicConfig {
+pub fn card(queue_pairs: u16) -> Firmware {
+    Firmware::new(FirmwareConfig {
         queue_pairs,
-        ..NicConfig::default()
+        ..FirmwareConfig::default()
     })
 }
 
@@ -30,25 +30,25 @@ pub fn frame_of(request: Request, id: u16) -> Vec<u8> {
 }
 
 /// Sends a frame and reads the answer.
-fn send(nic: &mut Nic, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
+fn send(nic: &mut Firmware, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
     let mut out = [0xee; CONTROL_FRAME_MAX];
     let len = nic.handle_control(now, frame, &mut out);
     (len != 0).then(|| {
         assert!((CONTROL_FRAME_MIN..=CONTROL_FRAME_MAX).contains(&len));
         assert_eq!(out[..6], GUEST.0, "to the guest");
         assert_eq!(out[6..12], MacAddr::CARD.0, "from the card");
-        assert!(Nic::is_control(&out), "under the control protocol's EtherType");
+        assert!(Firmware::is_control(&out), "under the control protocol's EtherType");
         Reply::decode(&out[..len]).expect("a reply that can be read")
     })
 }
 
-fn ask(nic: &mut Nic, request: Request) -> Reply {
+fn ask(nic: &mut Firmware, request: Request) -> Reply {
     let (id, reply) = send(nic, t(0), &frame_of(request, 0x1234)).expect("an answer");
     assert_eq!(id, 0x1234);
     reply
 }
 
-fn refusal(nic: &mut Nic, frame: &[u8]) -> (u16, RefusalCode) {
+fn refusal(nic: &mut Firmware, frame: &[u8]) -> (u16, RefusalCode) {
     let (id, reply) = send(nic, t(0), frame).expect("an answer");
     let Reply::Refused(refusal) = reply else {
         panic!("not refused: {reply:?}")
@@ -95,14 +95,14 @@ fn hello_tells_version_and_abilities() {
 #[test]
 fn coalescing_is_read_and_changed_field_by_field() {
     let mut nic = card(2);
-    let get = |nic: &mut Nic, queue| match ask(nic, Request::GetCoalescing { queue }) {
+    let get = |nic: &mut Firmware, queue| match ask(nic, Request::GetCoalescing { queue }) {
         Reply::GetCoalescing(report) => {
             assert_eq!(report.queue, queue);
             report.coalescing
         }
         other => panic!("another reply: {other:?}"),
     };
-    let set = |nic: &mut Nic, queue, change| match ask(nic, Request::SetCoalescing { queue, change }) {
+    let set = |nic: &mut Firmware, queue, change| match ask(nic, Request::SetCoalescing { queue, change }) {
         Reply::SetCoalescing(report) => report.coalescing,
         other => panic!("another reply: {other:?}"),
     };
@@ -310,7 +310,7 @@ fn frames_that_are_no_requests_are_dropped_and_counted() {
     let mut reply = hello.clone();
     reply[17] |= 0x80;
     for frame in [&to_another[..], &broadcast, &reply, &hello[..13], &[]] {
-        assert!(frame.len() < 14 || Nic::is_control(frame), "ends at the card");
+        assert!(frame.len() < 14 || Firmware::is_control(frame), "ends at the card");
         assert_eq!(send(&mut nic, t(0), frame), None);
     }
     assert_eq!(nic.control_counters().dropped_not_request, 5);
@@ -328,8 +328,8 @@ fn frames_that_are_no_requests_are_dropped_and_counted() {
     assert_eq!(nic.control_counters().total(), 9);
     let mut ip = hello;
     ip[12..14].copy_from_slice(&EtherType::IPV4.0.to_be_bytes());
-    assert!(!Nic::is_control(&ip), "not the card's business");
-    assert!(!Nic::is_control(&ip[..13]));
+    assert!(!Firmware::is_control(&ip), "not the card's business");
+    assert!(!Firmware::is_control(&ip[..13]));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn requests_are_limited_in_rate() {
         },
         1,
     );
-    let served = |nic: &mut Nic, now| (0..10_000).filter(|_| send(nic, now, &hello).is_some()).count() as u64;
+    let served = |nic: &mut Firmware, now| (0..10_000).filter(|_| send(nic, now, &hello).is_some()).count() as u64;
     assert_eq!(served(&mut nic, t(0)), CONTROL_REPLIES_BURST);
     assert_eq!(served(&mut nic, t(0)), 0);
     assert_eq!(served(&mut nic, t(10_000_000)), CONTROL_REPLIES_PER_S / 100);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr, Time};
-use firmware::{CONTROL_FRAME_MAX, Nic, NicConfig};
+use firmware::{CONTROL_FRAME_MAX, Firmware, FirmwareConfig};
 use netif::{
     AfPacket, AfPacketOptions, Interest, Netif, Wake,
     testing::{Veth, in_private_network},
@@ -76,10 +76,10 @@ fn without_the_privilege_it_says_which_one_is_missing() {
 }
 
 /// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
-fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Nic {
-    let mut nic = Nic::new(NicConfig {
+fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
+    let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,
-        ..NicConfig::default()
+        ..FirmwareConfig::default()
     });
     let start = Instant::now();
     let mut reply = [0; CONTROL_FRAME_MAX];

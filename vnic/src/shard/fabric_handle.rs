@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkGraph, TrunkId};
-use firmware::{Coalescing, DmaModel, Nic, NicConfig, StrategyKind};
+use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
 use super::port::Port;
@@ -334,9 +334,9 @@ impl SwitchState {
 }
 
 /// The card that `settings` describe.
-pub(super) fn make_nic(settings: &PortSettings) -> Result<Nic, FabricError> {
+pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError> {
     let CoalescingSettings { queues, .. } = &settings.coalescing;
-    let mut nic = Nic::new(NicConfig {
+    let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: settings.queue_pairs,
         coalescing: coalescing_from(&settings.coalescing)?,
         dma: dma_from(&settings.dma)?,
@@ -365,7 +365,7 @@ fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result
 }
 
 /// What is in force on all queues of a card.
-pub(super) fn coalescing_of(nic: &Nic) -> CoalescingSettings {
+pub(super) fn coalescing_of(nic: &Firmware) -> CoalescingSettings {
     let first = nic.queues()[0].coalescing();
     let others = nic.queues().iter().map(|queue| queue.coalescing()).zip(0..);
     let queues = others

@@ -5,7 +5,7 @@
 
 use ether::Time;
 use fabric::{Admission, Egress, Forward, PortId};
-use firmware::{CONTROL_FRAME_MAX, Coalescing, Nic};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware};
 
 use super::Inner;
 use super::drops::{RxDrop, TxDrop};
@@ -64,7 +64,7 @@ impl Inner {
             return DROPPED;
         }
         let frame = FrameRef { header, ..*frame };
-        if Nic::is_control(frame.inline) {
+        if Firmware::is_control(frame.inline) {
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
             self.control(origin.port(), &frame, now);
@@ -381,7 +381,7 @@ impl Inner {
         if let Some(capture) = &mut port.capture {
             capture.sent(&request[..kept], now);
         }
-        let in_force = |nic: &Nic| -> [Option<Coalescing>; QUEUE_PAIRS_MAX as usize] {
+        let in_force = |nic: &Firmware| -> [Option<Coalescing>; QUEUE_PAIRS_MAX as usize] {
             std::array::from_fn(|queue| nic.coalescing(queue as u16).ok())
         };
         let before = in_force(&port.nic);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ether::Time;
 use fabric::{Link, PortId};
-use firmware::{Event, Interrupt, Nic};
+use firmware::{Event, Firmware, Interrupt};
 use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use virtio_queue::QueueT;
@@ -61,7 +61,7 @@ pub struct Port {
     /// Its port there.
     pub switch_port: PortId,
     /// The card.
-    pub nic: Nic,
+    pub nic: Firmware,
     /// Link from the switch to the guest.
     pub to_guest: Link,
     /// Link from the guest to the switch.
@@ -106,7 +106,7 @@ impl Port {
         settings: PortSettings,
         switch: usize,
         switch_port: PortId,
-        nic: Nic,
+        nic: Firmware,
         to_guest: Link,
         from_guest: Link,
     ) -> Self {

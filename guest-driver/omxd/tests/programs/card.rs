@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr, Time};
-use firmware::{CONTROL_FRAME_MAX, Coalescing, Nic, NicConfig};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, FirmwareConfig};
 use mxoe::wire::{HEAD_LEN, MARK, PacketType};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake, testing::Veth};
 use omx::Board;
@@ -64,14 +64,14 @@ fn card_of(interface: &str) -> String {
 }
 
 /// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
-fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Nic {
-    let mut nic = Nic::new(NicConfig {
+fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
+    let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,
         coalescing: Coalescing {
             marks: false,
             ..Coalescing::default()
         },
-        ..NicConfig::default()
+        ..FirmwareConfig::default()
     });
     let start = Instant::now();
     let mut reply = [0; CONTROL_FRAME_MAX];

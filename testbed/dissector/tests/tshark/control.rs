@@ -3,7 +3,7 @@
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, Nic, NicConfig, Reason, RxCounts, StrategyKind,
+    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Reason, RxCounts, StrategyKind,
     control::{Reply, Request},
 };
 
@@ -168,9 +168,9 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
 #[test]
 fn every_request_and_reply_is_read_as_both_ends_read_it() {
     let mut numbers = Numbers(7);
-    let mut nic = Nic::new(NicConfig {
+    let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 4,
-        ..NicConfig::default()
+        ..FirmwareConfig::default()
     });
     let mut frames = Vec::new();
     let mut wanted = Vec::new();
@@ -221,7 +221,7 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
 #[test]
 fn counters_that_are_not_zero_are_under_the_right_names() {
     // A reply whose 64-bit values are 1, 2, 3, … read by the decoder and by the dissector.
-    let mut nic = Nic::new(NicConfig::default());
+    let mut nic = Firmware::new(FirmwareConfig::default());
     let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
     let len = Request::GetCounters {
         queue: None,

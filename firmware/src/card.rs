@@ -17,7 +17,7 @@ pub const QUEUE_PAIRS_MAX: u16 = 64;
 
 /// What a card starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NicConfig {
+pub struct FirmwareConfig {
     /// Number of receive queues, brought to 1 … [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
     /// Coalescing of every queue.
@@ -26,7 +26,7 @@ pub struct NicConfig {
     pub dma: DmaModel,
 }
 
-impl Default for NicConfig {
+impl Default for FirmwareConfig {
     fn default() -> Self {
         Self {
             queue_pairs: 1,
@@ -50,15 +50,15 @@ impl core::error::Error for UnknownQueue {}
 
 /// A programmable card.
 #[derive(Clone, Debug)]
-pub struct Nic {
+pub struct Firmware {
     rx: Box<[RxPipeline]>,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
 }
 
-impl Nic {
+impl Firmware {
     /// A card with idle queues.
-    pub fn new(config: NicConfig) -> Self {
+    pub fn new(config: FirmwareConfig) -> Self {
         let pipeline = PipelineConfig {
             coalescing: config.coalescing,
             dma: config.dma,
@@ -82,7 +82,7 @@ impl Nic {
     /// The pipeline of a receive queue.
     ///
     /// # Panics
-    /// If there is no such queue; see [`Nic::queue_pairs`].
+    /// If there is no such queue; see [`Firmware::queue_pairs`].
     #[inline]
     pub fn rx(&mut self, queue: u16) -> &mut RxPipeline {
         &mut self.rx[usize::from(queue)]
@@ -172,7 +172,7 @@ impl Nic {
     }
 
     /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and
-    /// goes to [`Nic::handle_control`]. `header` are the first bytes of the frame.
+    /// goes to [`Firmware::handle_control`]. `header` are the first bytes of the frame.
     #[inline]
     pub fn is_control(header: &[u8]) -> bool {
         header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes())
@@ -181,7 +181,7 @@ impl Nic {
     /// Answers a control frame of the guest; `CONTROL.md` says how.
     ///
     /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
-    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Nic::control_counters`]).
+    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Firmware::control_counters`]).
     /// Settings may have changed: poll the queues.
     pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
         crate::control::serve(self, now, frame, reply)
