@@ -10,6 +10,7 @@ use ether::{EtherType, Time};
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, PipelineConfig, RxCounters, RxPipeline,
     control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
+    copy_engine::{CopyEngine, CopyEngineConfig},
 };
 
 /// The greatest number of queue pairs of a card: one for each of as many processors as a guest of a lab plausibly has.
@@ -54,6 +55,8 @@ pub struct Firmware {
     rx: Box<[RxPipeline]>,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
+    /// Only on a card whose output is wired to its input.
+    copy_engine: Option<CopyEngine>,
 }
 
 impl Firmware {
@@ -71,7 +74,23 @@ impl Firmware {
                 .into_boxed_slice(),
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
+            copy_engine: None,
         }
+    }
+
+    /// Wires the card's output to its input: from now on it is a copy engine (M-CI1), and idle.
+    pub fn connect_to_itself(&mut self, config: CopyEngineConfig) {
+        self.copy_engine = Some(CopyEngine::new(config));
+    }
+
+    /// The copy engine of a self-connected card.
+    pub fn copy_engine(&self) -> Option<&CopyEngine> {
+        self.copy_engine.as_ref()
+    }
+
+    /// The copy engine of a self-connected card, to submit to and to poll.
+    pub fn copy_engine_mut(&mut self) -> Option<&mut CopyEngine> {
+        self.copy_engine.as_mut()
     }
 
     /// Number of receive queues.
@@ -166,9 +185,11 @@ impl Firmware {
         }
     }
 
-    /// When one of the queues next has something to do.
+    /// When one of the queues, or the copy engine, next has something to do.
     pub fn next_event(&self) -> Option<Time> {
-        self.rx.iter().filter_map(RxPipeline::next_event).min()
+        let queues = self.rx.iter().filter_map(RxPipeline::next_event);
+        let copies = self.copy_engine.as_ref().and_then(CopyEngine::next_event);
+        queues.chain(copies).min()
     }
 
     /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and

@@ -11,9 +11,9 @@ extern crate alloc;
 mod card;
 pub mod coalescing;
 pub mod control;
+pub mod copy_engine;
 mod counters;
 mod dma;
-
 mod interrupt;
 mod packet;
 mod pending;
