@@ -7,9 +7,14 @@ use std::{
     env,
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 const INSIDE: &str = "WEFT_TEST_NAMESPACE";
+
+/// How long a pair of interfaces may take to run; a busy machine takes milliseconds.
+const RUNNING_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs `body` in a private network namespace. `test` is the full name of the calling test, as the test harness lists
 /// it: the test's program is started again for that test alone.
@@ -79,7 +84,25 @@ impl Veth {
         for name in [&a, &b] {
             run("ip", &["link", "set", name, "addrgenmode", "none", "up"]);
         }
-        Self { a, b }
+        let veth = Self { a, b };
+        veth.await_running();
+        veth
+    }
+
+    /// Waits until both ends carry frames, both having been switched on. The kernel puts a transmit queue to an interface
+    /// some time after its carrier came, and what is sent before is lost without an error.
+    ///
+    /// # Panics
+    /// When one is not running after ten seconds.
+    pub fn await_running(&self) {
+        let deadline = Instant::now() + RUNNING_WAIT;
+        for name in [&self.a, &self.b] {
+            // Asked of the kernel through rtnetlink, whose answer comes before or after all of such a change.
+            while !shown(name).contains(" state UP ") {
+                assert!(Instant::now() < deadline, "{name} is not running: {}", shown(name));
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     /// Switches one end on or off.
@@ -99,6 +122,11 @@ impl Drop for Veth {
             .stderr(Stdio::null())
             .status();
     }
+}
+
+fn shown(name: &str) -> String {
+    let output = Command::new("ip").args(["-o", "link", "show", "dev", name]).output();
+    String::from_utf8_lossy(&output.expect("`ip` of iproute2 is needed").stdout).into_owned()
 }
 
 fn run(program: &str, args: &[&str]) {

@@ -222,6 +222,7 @@ fn a_port_whose_interface_goes_down_says_so_and_recovers_when_opened_again() {
                 )
             );
             veth.set_up(&veth.b, true);
+            veth.await_running();
             let (mut a, mut b) = (open(&veth.a), open(&veth.b));
             let head = header(b.mac(), a.mac(), EtherType::MXOE);
             assert!(a.send(&[IoSlice::new(&head), IoSlice::new(&[5; 46])]).unwrap());
