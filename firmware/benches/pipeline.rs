@@ -9,7 +9,10 @@
 use std::hint::black_box;
 
 use ether::Time;
-use firmware::{Coalescing, DmaModel, Event, PacketInfo, PipelineConfig, RxPipeline, StrategyKind};
+use firmware::{
+    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, PacketInfo, PipelineConfig, RxPipeline, SteeringMode,
+    SteeringSettings, StrategyKind,
+};
 use gungraun::prelude::*;
 
 /// Frames taken in one go.
@@ -98,13 +101,75 @@ fn classify_64(ether_type: u16) -> u32 {
         .sum()
 }
 
+/// A card with so many queues, all ready, and the header of a frame for it.
+fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
+    let mut nic = Firmware::new(FirmwareConfig {
+        queue_pairs,
+        ..FirmwareConfig::default()
+    });
+    let settings = SteeringSettings {
+        mode,
+        ..SteeringSettings::DEFAULT
+    };
+    nic.steering().set(settings).expect("no table");
+    nic.steering().set_ready(u64::MAX);
+    let mut header = [0x06; firmware::INLINE_HEADER_LEN];
+    header[12..14].copy_from_slice(&ether_type.to_be_bytes());
+    match ether_type {
+        0x0800 => header[14..24].copy_from_slice(&[0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6]),
+        0x86dd => header[14] = 0x60,
+        _ => header[16] = 0x25,
+    }
+    (nic, header)
+}
+
+// The queues of 64 frames are chosen (M-GF9).
+#[library_benchmark]
+#[bench::one_queue(args = (1, SteeringMode::Endpoint, 0x86df), setup = steered)]
+#[bench::mxoe(args = (4, SteeringMode::Endpoint, 0x86df), setup = steered)]
+#[bench::ipv4_tcp(args = (4, SteeringMode::Endpoint, 0x0800), setup = steered)]
+#[bench::ipv6_tcp(args = (4, SteeringMode::Endpoint, 0x86dd), setup = steered)]
+#[bench::off(args = (4, SteeringMode::Off, 0x0800), setup = steered)]
+fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
+    for _ in 0..BATCH {
+        black_box(nic.steering().queue(black_box(&header)));
+    }
+    nic
+}
+
+/// A card whose injector has this degree, and the header of a fragment of a medium message.
+fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
+    let (mut nic, mut header) = steered(1, SteeringMode::Flow, 0x86df);
+    nic.misorder().set_degree(degree).expect("a degree");
+    // A marked TINY makes the partner known; then fragment 6 of 32 KiB, cut in 1452 bytes.
+    header[16] = 0xa5;
+    nic.misorder().sent(&header);
+    header[16] = 0x27;
+    header[20..24].copy_from_slice(&(32u32 << 10).to_be_bytes());
+    header[40..44].copy_from_slice(&[1452u16.to_be_bytes()[0], 1452u16.to_be_bytes()[1], 6, 0]);
+    (nic, header)
+}
+
+// 64 fragments are looked at by the injector (M-GF6).
+#[library_benchmark]
+#[bench::off(args = (0), setup = misordering)]
+#[bench::degree_3(args = (3), setup = misordering)]
+fn misorder_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
+    for _ in 0..BATCH {
+        black_box(nic.misorder().sent(black_box(&header)));
+    }
+    nic
+}
+
 library_benchmark_group!(
     name = receive,
     benchmarks = [
         batch_of_64_unmarked,
         batch_of_64_marked,
         batch_of_64_modelled_dma,
-        classify_64
+        classify_64,
+        steer_64,
+        misorder_64
     ]
 );
 

@@ -8,7 +8,8 @@ use core::fmt;
 use ether::{EtherType, Time};
 
 use crate::{
-    Coalescing, CoalescingChange, CoalescingError, DmaModel, PipelineConfig, RxCounters, RxPipeline,
+    Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
+    Steering,
     control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
 };
@@ -53,6 +54,8 @@ impl core::error::Error for UnknownQueue {}
 #[derive(Clone, Debug)]
 pub struct Firmware {
     rx: Box<[RxPipeline]>,
+    steering: Steering,
+    misorder: Misorder,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
@@ -72,6 +75,8 @@ impl Firmware {
                 .map(|_| RxPipeline::new(&pipeline))
                 .collect::<Vec<_>>()
                 .into_boxed_slice(),
+            steering: Steering::new(queue_pairs),
+            misorder: Misorder::new(),
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
@@ -110,6 +115,18 @@ impl Firmware {
     /// All receive queues, in order.
     pub fn queues(&self) -> &[RxPipeline] {
         &self.rx
+    }
+
+    /// Which receive queue a frame goes to (M-GF9).
+    #[inline]
+    pub fn steering(&mut self) -> &mut Steering {
+        &mut self.steering
+    }
+
+    /// The misordering injector of what the guest sends (M-GF6).
+    #[inline]
+    pub fn misorder(&mut self) -> &mut Misorder {
+        &mut self.misorder
     }
 
     /// Settings of a queue.

@@ -15,9 +15,12 @@ pub mod copy_engine;
 mod counters;
 mod dma;
 mod interrupt;
+mod misorder;
+mod mxoe_header;
 mod packet;
 mod pending;
 mod pipeline;
+mod steering;
 
 pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
@@ -25,9 +28,14 @@ pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
 pub use interrupt::{Interrupt, Reason, UnknownReason};
+pub use misorder::{MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderCounters, MisorderDegreeError};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
 pub use pipeline::{Event, PipelineConfig, PipelineFull, RxPipeline};
+pub use steering::{
+    ENDPOINTS, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode,
+    SteeringSettings, SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode, flow_hash,
+};
 
 /// The example of the README, compiled and run as a test.
 #[cfg(doctest)]

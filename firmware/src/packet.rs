@@ -5,15 +5,12 @@
 
 use ether::{EtherType, Frame};
 
+use crate::mxoe_header::{MARK, TYPE_OFFSET};
+
 /// How many bytes from the start of a frame are enough for every decision of the firmware.
 ///
 /// One cache line: the longest header of MXoE (native PULL) ends at byte 60.
 pub const INLINE_HEADER_LEN: usize = 64;
-
-/// Frame offset of the MXoE packet type, whose highest bit is the mark.
-const MXOE_TYPE_OFFSET: usize = 16;
-/// The mark within the packet type; all type codes are below 0x40 (`mxoe-wire.md` section 15).
-const MXOE_MARK: u8 = 0x80;
 
 /// The card's packet descriptor as the strategies see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +30,8 @@ impl PacketInfo {
     /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is looked at first.
     #[inline]
     pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
-        let marked = header.get(MXOE_TYPE_OFFSET).is_some_and(|kind| kind & MXOE_MARK != 0)
-            && Self::may_be_marked(header, marks_on);
+        let marked =
+            header.get(TYPE_OFFSET).is_some_and(|kind| kind & MARK != 0) && Self::may_be_marked(header, marks_on);
         Self { len: frame_len, marked }
     }
 

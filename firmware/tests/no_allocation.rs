@@ -11,7 +11,9 @@ fn traffic(nic: &mut Firmware, start_ns: u64) {
     for batch in 0..500 {
         let now = Time::from_nanos(start_ns + batch * 10_000);
         for n in 0..64 {
-            let rx = nic.rx(n % 2);
+            assert!(nic.misorder().sent(&header).is_none());
+            let queue = nic.steering().queue(&header).expect("both are ready");
+            let rx = nic.rx((queue + n) % 2);
             let packet = rx.classify(&header, 1500);
             let marked = packet.marked || n % 3 == 0;
             // A full queue refuses, which must not allocate either.
@@ -32,6 +34,8 @@ fn no_allocation_per_packet_control_frame_or_switch() {
         queue_pairs: 2,
         ..FirmwareConfig::default()
     });
+    nic.steering().set_ready(0b11);
+    nic.misorder().set_degree(3).expect("a degree");
     let mut request = [0; CONTROL_FRAME_MAX];
     let mut reply = [0; CONTROL_FRAME_MAX];
     let change = CoalescingChange {

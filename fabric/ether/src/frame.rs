@@ -18,6 +18,8 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// 802.1Q VLAN tag.
     pub const VLAN: Self = Self(0x8100);
+    /// 802.1ad service tag, in front of another VLAN tag.
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
     /// MXoE, the protocol of MX and Open-MX (`mxoe-wire.md` 1.1).

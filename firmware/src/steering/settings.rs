@@ -1,0 +1,257 @@
+//! Settings of the steering: how frames are told apart, and which queue which of them gets.
+//!
+//! Values and their limits only; what follows from them is decided in `steering`.
+
+use core::{fmt, str::FromStr};
+
+/// How many endpoints the MXoE header can name (`mxoe-wire.md` section 1.3).
+pub const ENDPOINTS: usize = 256;
+/// Entries of the indirection table, as on common real cards: with 16 queues the load is even to within a few per cent.
+pub const INDIRECTION_LEN: usize = 128;
+/// Entries of a table that one change may give: a whole indirection table, and what fits a control frame.
+pub const TABLE_ENTRIES_MAX: usize = 128;
+
+/// How arriving frames are spread over the receive queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SteeringMode {
+    /// Not at all: everything goes to the first queue that is ready.
+    Off = 0,
+    /// As common cards do: IP by the hash of its flow, everything else (MXoE too) to the first queue.
+    #[default]
+    Flow = 1,
+    /// MXoE by the endpoint it is for, other traffic as with [`SteeringMode::Flow`] (M-GF9).
+    Endpoint = 2,
+}
+
+impl SteeringMode {
+    /// All modes, in the order of their codes.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Flow, Self::Endpoint];
+
+    /// The number in control frames.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The mode of this code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The name for people, in settings and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Flow => "flow",
+            Self::Endpoint => "endpoint",
+        }
+    }
+}
+
+impl fmt::Display for SteeringMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no [`SteeringMode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownSteeringMode;
+
+impl fmt::Display for UnknownSteeringMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a way of steering; known are off, flow and endpoint")
+    }
+}
+
+impl core::error::Error for UnknownSteeringMode {}
+
+impl FromStr for SteeringMode {
+    type Err = UnknownSteeringMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSteeringMode> {
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or(UnknownSteeringMode)
+    }
+}
+
+/// What steering goes by. A table names queues; where the one it names is not ready, one of those that are stands in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteeringSettings {
+    /// How frames are told apart.
+    pub mode: SteeringMode,
+    /// The queue of each endpoint; `None` = endpoint modulo the number of queues that are ready.
+    pub endpoints: Option<[u8; ENDPOINTS]>,
+    /// The queue of each entry, which is the hash modulo [`INDIRECTION_LEN`]; `None` = the queues that are ready in turn.
+    pub indirection: Option<[u8; INDIRECTION_LEN]>,
+}
+
+impl SteeringSettings {
+    /// What a card starts with: flows spread evenly, as on common cards, until a driver asks for endpoints.
+    pub const DEFAULT: Self = Self {
+        mode: SteeringMode::Flow,
+        endpoints: None,
+        indirection: None,
+    };
+
+    /// The settings unchanged, if a card with so many receive queues can follow them.
+    ///
+    /// # Errors
+    /// A table names a queue that there is not.
+    pub fn validated(self, queue_pairs: u16) -> Result<Self, SteeringError> {
+        let known = |queues: &[u8]| queues.iter().all(|queue| u16::from(*queue) < queue_pairs);
+        if !self.endpoints.as_ref().is_none_or(|queues| known(queues))
+            || !self.indirection.as_ref().is_none_or(|queues| known(queues))
+        {
+            return Err(SteeringError::UnknownQueue);
+        }
+        Ok(self)
+    }
+}
+
+impl Default for SteeringSettings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// One of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SteeringTable {
+    /// The queue of each endpoint, [`ENDPOINTS`] entries.
+    Endpoints = 1,
+    /// The queue of each value of the flow hash, [`INDIRECTION_LEN`] entries.
+    Indirection = 2,
+}
+
+impl SteeringTable {
+    /// The number in control frames.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The table of this code.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Endpoints),
+            2 => Some(Self::Indirection),
+            _ => None,
+        }
+    }
+}
+
+/// Some entries of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableEntries {
+    first: u16,
+    count: u8,
+    queues: [u8; TABLE_ENTRIES_MAX],
+}
+
+impl TableEntries {
+    /// The entries from number `first` on; `None` if there are none, or more than [`TABLE_ENTRIES_MAX`].
+    pub fn new(first: u16, queues: &[u8]) -> Option<Self> {
+        let mut entries = Self {
+            first,
+            count: u8::try_from(queues.len()).ok().filter(|count| *count > 0)?,
+            queues: [0; TABLE_ENTRIES_MAX],
+        };
+        entries.queues.get_mut(..queues.len())?.copy_from_slice(queues);
+        Some(entries)
+    }
+
+    /// Number of the first entry.
+    pub const fn first(&self) -> u16 {
+        self.first
+    }
+
+    /// The queues of the entries, in order.
+    pub fn queues(&self) -> &[u8] {
+        &self.queues[..usize::from(self.count)]
+    }
+}
+
+/// A change of one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableChange {
+    /// Spread over the queues that are ready in turn.
+    Even,
+    /// These entries; the others keep their queues, which for a table that was spread are those of all queues in turn.
+    Entries(TableEntries),
+}
+
+/// What to change of [`SteeringSettings`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SteeringChange {
+    /// See [`SteeringSettings::mode`].
+    pub mode: Option<SteeringMode>,
+    /// One of the tables.
+    pub table: Option<(SteeringTable, TableChange)>,
+}
+
+impl SteeringChange {
+    /// The settings with the change; not [validated](SteeringSettings::validated) yet.
+    pub(super) fn apply(
+        &self,
+        settings: &SteeringSettings,
+        queue_pairs: u16,
+    ) -> Result<SteeringSettings, SteeringError> {
+        let mut changed = *settings;
+        changed.mode = self.mode.unwrap_or(changed.mode);
+        match self.table {
+            None => {}
+            Some((SteeringTable::Endpoints, change)) => apply(&mut changed.endpoints, &change, queue_pairs)?,
+            Some((SteeringTable::Indirection, change)) => apply(&mut changed.indirection, &change, queue_pairs)?,
+        }
+        Ok(changed)
+    }
+}
+
+fn apply<const LEN: usize>(
+    table: &mut Option<[u8; LEN]>,
+    change: &TableChange,
+    queue_pairs: u16,
+) -> Result<(), SteeringError> {
+    let TableChange::Entries(entries) = change else {
+        *table = None;
+        return Ok(());
+    };
+    let first = usize::from(entries.first());
+    let even = core::array::from_fn(|index| (index % usize::from(queue_pairs)) as u8);
+    let mut changed = table.unwrap_or(even);
+    changed
+        .get_mut(first..first + entries.queues().len())
+        .ok_or(SteeringError::BeyondTable)?
+        .copy_from_slice(entries.queues());
+    *table = Some(changed);
+    Ok(())
+}
+
+/// The steering was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteeringError {
+    /// A table names a queue that the card does not have.
+    UnknownQueue,
+    /// The entries reach beyond the end of their table.
+    BeyondTable,
+}
+
+impl SteeringError {
+    pub(crate) const fn sentence(self) -> &'static str {
+        match self {
+            Self::UnknownQueue => "a steering table may only name receive queues that the card has",
+            Self::BeyondTable => "the endpoint table has 256 entries and the indirection table 128",
+        }
+    }
+}
+
+impl fmt::Display for SteeringError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl core::error::Error for SteeringError {}
