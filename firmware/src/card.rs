@@ -2,6 +2,10 @@
 //!
 //! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived.
 
+mod timed;
+
+pub(crate) use timed::WATCHDOG_DELAY_SENTENCE;
+
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
@@ -12,6 +16,7 @@ use crate::{
     Steering,
     control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
+    timers::Timers,
 };
 
 /// The greatest number of queue pairs of a card: one for each of as many processors as a guest of a lab plausibly has.
@@ -26,6 +31,10 @@ pub struct FirmwareConfig {
     pub coalescing: Coalescing,
     /// The DMA model of every queue.
     pub dma: DmaModel,
+    /// The shortest delay of a timer, and of the watchdog of a card with one queue, in nanoseconds; at least 1. What the
+    /// driver of the firmware can serve at this rate without end: a guest chooses the delays, and its neighbours pay for
+    /// them.
+    pub timer_ns_min: u64,
 }
 
 impl Default for FirmwareConfig {
@@ -34,6 +43,7 @@ impl Default for FirmwareConfig {
             queue_pairs: 1,
             coalescing: Coalescing::DEFAULT,
             dma: DmaModel::ZERO,
+            timer_ns_min: 1,
         }
     }
 }
@@ -56,6 +66,7 @@ pub struct Firmware {
     rx: Box<[RxPipeline]>,
     steering: Steering,
     misorder: Misorder,
+    timers: Timers,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
@@ -77,6 +88,7 @@ impl Firmware {
                 .into_boxed_slice(),
             steering: Steering::new(queue_pairs),
             misorder: Misorder::new(),
+            timers: Timers::new(config.timer_ns_min),
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
@@ -202,11 +214,11 @@ impl Firmware {
         }
     }
 
-    /// When one of the queues, or the copy engine, next has something to do.
+    /// When one of the queues, the copy engine or the timers next has something to do.
     pub fn next_event(&self) -> Option<Time> {
         let queues = self.rx.iter().filter_map(RxPipeline::next_event);
         let copies = self.copy_engine.as_ref().and_then(CopyEngine::next_event);
-        queues.chain(copies).min()
+        queues.chain(copies).chain(self.timers.next_event()).min()
     }
 
     /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and
@@ -249,6 +261,8 @@ pub enum ChangeError {
     Queue(UnknownQueue),
     /// A value is out of range.
     Value(CoalescingError),
+    /// The watchdog's delay is neither 0 nor within what this card allows, see [`Firmware::watchdog_ns_min`].
+    WatchdogDelay,
 }
 
 impl From<UnknownQueue> for ChangeError {
@@ -268,6 +282,7 @@ impl fmt::Display for ChangeError {
         match self {
             Self::Queue(error) => error.fmt(f),
             Self::Value(error) => error.fmt(f),
+            Self::WatchdogDelay => f.write_str(timed::WATCHDOG_DELAY_SENTENCE),
         }
     }
 }

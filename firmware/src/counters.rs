@@ -76,6 +76,8 @@ pub struct RxCounts {
     pub announced: u64,
     /// Packets forgotten by a reset of the queue before they were announced.
     pub discarded: u64,
+    /// Packets that the host had processed before any interrupt announced them, as the polling watchdog found.
+    pub polled: u64,
     /// Packets refused because too many were on their way into host memory.
     pub refused_full: u64,
     /// Interrupts decided, by [`Reason::index`].
@@ -101,12 +103,13 @@ impl RxCounts {
         self.decided[reason.index()]
     }
 
-    /// Packets that arrived and are neither announced nor discarded. Meaningful for sums over all strategies only: a
+    /// Packets that arrived and are neither announced, nor discarded, nor found by polling. Meaningful for sums over all strategies only: a
     /// packet may arrive under one strategy and be announced under the next.
     pub const fn unannounced(&self) -> u64 {
         self.packets
             .saturating_sub(self.announced)
             .saturating_sub(self.discarded)
+            .saturating_sub(self.polled)
     }
 
     /// Adds another set to this one.
@@ -116,6 +119,7 @@ impl RxCounts {
         self.marked += other.marked;
         self.announced += other.announced;
         self.discarded += other.discarded;
+        self.polled += other.polled;
         self.refused_full += other.refused_full;
         for (sum, count) in self.decided.iter_mut().zip(other.decided) {
             *sum += count;

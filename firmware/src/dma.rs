@@ -58,6 +58,16 @@ impl DmaModel {
         Ok(self)
     }
 
+    /// How long a transfer of `len` bytes takes that finds an engine and the bus idle, in nanoseconds.
+    ///
+    /// The small fetches of host state are modelled like this: they pass the packets, whose order they do not touch.
+    pub const fn transfer_ns(self, len: u32) -> u64 {
+        match self.rate_bps {
+            0 => self.setup_ns,
+            rate_bps => self.setup_ns + (len as u64 * 8 * 1_000_000_000).div_ceil(rate_bps),
+        }
+    }
+
     /// The nearest model within the limits.
     fn clamped(self) -> Self {
         Self {

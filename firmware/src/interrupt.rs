@@ -27,11 +27,13 @@ pub enum Reason {
     Adaptive = 6,
     /// The driver of the firmware started anew and tells every ring once.
     Restart = 7,
+    /// A timer that the guest armed on its card rang.
+    Clock = 8,
 }
 
 impl Reason {
     /// How many reasons there are; counters are indexed by [`Reason::index`].
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// All reasons, in the order of their codes.
     pub const ALL: [Self; Self::COUNT] = [
@@ -43,9 +45,10 @@ impl Reason {
         Self::Watchdog,
         Self::Adaptive,
         Self::Restart,
+        Self::Clock,
     ];
 
-    /// Position in [`Reason::ALL`]; also the order in control frames.
+    /// Position in [`Reason::ALL`].
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
@@ -62,6 +65,7 @@ impl Reason {
             Self::Watchdog => "watchdog",
             Self::Adaptive => "adaptive",
             Self::Restart => "restart",
+            Self::Clock => "clock",
         }
     }
 }
@@ -101,7 +105,8 @@ impl FromStr for Reason {
 pub struct Interrupt {
     /// Why.
     pub reason: Reason,
-    /// How many packets it announces for the first time. 0 only for [`Reason::Restart`].
+    /// How many packets it announces for the first time. 0 only for [`Reason::Restart`], [`Reason::Clock`], and
+    /// [`Reason::Watchdog`] if the host does not react to what was announced before.
     pub packets: u32,
     /// This is the n-th interrupt decided on this queue, counted from 1.
     pub sequence: u64,

@@ -9,18 +9,22 @@
 extern crate alloc;
 
 mod card;
+pub mod clock;
 pub mod coalescing;
 pub mod control;
 pub mod copy_engine;
 mod counters;
 mod dma;
 mod interrupt;
+mod lateness;
 mod misorder;
 mod mxoe_header;
 mod packet;
 mod pending;
 mod pipeline;
 mod steering;
+pub mod timers;
+pub mod watchdog;
 
 pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
@@ -28,6 +32,7 @@ pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
 pub use interrupt::{Interrupt, Reason, UnknownReason};
+pub use lateness::Lateness;
 pub use misorder::{MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderCounters, MisorderDegreeError};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
@@ -36,6 +41,8 @@ pub use steering::{
     ENDPOINTS, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode,
     SteeringSettings, SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode, flow_hash,
 };
+pub use timers::{TimerEvent, TimerKind, Timers};
+pub use watchdog::{HostState, Watchdog};
 
 /// The example of the README, compiled and run as a test.
 #[cfg(doctest)]

@@ -96,6 +96,12 @@ impl PendingRing {
         (self.len != 0).then(|| &self.slots[self.head & (PENDING_MAX - 1)])
     }
 
+    /// The newest packet.
+    pub(crate) fn back(&self) -> Option<&Slot> {
+        let newest = self.head + self.len.checked_sub(1)?;
+        Some(&self.slots[newest & (PENDING_MAX - 1)])
+    }
+
     /// Adds a packet. In a full ring it would take the place of the oldest: see [`PendingRing::is_full`].
     #[inline]
     pub(crate) fn push(&mut self, slot: Slot) {

@@ -4,6 +4,8 @@
 //! completed, no packet unannounced for longer than the time-out (or its own DMA, if that takes longer). It moves no bytes
 //! and signals nobody; whoever drives it does.
 
+mod polled;
+
 use core::fmt;
 
 use ether::Time;
@@ -13,6 +15,7 @@ use crate::{
     coalescing::{Action, Active, Attention, Completion},
     dma::DmaEngines,
     pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
+    watchdog::Watchdog,
 };
 
 /// What a queue starts with.
@@ -52,6 +55,9 @@ pub enum Event {
     },
     /// An interrupt without a completion: signal it.
     Interrupt(Interrupt),
+    /// The polling watchdog's timer expired: read the host's state and hand it over by [`RxPipeline::host_state`]. Comes
+    /// only while a watchdog is on, and after everything that completed until then.
+    FetchHostState,
 }
 
 /// The receive pipeline of one queue.
@@ -72,8 +78,16 @@ pub struct RxPipeline {
     unannounced_since: Option<Time>,
     /// `unannounced_since` plus the delay; [`Time::MAX`] if there is none.
     deadline: Time,
-    /// A change of settings made an interrupt due for what waits.
+    /// A change of settings, or a clock, made an interrupt due for what waits.
     due: Option<Reason>,
+    /// When a clock wants what is in the ring announced; [`Time::MAX`] if none does.
+    rung: Time,
+    /// In place of the time-out while it is on.
+    watchdog: Watchdog,
+    /// When the host state that the watchdog waits for has arrived; [`Time::MAX`] while it waits for none.
+    decision: Time,
+    /// Packets that had arrived when the queue was last reset.
+    before_reset: u64,
     /// Everything before this time is decided.
     decided_until: Time,
     /// The latest time seen.
@@ -96,6 +110,10 @@ impl RxPipeline {
             unannounced_since: None,
             deadline: Time::MAX,
             due: None,
+            rung: Time::MAX,
+            watchdog: Watchdog::default(),
+            decision: Time::MAX,
+            before_reset: 0,
             decided_until: Time::ZERO,
             latest: Time::ZERO,
             sequence: 0,
@@ -131,8 +149,7 @@ impl RxPipeline {
             packet,
         });
         if self.unannounced_since.is_none() {
-            self.unannounced_since = Some(arrived);
-            self.deadline = arrived.plus_nanos(self.coalescing.delay_ns);
+            self.first_unannounced(arrived);
         }
         Ok(())
     }
@@ -163,8 +180,7 @@ impl RxPipeline {
         counts.bytes += added.bytes;
         counts.marked += added.marked;
         if self.unannounced_since.is_none() {
-            self.unannounced_since = Some(arrived);
-            self.deadline = arrived.plus_nanos(self.coalescing.delay_ns);
+            self.first_unannounced(arrived);
         }
         Ok(())
     }
@@ -184,13 +200,14 @@ impl RxPipeline {
         let mut count = self.complete_all_unheard(now);
         loop {
             let timeout = self.timeout();
+            let decision = self.decision.max(self.decided_until);
             if let Some(slot) = self.pending.front() {
                 let at = if slot.completes_at == AT_POLL {
                     now
                 } else {
                     slot.completes_at.max(self.decided_until)
                 };
-                if at <= now && at <= timeout {
+                if at <= now && at <= timeout && at <= decision {
                     count += 1;
                     if let Some(interrupt) = self.complete(at) {
                         return Some(Event::Completed {
@@ -201,8 +218,23 @@ impl RxPipeline {
                     continue;
                 }
             }
-            if timeout <= now && self.waiting != 0 {
-                let interrupt = self.raise(timeout, Reason::Timeout);
+            let interrupt = if timeout <= now && timeout <= decision && self.waiting != 0 {
+                let reason = if self.rung <= self.deadline {
+                    Reason::Clock
+                } else {
+                    Reason::Timeout
+                };
+                Some(self.raise(timeout, reason))
+            } else if decision <= now && self.decision != Time::MAX {
+                let interrupt = self.decide_watchdog(decision);
+                if interrupt.is_none() {
+                    continue;
+                }
+                interrupt
+            } else {
+                None
+            };
+            if let Some(interrupt) = interrupt {
                 return Some(match count {
                     0 => Event::Interrupt(interrupt),
                     _ => Event::Completed {
@@ -213,19 +245,28 @@ impl RxPipeline {
             }
             self.decided_until = now;
             return match count {
-                0 => None,
+                0 => self.expire_watchdog(now),
                 _ => Some(Event::Completed { count, interrupt: None }),
             };
         }
     }
 
-    /// When the time-out comes. It means nothing while only unfinished DMAs wait; a late one follows the next completion.
+    /// When the time-out comes, or the ring of a clock. It means nothing while only unfinished DMAs wait; a late one
+    /// follows the next completion.
     #[inline]
     fn timeout(&self) -> Time {
         match self.waiting {
             0 => Time::MAX,
-            _ => self.deadline.max(self.decided_until),
+            _ => self.deadline.min(self.rung).max(self.decided_until),
         }
+    }
+
+    /// A packet arrived while all before it were announced.
+    #[inline]
+    fn first_unannounced(&mut self, arrived: Time) {
+        self.unannounced_since = Some(arrived);
+        self.watchdog.arrive(arrived);
+        self.set_deadline();
     }
 
     /// All pending packets complete in one step, if they all do so now and neither the strategy nor the count limit could
@@ -238,7 +279,7 @@ impl RxPipeline {
             Attention::MarkedPackets => !self.pending.may_be_marked(),
             Attention::NoPacket => true,
         };
-        let timeout_first = self.timeout() < now;
+        let timeout_first = self.timeout().min(self.decision) < now;
         let count_reached = self.waiting.saturating_add(all) >= self.count_limit;
         if all == 0 || !unheard || timeout_first || count_reached || self.pending.may_be_timed() {
             return 0;
@@ -281,6 +322,9 @@ impl RxPipeline {
         self.decided_until = at;
         self.waiting = 0;
         self.due = None;
+        if self.rung <= at {
+            self.rung = Time::MAX;
+        }
         self.strategy.announced();
         self.restart_timer();
         self.counters.record(self.coalescing.strategy, &interrupt);
@@ -297,8 +341,8 @@ impl RxPipeline {
     #[inline]
     fn set_deadline(&mut self) {
         self.deadline = match self.unannounced_since {
-            Some(since) => since.plus_nanos(self.coalescing.delay_ns),
-            None => Time::MAX,
+            Some(since) if !self.watchdog.is_on() => since.plus_nanos(self.coalescing.delay_ns),
+            _ => Time::MAX,
         };
     }
 
@@ -311,11 +355,9 @@ impl RxPipeline {
             AT_POLL => self.latest,
             at => at.max(self.decided_until),
         });
-        let timeout = (self.waiting != 0).then(|| self.deadline.max(self.decided_until));
-        match (completion, timeout) {
-            (Some(completion), Some(timeout)) => Some(completion.min(timeout)),
-            (completion, timeout) => completion.or(timeout),
-        }
+        let timeout = (self.waiting != 0 && self.deadline.min(self.rung) != Time::MAX).then(|| self.timeout());
+        let watchdog = self.watchdog.next_event().map(|at| at.max(self.decided_until));
+        [completion, timeout, watchdog].into_iter().flatten().min()
     }
 
     /// Changes the settings while packets may be pending or waiting; values beyond their limits are brought to the limit.
@@ -386,6 +428,10 @@ impl RxPipeline {
         self.pending.clear();
         self.waiting = 0;
         self.due = None;
+        self.rung = Time::MAX;
+        self.decision = Time::MAX;
+        self.before_reset = self.counters.total().packets;
+        self.watchdog.reset();
         self.strategy.announced();
         self.restart_timer();
     }

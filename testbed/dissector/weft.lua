@@ -543,6 +543,8 @@ local COUNTERS = {
     "decided.adaptive", "decided.restart", "packets_per_interrupt.0", "packets_per_interrupt.1", "packets_per_interrupt.2",
     "packets_per_interrupt.3", "packets_per_interrupt.5", "packets_per_interrupt.9", "packets_per_interrupt.17",
     "packets_per_interrupt.33", "packets_per_interrupt.65",
+    -- Since the first version; an older card's reply ends before.
+    "decided.clock", "polled",
 }
 for _, name in ipairs(COUNTERS) do
     declare_ctl(name, ProtoField.uint64, (name:gsub("[_.]", " ")), base.DEC)
@@ -558,6 +560,9 @@ ctl.experts = { ctl_malformed, ctl_refused }
 local function list(tree, b, names)
     local at = 0
     for _, entry in ipairs(names) do
+        if at + entry[2] > b:len() then
+            return
+        end
         if entry[1] ~= "" then
             tree:add(k[entry[1]], b(at, entry[2]))
         end
@@ -580,7 +585,7 @@ local REPLIES = {
     [1] = { 20, { { "version", 1 }, { "", 1 }, { "queue_pairs", 2 }, { "abilities", 4 }, { "strategies", 4 }, { "delay_ns_max", 4 }, { "frames_max_max", 4 } } },
     [2] = { 12, SETTINGS },
     [3] = { 12, SETTINGS },
-    [4] = { 4 + 8 * #COUNTERS, COUNTER_LIST },
+    [4] = { 212, COUNTER_LIST },
 }
 
 function ctl.dissector(t, pinfo, root)

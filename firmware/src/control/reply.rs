@@ -13,6 +13,18 @@ use super::{
 };
 use crate::{Coalescing, Histogram, Reason, RxCounts, StrategyKind};
 
+/// The reasons whose counts stand together in a reply; one that was added since stands behind what was there before.
+const FIRST_REASONS: [Reason; 8] = [
+    Reason::EveryPacket,
+    Reason::Mark,
+    Reason::Timeout,
+    Reason::Count,
+    Reason::Deferred,
+    Reason::Watchdog,
+    Reason::Adaptive,
+    Reason::Restart,
+];
+
 /// A frame is not a reply that can be understood; it is to be ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {
@@ -170,12 +182,16 @@ fn write_counters(writer: &mut Writer, report: &CounterReport) {
     ] {
         writer.u64(value);
     }
-    counts.decided.iter().for_each(|&value| writer.u64(value));
+    FIRST_REASONS
+        .iter()
+        .for_each(|&reason| writer.u64(counts.decided_for(reason)));
     counts
         .packets_per_interrupt
         .counts()
         .iter()
         .for_each(|&value| writer.u64(value));
+    writer.u64(counts.decided_for(Reason::Clock));
+    writer.u64(counts.polled);
 }
 
 fn read_counters(reader: &mut Reader) -> Result<Option<CounterReport>, ReplyError> {
@@ -207,7 +223,7 @@ fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
         signalled: reader.u64()?,
         ..RxCounts::default()
     };
-    for reason in Reason::ALL {
+    for reason in FIRST_REASONS {
         counts.decided[reason.index()] = reader.u64()?;
     }
     let mut histogram = [0; Histogram::BUCKETS];
@@ -215,5 +231,8 @@ fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
         *bucket = reader.u64()?;
     }
     counts.packets_per_interrupt = Histogram::from_counts(histogram);
+    // A card of before these were counted does not say them.
+    counts.decided[Reason::Clock.index()] = reader.u64().unwrap_or(0);
+    counts.polled = reader.u64().unwrap_or(0);
     Some(counts)
 }

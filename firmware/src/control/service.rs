@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     ChangeError, Firmware, UnknownQueue,
+    card::WATCHDOG_DELAY_SENTENCE,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
 };
 
@@ -179,6 +180,7 @@ impl From<ChangeError> for Reject {
         match error {
             ChangeError::Queue(error) => error.into(),
             ChangeError::Value(error) => Self::new(RefusalCode::Range, error.sentence()),
+            ChangeError::WatchdogDelay => Self::new(RefusalCode::Range, WATCHDOG_DELAY_SENTENCE),
         }
     }
 }

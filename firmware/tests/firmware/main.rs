@@ -1,13 +1,17 @@
 //! The firmware against what the papers say.
 
+mod clock;
 mod control;
 mod control_fuzz;
 mod guard;
 mod mechanisms;
 mod misorder;
 mod neutrality;
+mod polled;
 mod reference;
 mod sequences;
 mod settings;
 mod steering;
 mod support;
+mod watchdog;
+mod watchdog_reference;

@@ -381,6 +381,7 @@ fn a_late_poll_decides_as_it_would_have_been_in_time() {
             match event {
                 Event::Completed { interrupt, .. } => interrupts.extend(interrupt),
                 Event::Interrupt(interrupt) => interrupts.push(interrupt),
+                Event::FetchHostState => unreachable!("no watchdog is on"),
             }
         }
         assert_eq!(interrupts, in_time.interrupts, "{strategy}");

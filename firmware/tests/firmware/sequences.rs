@@ -123,6 +123,7 @@ impl Pair {
                     interrupt
                 }
                 Event::Interrupt(interrupt) => Some(interrupt),
+                Event::FetchHostState => unreachable!("no watchdog is on"),
             };
             if let Some(interrupt) = interrupt {
                 did.push(self.raised(interrupt)?);

@@ -109,6 +109,7 @@ impl Bench {
                 interrupt
             }
             Event::Interrupt(interrupt) => Some(interrupt),
+            Event::FetchHostState => unreachable!("no watchdog is on"),
         };
         self.interrupts.extend(interrupt);
     }

@@ -406,6 +406,8 @@ impl Port {
                     interrupt
                 }
                 Event::Interrupt(interrupt) => Some(interrupt),
+                // Nobody turns a watchdog on here.
+                Event::FetchHostState => None,
             };
             let Some(interrupt) = interrupt else { continue };
             let (Some(ring), Some(vring)) = (&mut side.ring, &side.vring) else {

@@ -22,6 +22,7 @@ fn counters(counts: &RxCounts) -> Vec<(String, u64)> {
         ("deferred", counts.deferred),
         ("suppressed", counts.suppressed),
         ("signalled", counts.signalled),
+        ("polled", counts.polled),
     ];
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
     let decided = Reason::ALL.into_iter().map(|reason| {
