@@ -4,7 +4,7 @@ use std::{fs, time::Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{LONELY, PAIR, PATIENCE, World, eventually, processes_of, signal};
+use crate::support::{LONELY, PAIR, PATIENCE, World, eventually, kill, processes_of, signal};
 
 fn nothing_is_left(world: &World) {
     eventually("no process, socket or file of the lab is left", || {
@@ -45,8 +45,8 @@ fn what_even_the_clearing_process_could_not_clear_is_cleared_by_the_next_command
             None
         }
     });
-    signal(reaper.unwrap(), Signal::KILL);
-    signal(supervisor, Signal::KILL);
+    kill(reaper.unwrap());
+    kill(supervisor);
     eventually("no process is left", || processes_of(&world.labs()).is_empty());
     assert!(world.labs().join("lonely").exists(), "nobody has cleared up");
     assert_eq!(world.json(&["ps"]).as_array().map(Vec::len), Some(0));

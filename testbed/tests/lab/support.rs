@@ -250,6 +250,20 @@ pub fn processes_of(world: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Kills a process and waits for its end: only then are its locks released. Its command line is gone before.
+pub fn kill(pid: i32) {
+    use rustix::{
+        event::{PollFd, PollFlags, Timespec, poll},
+        process::{PidfdFlags, pidfd_open, pidfd_send_signal},
+    };
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    pidfd_send_signal(&process, Signal::KILL).unwrap();
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap();
+    assert_eq!(ended, 1, "a killed process does not end");
+}
+
 pub fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
