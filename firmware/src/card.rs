@@ -16,6 +16,7 @@ use crate::{
     Steering,
     control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
+    multicast::Multicast,
     timers::Timers,
 };
 
@@ -67,6 +68,7 @@ pub struct Firmware {
     steering: Steering,
     misorder: Misorder,
     timers: Timers,
+    multicast: Multicast,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
@@ -89,6 +91,7 @@ impl Firmware {
             steering: Steering::new(queue_pairs),
             misorder: Misorder::new(),
             timers: Timers::new(config.timer_ns_min),
+            multicast: Multicast::default(),
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
@@ -214,11 +217,24 @@ impl Firmware {
         }
     }
 
-    /// When one of the queues, the copy engine or the timers next has something to do.
+    /// The multicast of the card (`papers.md` M-BV5).
+    #[inline]
+    pub fn multicast(&self) -> &Multicast {
+        &self.multicast
+    }
+
+    /// The multicast of the card, to hand it frames and to poll it.
+    #[inline]
+    pub fn multicast_mut(&mut self) -> &mut Multicast {
+        &mut self.multicast
+    }
+
+    /// When one of the queues, the copy engine, the multicast or the timers next has something to do.
     pub fn next_event(&self) -> Option<Time> {
         let queues = self.rx.iter().filter_map(RxPipeline::next_event);
         let copies = self.copy_engine.as_ref().and_then(CopyEngine::next_event);
-        queues.chain(copies).chain(self.timers.next_event()).min()
+        let others = copies.into_iter().chain(self.multicast.next_event());
+        queues.chain(others).chain(self.timers.next_event()).min()
     }
 
     /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and

@@ -18,6 +18,7 @@ mod dma;
 mod interrupt;
 mod lateness;
 mod misorder;
+pub mod multicast;
 mod mxoe_header;
 mod packet;
 mod pending;

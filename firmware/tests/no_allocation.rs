@@ -3,7 +3,9 @@
 use ether::{MacAddr, Time};
 use firmware::{
     CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Firmware, FirmwareConfig, PENDING_MAX, PacketInfo,
-    StrategyKind, control::Request,
+    StrategyKind,
+    control::Request,
+    multicast::{Action, GroupTable, Multicast, Received, Tag, TreeShape, rows},
 };
 
 fn traffic(nic: &mut Firmware, start_ns: u64) {
@@ -78,4 +80,65 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     });
     assert!(packets > 100 * PENDING_MAX as u64, "{packets} packets show little");
     assert_eq!(info.count_total, 0, "allocations for {packets} packets");
+}
+
+/// Two cards in each other's group: what one emits the other receives.
+fn multicast(cards: &mut [Multicast], start_ns: u64, packets: u32) -> u64 {
+    let mut delivered = 0;
+    for count in 0..packets {
+        let now = Time::from_nanos(start_ns + u64::from(count));
+        let mut frame = [0; 60];
+        let head = frame.first_chunk_mut().expect("longer than a tag");
+        Tag::send(MacAddr([2, 0, 0, 0, 0, 1]), 7, 22).write(head);
+        let accepted = cards[0].send(now, &frame, 60).expect("room");
+        let mut at = Some((0, accepted));
+        while let Some((card, accepted)) = at.take() {
+            cards[card].prepare(&accepted, frame.first_chunk_mut().expect("longer than a tag"));
+            let to = cards[card].targets(&accepted).next();
+            signals(cards, now);
+            if let Some(to) = to {
+                frame[..6].copy_from_slice(&to.0);
+                let card = usize::from(to.0[5]) - 1;
+                if let Received::Data(accepted) = cards[card].receive(now, &frame, 60) {
+                    delivered += 1;
+                    at = Some((card, accepted));
+                }
+            }
+            signals(cards, now);
+        }
+    }
+    delivered
+}
+
+/// Hands all signals over; packets that waited for one are dropped by this driver.
+fn signals(cards: &mut [Multicast], now: Time) {
+    for card in 0..cards.len() {
+        while let Some(action) = cards[card].poll(now) {
+            if let Action::Emit(frame) = action
+                && let Some(other) = cards.get_mut(usize::from(frame[5]).wrapping_sub(1))
+            {
+                assert_eq!(other.receive(now, &frame, 60), Received::Consumed);
+            }
+        }
+    }
+}
+
+#[test]
+fn m_bv5_no_allocation_per_packet_or_credit() {
+    let members: Vec<_> = (1..=8).map(|n| MacAddr([2, 0, 0, 0, 0, n])).collect();
+    let mut cards: Vec<_> = (0..8).map(|_| Multicast::default()).collect();
+    for (own, card) in cards.iter_mut().enumerate() {
+        let table = GroupTable {
+            group: 7,
+            generation: 1,
+            own: own as u8,
+            members: &members,
+            rows: &rows(TreeShape::Chain, 8, own),
+        };
+        card.set_group(Time::ZERO, &table).expect("a good table");
+    }
+    let mut delivered = 0;
+    let info = allocation_counter::measure(|| delivered = multicast(&mut cards, 1_000, 10_000));
+    assert!(delivered > 60_000, "{delivered} deliveries show little");
+    assert_eq!(info.count_total, 0, "allocations for {delivered} deliveries");
 }

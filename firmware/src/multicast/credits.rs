@@ -1,0 +1,323 @@
+//! Credits for forwarding buffers: who gets which, how they come back, and what is said again when a link loses it.
+//!
+//! Delivery to the own guest is no part of this: no credit waits for a guest. The argument is in `MULTICAST.md`.
+
+use alloc::collections::VecDeque;
+
+use ether::Time;
+
+use super::{
+    BUFFERS_MAX, GIVE_UP_NS, Kind, RETRY_NS, Tag, TagRefusal,
+    machine::{EntryId, Multicast, SIGNALS_MAX, Signal, oldest_for},
+    table::{Edge, Entry},
+    wire::{FLAG_PROBE, FLAG_WAITING},
+};
+
+impl Edge {
+    /// Tells the child that packets wait for a credit.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        of: EntryId,
+        child: usize,
+        signals: &mut VecDeque<Signal>,
+        retry_at: &mut Option<Time>,
+    ) {
+        if !self.asked {
+            self.since = now;
+        }
+        self.asked = true;
+        self.said_at = now;
+        *retry_at = retry_at.or(Some(now.plus_nanos(RETRY_NS)));
+        push(
+            signals,
+            Signal {
+                kind: Kind::State,
+                of,
+                child: child as u8,
+                flags: FLAG_WAITING,
+            },
+        );
+    }
+}
+
+fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
+    if signals.len() < SIGNALS_MAX {
+        signals.push_back(signal);
+    }
+}
+
+impl Multicast {
+    pub(super) fn entry_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.groups[usize::from(id.slot)]
+            .as_mut()?
+            .entries
+            .get_mut(usize::from(id.rank))
+    }
+
+    /// Counts anew who has which buffers, after tables were written.
+    pub(super) fn share_out(&mut self) {
+        let (mut givers, mut used, mut rows, mut edges) = (0u16, 0u16, 0, 0);
+        let mut reserve_used = [false; 2];
+        let one_reserve = self.budget.buffers() < 2;
+        for entry in self.groups.iter().flatten().flat_map(|group| &group.entries) {
+            rows += 1;
+            edges += entry.edges().len();
+            if !entry.gives_credits() {
+                continue;
+            }
+            givers += 1;
+            used += entry.common();
+            if entry.reserve {
+                reserve_used[usize::from(entry.wrapped && !one_reserve)] = true;
+            }
+        }
+        self.budget.common_used = used;
+        self.budget.reserve_used = reserve_used;
+        // Each tree gets the same; where there are more trees than buffers, the first to ask gets one.
+        let common = self.budget.common();
+        self.budget.window = common.checked_div(givers).unwrap_or(0).max(common.min(1));
+        self.ready.reserve(edges);
+        self.askers.iter_mut().for_each(|askers| askers.reserve(rows));
+    }
+
+    /// `count` buffers of a tree, or promises of them, are free again.
+    pub(super) fn give_back(&mut self, now: Time, id: EntryId, count: u16) {
+        let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
+            return;
+        };
+        let entry = &mut group.entries[usize::from(id.rank)];
+        let mut common = count;
+        if count > 0
+            && entry.reserve
+            && let Some(used) = self.budget.reserve(entry.wrapped)
+        {
+            entry.reserve = false;
+            *used = false;
+            common -= 1;
+        }
+        self.budget.common_used -= common;
+        if !self.askers[0].is_empty() || !self.askers[1].is_empty() {
+            self.serve(now);
+            return;
+        }
+        // Nobody waits: the parent gets its credits back, several at once.
+        let room = self.budget.room(entry);
+        if room > 0 && 2 * room >= self.budget.window {
+            entry.limit = entry.limit.wrapping_add(u32::from(room));
+            self.budget.common_used += room;
+            let signal = Signal {
+                kind: Kind::Credit,
+                of: id,
+                child: 0,
+                flags: 0,
+            };
+            push(&mut self.signals, signal);
+        }
+    }
+
+    /// Gives credits to those that wait for them, wrapped trees first: their packets have the shorter way to go.
+    fn serve(&mut self, now: Time) {
+        for class in [1, 0] {
+            for _ in 0..self.askers[class].len() {
+                let Some(id) = self.askers[class].pop_front() else {
+                    break;
+                };
+                if !self.grant(id) {
+                    self.askers[class].push_back(id);
+                }
+            }
+        }
+        if self.askers.iter().any(|askers| !askers.is_empty()) {
+            self.retry_at = self.retry_at.or(Some(now.plus_nanos(RETRY_NS)));
+        }
+    }
+
+    /// Gives the parent of a row what it may have now: its window, or else the reserved buffer. False if there is nothing.
+    fn grant(&mut self, id: EntryId) -> bool {
+        let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
+            return true;
+        };
+        let entry = &mut group.entries[usize::from(id.rank)];
+        let room = self.budget.room(entry);
+        if room > 0 {
+            self.budget.common_used += room;
+            entry.limit = entry.limit.wrapping_add(u32::from(room));
+        } else if let Some(used) = self.budget.reserve(entry.wrapped)
+            && !*used
+        {
+            *used = true;
+            entry.reserve = true;
+            entry.limit = entry.limit.wrapping_add(1);
+        } else {
+            return false;
+        }
+        entry.asked = false;
+        let signal = Signal {
+            kind: Kind::Credit,
+            of: id,
+            child: 0,
+            flags: 0,
+        };
+        push(&mut self.signals, signal);
+        true
+    }
+
+    /// The parent of a row says which number it sends next. Packets below it that did not come are lost.
+    pub(super) fn state(&mut self, now: Time, id: EntryId, tag: &Tag) -> Result<(), TagRefusal> {
+        let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
+            return Err(TagRefusal::NotMember);
+        };
+        let entry = &mut group.entries[usize::from(id.rank)];
+        let comes_from = |parent: u8| group.members[usize::from(parent)] == tag.from;
+        if !entry.parent.is_some_and(comes_from) || !entry.gives_credits() {
+            return Err(TagRefusal::WrongWay);
+        }
+        let ahead = tag.sequence.wrapping_sub(entry.next);
+        if (ahead as i32) < 0 {
+            // Of before the last packet: what it asked for has come.
+            return Ok(());
+        }
+        if ahead > 0 {
+            let promised = ahead.min(entry.outstanding());
+            group.counters.missed += u64::from(ahead);
+            if ahead > promised {
+                entry.limit = tag.sequence;
+            }
+            entry.next = tag.sequence;
+            self.give_back(now, id, promised as u16);
+        }
+        if tag.flags & FLAG_WAITING == 0 {
+            return Ok(());
+        }
+        let Some(entry) = self.entry_mut(id) else {
+            return Ok(());
+        };
+        if entry.outstanding() > 0 {
+            // It was told already, and the link lost that; or it is on its way.
+            let signal = Signal {
+                kind: Kind::Credit,
+                of: id,
+                child: 0,
+                flags: 0,
+            };
+            push(&mut self.signals, signal);
+        } else if !entry.asked {
+            entry.asked = true;
+            let class = usize::from(entry.wrapped);
+            self.askers[class].push_back(id);
+            self.serve(now);
+        }
+        Ok(())
+    }
+
+    /// A child says below which number it has buffers.
+    pub(super) fn credit(&mut self, id: EntryId, tag: &Tag) -> Result<(), TagRefusal> {
+        let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
+            return Err(TagRefusal::NotMember);
+        };
+        let entry = &mut group.entries[usize::from(id.rank)];
+        let comes_from = |edge: &Edge| edge.forwards && group.members[usize::from(edge.to)] == tag.from;
+        let Some(child) = entry.edges().iter().position(comes_from) else {
+            return Err(TagRefusal::WrongWay);
+        };
+        if tag.sequence.wrapping_sub(entry.next) as i32 > i32::from(BUFFERS_MAX) {
+            return Err(TagRefusal::NoCredit);
+        }
+        let edge = &mut entry.edges_mut()[child];
+        if tag.sequence.wrapping_sub(edge.limit) as i32 > 0 {
+            edge.limit = tag.sequence;
+            edge.asked = false;
+            edge.dead = false;
+            if edge.waiting > 0 && !edge.queued {
+                edge.queued = true;
+                self.ready.push_back((id, child as u8));
+            }
+        }
+        if tag.flags & FLAG_PROBE != 0 {
+            let flags = if edge.waiting > 0 { FLAG_WAITING } else { 0 };
+            let signal = Signal {
+                kind: Kind::State,
+                of: id,
+                child: child as u8,
+                flags,
+            };
+            push(&mut self.signals, signal);
+        }
+        Ok(())
+    }
+
+    /// Says again what was not answered, and gives up children that have not answered for too long.
+    pub(super) fn retry(&mut self, now: Time) {
+        let mut again = false;
+        for slot in 0..self.groups.len() {
+            let Some(mut group) = self.groups[slot].take() else {
+                continue;
+            };
+            for (entry, rank) in group.entries.iter_mut().zip(0u8..) {
+                let id = EntryId { slot: slot as u8, rank };
+                for child in 0..entry.edges().len() {
+                    let edge = &mut entry.edges_mut()[child];
+                    if edge.waiting == 0 || !edge.asked {
+                        continue;
+                    }
+                    if now.nanos_since(edge.since) < GIVE_UP_NS {
+                        edge.ask(now, id, child, &mut self.signals, &mut self.retry_at);
+                        again = true;
+                        continue;
+                    }
+                    group.counters.given_up += u64::from(edge.waiting);
+                    edge.waiting = 0;
+                    edge.asked = false;
+                    edge.dead = true;
+                    self.give_up(entry, child);
+                }
+                if entry.reserve && entry.outstanding() > 0 {
+                    // Others may wait for this buffer: did the packet it was promised to get lost?
+                    let signal = Signal {
+                        kind: Kind::Credit,
+                        of: id,
+                        child: 0,
+                        flags: FLAG_PROBE,
+                    };
+                    push(&mut self.signals, signal);
+                    again = true;
+                }
+            }
+            self.groups[slot] = Some(group);
+        }
+        // Buffers that were given up may be what others wait for.
+        self.share_out();
+        self.serve(now);
+        if again {
+            self.retry_at = self.retry_at.or(Some(now.plus_nanos(RETRY_NS)));
+        }
+    }
+
+    /// No packet of a row waits for child `child` any more.
+    fn give_up(&mut self, entry: &mut Entry, child: usize) {
+        while let Some((before, buffer)) = oldest_for(entry, &self.slots, child) {
+            let slot = &mut self.slots[buffer.index()];
+            slot.pending &= !(1 << child);
+            if slot.pending != 0 {
+                continue;
+            }
+            let next = slot.next;
+            match before {
+                Some(before) => self.slots[before.index()].next = next,
+                None => entry.oldest = next,
+            }
+            if next.is_none() {
+                entry.newest = before;
+            }
+            if entry.parent.is_some() {
+                // Kept in step here, counted anew by `share_out`.
+                if entry.reserve && entry.outstanding() == 0 && entry.held == 1 {
+                    entry.reserve = false;
+                }
+                entry.held -= 1;
+            }
+            self.discard(buffer);
+        }
+    }
+}

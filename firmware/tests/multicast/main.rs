@@ -1,0 +1,8 @@
+//! Multicast in the card (M-BV5) against what is promised: every member exactly once, in order, without deadlock.
+
+mod deadlock;
+mod delivery;
+mod fuzz;
+mod links;
+mod net;
+mod rules;
