@@ -1,0 +1,69 @@
+//! The man pages that the package ships.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+#[path = "../examples/man.rs"]
+#[expect(dead_code, reason = "the example's own `main`")]
+mod man;
+
+/// Long options that a help text lists.
+fn options_of(help: &str) -> BTreeSet<&str> {
+    help.lines()
+        .map(str::trim_start)
+        .filter(|line| line.starts_with('-'))
+        .filter_map(|line| line.split([' ', ',', '=', '[']).find(|word| word.starts_with("--")))
+        .collect()
+}
+
+#[test]
+fn every_program_has_a_man_page_with_every_option_of_its_help() {
+    let folder = tempfile::tempdir().unwrap();
+    man::write_pages(folder.path()).unwrap();
+    let mut programs = 0;
+    for source in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin")).unwrap() {
+        let source = source.unwrap().path();
+        let name = source.file_stem().unwrap().to_str().unwrap().to_owned();
+        // All of them in one program, for guests.
+        if name == "guest-tools" {
+            continue;
+        }
+        let page = ["1", "8"].map(|section| folder.path().join(format!("{name}.{section}")));
+        let page = page.iter().find(|page| page.exists());
+        let page = fs::read_to_string(page.unwrap_or_else(|| panic!("{name} has no man page"))).unwrap();
+        let page = page.replace("\\-", "-");
+        assert!(page.contains("SYNOPSIS"), "{name}: {page}");
+        let program = Path::new(env!("CARGO_BIN_EXE_omx_info")).with_file_name(&name);
+        let help = Command::new(program).arg("--help").output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(!options_of(&help).is_empty(), "{name}: {help}");
+        for option in options_of(&help) {
+            assert!(page.contains(option), "{name}: {option} is not in {page}");
+        }
+        programs += 1;
+    }
+    assert!(programs >= 10, "{programs} programs");
+}
+
+#[test]
+fn every_command_of_nicctl_has_a_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    man::write_pages(folder.path()).unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_nicctl"))
+        .arg("--help")
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| !line.starts_with("Commands:"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(!commands.is_empty(), "{help}");
+    for name in commands {
+        let page = folder.path().join(format!("nicctl-{name}.1"));
+        assert!(page.exists(), "nicctl {name} has no man page");
+    }
+}
