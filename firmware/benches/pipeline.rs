@@ -65,6 +65,9 @@ fn batch(rx: &mut RxPipeline, now_ns: u64, marked: bool) -> u64 {
 #[bench::timeout(args = (StrategyKind::Timeout), setup = queue)]
 #[bench::open_mx(args = (StrategyKind::OpenMx), setup = queue)]
 #[bench::stream(args = (StrategyKind::Stream), setup = queue)]
+#[bench::adaptive(args = (StrategyKind::Adaptive), setup = queue)]
+#[bench::adaptive_open_mx(args = (StrategyKind::AdaptiveOpenMx), setup = queue)]
+#[bench::adaptive_stream(args = (StrategyKind::AdaptiveStream), setup = queue)]
 fn batch_of_64_unmarked(mut rx: RxPipeline) -> RxPipeline {
     black_box(batch(&mut rx, 2_000, false));
     rx
@@ -76,6 +79,9 @@ fn batch_of_64_unmarked(mut rx: RxPipeline) -> RxPipeline {
 #[bench::timeout(args = (StrategyKind::Timeout), setup = queue)]
 #[bench::open_mx(args = (StrategyKind::OpenMx), setup = queue)]
 #[bench::stream(args = (StrategyKind::Stream), setup = queue)]
+#[bench::adaptive(args = (StrategyKind::Adaptive), setup = queue)]
+#[bench::adaptive_open_mx(args = (StrategyKind::AdaptiveOpenMx), setup = queue)]
+#[bench::adaptive_stream(args = (StrategyKind::AdaptiveStream), setup = queue)]
 fn batch_of_64_marked(mut rx: RxPipeline) -> RxPipeline {
     black_box(batch(&mut rx, 2_000, true));
     rx

@@ -28,7 +28,7 @@ pub mod timers;
 pub mod watchdog;
 
 pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQueue};
-pub use coalescing::{Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
+pub use coalescing::{AdaptiveState, Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
@@ -37,7 +37,7 @@ pub use lateness::Lateness;
 pub use misorder::{MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderCounters, MisorderDegreeError};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
-pub use pipeline::{Event, PipelineConfig, PipelineFull, RxPipeline};
+pub use pipeline::{Event, Pipeline, PipelineConfig, PipelineFull, RxPipeline};
 pub use steering::{
     ENDPOINTS, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode,
     SteeringSettings, SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode, flow_hash,

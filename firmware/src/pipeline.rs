@@ -11,8 +11,8 @@ use core::fmt;
 use ether::Time;
 
 use crate::{
-    Coalescing, DmaModel, Interrupt, PacketInfo, Reason, RxCounters, StrategyKind,
-    coalescing::{Action, Active, Attention, Completion},
+    AdaptiveState, Coalescing, DmaModel, Interrupt, PacketInfo, Reason, RxCounters, StrategyKind,
+    coalescing::{Action, Active, Attention, Completion, Oldest, Selection},
     dma::DmaEngines,
     pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
     watchdog::Watchdog,
@@ -60,14 +60,21 @@ pub enum Event {
     FetchHostState,
 }
 
+/// The receive pipeline of one queue, with the strategies of the list.
+pub type RxPipeline = Pipeline<Active>;
+
 /// The receive pipeline of one queue.
+///
+/// `S` is where its strategy comes from: [`RxPipeline`] takes them from the list, the conformance suite has one alone.
 ///
 /// Times handed to it should not go backwards; one that does is taken as the latest seen. In one instant, completions
 /// come first (in order of arrival), then the time-out.
 #[derive(Clone, Debug)]
-pub struct RxPipeline {
+pub struct Pipeline<S> {
     coalescing: Coalescing,
-    strategy: Active,
+    strategy: S,
+    /// The strategy is asked for delays.
+    delay_is_chosen: bool,
     dma: DmaEngines,
     pending: PendingRing,
     /// Packets in host memory that no interrupt announced yet.
@@ -76,7 +83,7 @@ pub struct RxPipeline {
     count_limit: u32,
     /// When the oldest unannounced packet arrived, pending or waiting.
     unannounced_since: Option<Time>,
-    /// `unannounced_since` plus the delay; [`Time::MAX`] if there is none.
+    /// `unannounced_since` plus the delay in force; [`Time::MAX`] if there is none.
     deadline: Time,
     /// A change of settings, or a clock, made an interrupt due for what waits.
     due: Option<Reason>,
@@ -96,13 +103,15 @@ pub struct RxPipeline {
     counters: RxCounters,
 }
 
-impl RxPipeline {
+impl<S: Selection> Pipeline<S> {
     /// A queue with nothing in it.
     pub fn new(config: &PipelineConfig) -> Self {
         let coalescing = config.coalescing.clamped();
+        let strategy = S::new(coalescing);
         Self {
             coalescing,
-            strategy: Active::new(coalescing.effective_strategy()),
+            strategy,
+            delay_is_chosen: strategy.adaptive(0).is_some(),
             dma: DmaEngines::new(config.dma),
             pending: PendingRing::new(),
             waiting: 0,
@@ -222,7 +231,7 @@ impl RxPipeline {
                 let reason = if self.rung <= self.deadline {
                     Reason::Clock
                 } else {
-                    Reason::Timeout
+                    self.timeout_reason()
                 };
                 Some(self.raise(timeout, reason))
             } else if decision <= now && self.decision != Time::MAX {
@@ -326,8 +335,8 @@ impl RxPipeline {
             self.rung = Time::MAX;
         }
         self.strategy.announced();
-        self.restart_timer();
         self.counters.record(self.coalescing.strategy, &interrupt);
+        self.restart_timer();
         interrupt
     }
 
@@ -338,12 +347,36 @@ impl RxPipeline {
         self.set_deadline();
     }
 
+    /// The strategy says how long the oldest unannounced packet may wait, the settings how long at most.
     #[inline]
     fn set_deadline(&mut self) {
         self.deadline = match self.unannounced_since {
-            Some(since) if !self.watchdog.is_on() => since.plus_nanos(self.coalescing.delay_ns),
+            Some(since) if !self.watchdog.is_on() => since.plus_nanos(if self.delay_is_chosen {
+                self.chosen_delay_ns(since)
+            } else {
+                self.coalescing.delay_ns
+            }),
             _ => Time::MAX,
         };
+    }
+
+    // Out of the way of strategies that leave the delay alone.
+    #[inline(never)]
+    fn chosen_delay_ns(&mut self, since: Time) -> u64 {
+        let oldest = Oldest {
+            arrived: since,
+            announced: self.counters.strategy(self.coalescing.strategy).announced,
+            longest_ns: self.coalescing.delay_ns,
+        };
+        self.strategy.delay_ns(oldest).min(oldest.longest_ns)
+    }
+
+    /// Whether it is the time-out of the settings that is over, or an earlier one that the strategy chose.
+    fn timeout_reason(&self) -> Reason {
+        match self.unannounced_since {
+            Some(since) if self.deadline < since.plus_nanos(self.coalescing.delay_ns) => Reason::Adaptive,
+            _ => Reason::Timeout,
+        }
     }
 
     /// When [`RxPipeline::poll`] will next have something to say; `None` = not before another call of `arrive`.
@@ -372,17 +405,17 @@ impl RxPipeline {
         self.decided_until = self.latest;
         self.coalescing = coalescing.clamped();
         self.count_limit = count_limit(self.coalescing);
-        let kind = self.coalescing.effective_strategy();
         let was_deferring = self.strategy.is_deferring();
-        let changed = self.strategy.kind() != kind;
+        let changed = !self.strategy.serves(self.coalescing);
         if changed {
-            self.strategy = Active::new(kind);
+            self.strategy = S::new(self.coalescing);
+            self.delay_is_chosen = self.strategy.adaptive(0).is_some();
         }
         self.set_deadline();
         if self.waiting != 0 {
             if changed && was_deferring {
                 self.due = Some(Reason::Deferred);
-            } else if kind == StrategyKind::Disabled {
+            } else if self.coalescing.effective_strategy() == StrategyKind::Disabled {
                 self.due = Some(Reason::EveryPacket);
             } else if self.waiting >= self.count_limit {
                 self.due = Some(Reason::Count);
@@ -394,6 +427,11 @@ impl RxPipeline {
     #[inline]
     pub fn coalescing(&self) -> Coalescing {
         self.coalescing
+    }
+
+    /// What adaptive moderation measured and chose since it was selected; `None` under any other strategy.
+    pub fn adaptive(&self) -> Option<AdaptiveState> {
+        self.strategy.adaptive(self.coalescing.delay_ns)
     }
 
     /// Changes the DMA model for packets that arrive from now on; those under way keep their times. Values beyond their

@@ -499,8 +499,13 @@ DissectorTable.get("ethertype"):add(0x86df, mxoe)
 
 local ctl = Proto("weftctl", "Weft Card Control")
 
-local OPERATIONS = { [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS" }
-local STRATEGIES = { [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [255] = "all" }
+local OPERATIONS = {
+    [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [16] = "GET_ADAPTIVE",
+}
+local STRATEGIES = {
+    [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
+    [6] = "adaptive-stream", [255] = "all",
+}
 local REFUSALS = {
     [0] = "done", [1] = "malformed", [2] = "version", [3] = "operation", [4] = "queue", [5] = "strategy", [6] = "range",
     [7] = "reserved",
@@ -536,6 +541,10 @@ declare_ctl("strategy", ProtoField.uint8, "Strategy", base.DEC, STRATEGIES)
 declare_ctl("delay_ns", ProtoField.uint32, "Delay (ns)", base.DEC)
 declare_ctl("frames_max", ProtoField.uint32, "Count limit (0 = none)", base.DEC)
 declare_ctl("marks", ProtoField.uint8, "Marks looked at", base.DEC)
+declare_ctl("adapts", ProtoField.uint8, "Adaptive moderation decides", base.DEC)
+declare_ctl("packets_per_s", ProtoField.uint64, "Packets per second", base.DEC)
+declare_ctl("longer", ProtoField.uint64, "Delay made longer", base.DEC)
+declare_ctl("shorter", ProtoField.uint64, "Delay made shorter", base.DEC)
 
 local COUNTERS = {
     "packets", "bytes", "marked", "announced", "discarded", "refused_full", "deferred", "suppressed", "signalled",
@@ -580,12 +589,14 @@ local REQUESTS = {
     [2] = { 4, { { "queue", 2 }, { "", 2 } } },
     [3] = { 16, { { "queue", 2 }, { "changes", 1 }, { "strategy", 1 }, { "delay_ns", 4 }, { "frames_max", 4 }, { "marks", 1 }, { "", 3 } } },
     [4] = { 4, { { "queue", 2 }, { "strategy", 1 }, { "", 1 } } },
+    [16] = { 4, { { "queue", 2 }, { "", 2 } } },
 }
 local REPLIES = {
     [1] = { 20, { { "version", 1 }, { "", 1 }, { "queue_pairs", 2 }, { "abilities", 4 }, { "strategies", 4 }, { "delay_ns_max", 4 }, { "frames_max_max", 4 } } },
     [2] = { 12, SETTINGS },
     [3] = { 12, SETTINGS },
     [4] = { 212, COUNTER_LIST },
+    [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
 }
 
 function ctl.dissector(t, pinfo, root)
@@ -634,7 +645,7 @@ function ctl.dissector(t, pinfo, root)
             bad("the body does not have the length of this operation")
         else
             list(tree, t(CTL_HEADER_LEN, length), shape[2])
-            local strategy = ({ [2] = is_reply and 2, [3] = is_reply and 2 or 3, [4] = 2 })[code]
+            local strategy = ({ [2] = is_reply and 2, [3] = is_reply and 2 or 3, [4] = 2, [16] = is_reply and 2 })[code]
             if strategy then
                 local value = t(CTL_HEADER_LEN + strategy, 1):uint()
                 text = text .. ", " .. (STRATEGIES[value] or ("strategy " .. value))

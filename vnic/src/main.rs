@@ -56,7 +56,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
-    /// Interrupt coalescing of ports named here: disabled, timeout, open-mx, stream
+    /// Interrupt coalescing of ports named here: disabled, timeout, open-mx, stream, adaptive,
+    /// adaptive-open-mx, adaptive-stream
     #[arg(long, value_name = "S", default_value = "disabled")]
     strategy: String,
     /// Longest time a packet waits for its interrupt, in microseconds

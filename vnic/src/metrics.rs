@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use socket2::Socket;
 
 use crate::control::server::{Place, Server, Service};
-use crate::report::{Counts, PortInfo, PortStats};
+use crate::report::{AdaptiveStats, Counts, PortInfo, PortStats};
 use crate::session::socket::{ClaimError, ClaimedSocket};
 use crate::shard::Fabric;
 
@@ -214,6 +214,26 @@ const STATES: [Plain<PortInfo, bool>; 3] = [
     }),
 ];
 
+/// What a receive queue has while adaptive moderation is on.
+const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
+    ("port_adaptive_delay_ns", "Coalescing delay in force", |queue| {
+        queue.delay_ns
+    }),
+    (
+        "port_adaptive_packets_per_s",
+        "Packets per second in the last whole sample",
+        |queue| queue.packets_per_s,
+    ),
+    (
+        "port_adaptive_longer",
+        "Times that the delay was made longer since adaptive moderation was selected",
+        |queue| queue.longer,
+    ),
+    ("port_adaptive_shorter", "Times that it was made shorter", |queue| {
+        queue.shorter
+    }),
+];
+
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
 type Labelled = (&'static str, &'static str, &'static str, fn(&PortStats) -> &Counts);
 
@@ -281,6 +301,17 @@ impl Collector for Ports {
             .iter()
             .map(|port| (port.name.as_str(), port.interrupts.unannounced));
         gauges(&mut encoder, "port_unannounced_packets", waiting, samples)?;
+        for (name, help, value) in ADAPTIVE {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (port, queue) in stats
+                .iter()
+                .flat_map(|port| port.adaptive.iter().map(move |queue| (port, queue)))
+            {
+                let number = queue.queue.to_string();
+                let labels = [("port", port.name.as_str()), ("queue", number.as_str())];
+                family.encode_family(&labels)?.encode_gauge(&value(queue))?;
+            }
+        }
         for (name, help, value) in STATES {
             let samples = infos.iter().map(|port| (port.name.as_str(), u64::from(value(port))));
             gauges(&mut encoder, name, help, samples)?;

@@ -5,7 +5,7 @@ use crate::Reason;
 
 /// Raises at every completion.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Disabled;
+pub struct Disabled;
 
 impl Strategy for Disabled {
     #[inline]

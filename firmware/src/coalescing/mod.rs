@@ -9,12 +9,14 @@ use ether::Time;
 
 use crate::{PacketInfo, Reason};
 
+mod adaptive;
 mod disabled;
 mod open_mx;
 mod registry;
 mod stream;
 mod timeout;
 
+pub use adaptive::AdaptiveState;
 pub use registry::{StrategyKind, UnknownStrategy};
 
 pub(crate) use registry::Active;
@@ -174,8 +176,7 @@ pub enum Attention {
 /// A coalescing strategy.
 ///
 /// Promises made to it: `completed` is called once for each packet that it pays attention to, in order of arrival, after
-/// the packet's DMA;
-/// `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
+/// the packet's DMA; `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
 /// restart), and when the queue is reset.
 ///
 /// What it cannot do: raise before a DMA has completed, hold a packet longer than the time-out, or loop.
@@ -198,4 +199,38 @@ pub trait Strategy: Copy + Default {
     fn is_deferring(&self) -> bool {
         false
     }
+
+    /// How long packets may wait, in nanoseconds, counted from the arrival of the oldest one not announced; an interrupt then
+    /// is told to be `adaptive`. Asked whenever another packet becomes the oldest, and when settings change. More than
+    /// [`Oldest::longest_ns`] is not granted: whoever answers that leaves the time to M-GF1.
+    #[inline]
+    fn delay_ns(&mut self, oldest: Oldest) -> u64 {
+        oldest.longest_ns
+    }
+
+    /// What a strategy that chooses its delay measured and chose, for people. One that never has anything to say here is not
+    /// asked for a delay.
+    fn adaptive(&self, _longest_ns: u64) -> Option<AdaptiveState> {
+        None
+    }
+}
+
+/// What a strategy that chooses its delay is told: another packet is the oldest not announced.
+#[derive(Clone, Copy, Debug)]
+pub struct Oldest {
+    /// When it arrived.
+    pub arrived: Time,
+    /// How many packets were announced while the strategy was configured; only differences mean something.
+    pub announced: u64,
+    /// The delay of the settings, in nanoseconds.
+    pub longest_ns: u64,
+}
+
+/// What a pipeline holds: the strategy that its settings name. The registered ones, or one alone for the conformance suite.
+pub trait Selection: Strategy {
+    /// The strategy for these settings, fresh.
+    fn new(settings: Coalescing) -> Self;
+
+    /// Whether this is the strategy for these settings already.
+    fn serves(&self, settings: Coalescing) -> bool;
 }

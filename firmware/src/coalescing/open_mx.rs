@@ -7,7 +7,7 @@ use crate::Reason;
 
 /// Raises when the DMA of a marked packet completes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OpenMx;
+pub struct OpenMx;
 
 impl Strategy for OpenMx {
     #[inline]

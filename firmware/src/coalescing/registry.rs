@@ -4,7 +4,10 @@
 
 use core::{fmt, str::FromStr};
 
-use super::{Action, Attention, Completion, Strategy, disabled, open_mx, stream, timeout};
+use super::{
+    Action, AdaptiveState, Attention, Coalescing, Completion, Oldest, Selection, Strategy, adaptive::Adaptive,
+    disabled, open_mx, stream, timeout,
+};
 
 macro_rules! strategies {
     ($($(#[$doc:meta])* $kind:ident = $code:literal, $name:literal, $state:ty;)*) => {
@@ -18,6 +21,8 @@ macro_rules! strategies {
         impl StrategyKind {
             /// All strategies, in the order of their codes.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+            /// Their names, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
             /// How many there are; counters are indexed by [`StrategyKind::index`].
             pub const COUNT: usize = Self::ALL.len();
 
@@ -29,49 +34,72 @@ macro_rules! strategies {
             }
         }
 
-        /// A strategy at work.
+        /// One of the registered strategies, at work.
         #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Active {
+        pub enum Active {
             $($kind($state),)*
         }
 
-        impl Active {
-            pub(crate) fn new(kind: StrategyKind) -> Self {
-                match kind {
+        impl Default for Active {
+            fn default() -> Self {
+                Self::new(Coalescing::DEFAULT)
+            }
+        }
+
+        impl Selection for Active {
+            fn new(settings: Coalescing) -> Self {
+                match settings.effective_strategy() {
                     $(StrategyKind::$kind => Self::$kind(<$state>::default()),)*
                 }
             }
 
-            pub(crate) fn kind(&self) -> StrategyKind {
-                match self {
+            fn serves(&self, settings: Coalescing) -> bool {
+                let kind = match self {
                     $(Self::$kind(_) => StrategyKind::$kind,)*
-                }
+                };
+                kind == settings.effective_strategy()
             }
+        }
 
+        impl Strategy for Active {
             #[inline]
-            pub(crate) fn completed(&mut self, completion: Completion) -> Action {
+            fn completed(&mut self, completion: Completion) -> Action {
                 match self {
                     $(Self::$kind(strategy) => strategy.completed(completion),)*
                 }
             }
 
             #[inline]
-            pub(crate) fn attention(&self) -> Attention {
+            fn attention(&self) -> Attention {
                 match self {
                     $(Self::$kind(strategy) => strategy.attention(),)*
                 }
             }
 
             #[inline]
-            pub(crate) fn announced(&mut self) {
+            fn announced(&mut self) {
                 match self {
                     $(Self::$kind(strategy) => strategy.announced(),)*
                 }
             }
 
-            pub(crate) fn is_deferring(&self) -> bool {
+            #[inline]
+            fn is_deferring(&self) -> bool {
                 match self {
                     $(Self::$kind(strategy) => strategy.is_deferring(),)*
+                }
+            }
+
+            #[inline]
+            fn delay_ns(&mut self, oldest: Oldest) -> u64 {
+                match self {
+                    $(Self::$kind(strategy) => strategy.delay_ns(oldest),)*
+                }
+            }
+
+            fn adaptive(&self, longest_ns: u64) -> Option<AdaptiveState> {
+                match self {
+                    $(Self::$kind(strategy) => strategy.adaptive(longest_ns),)*
                 }
             }
         }
@@ -136,6 +164,12 @@ strategies! {
     OpenMx = 2, "open-mx", open_mx::OpenMx;
     /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are on their way.
     Stream = 3, "stream", stream::Stream;
+    /// M-GF7: the delay follows the traffic, from none up to that of the settings.
+    Adaptive = 4, "adaptive", Adaptive<timeout::Timeout>;
+    /// M-GF8: adaptive, and Open-MX for marked packets.
+    AdaptiveOpenMx = 5, "adaptive-open-mx", Adaptive<open_mx::OpenMx>;
+    /// M-GF8: adaptive, and Stream for marked packets.
+    AdaptiveStream = 6, "adaptive-stream", Adaptive<stream::Stream>;
 }
 
 // `index` and `from_code` rely on codes being positions.

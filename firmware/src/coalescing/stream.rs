@@ -9,7 +9,7 @@ use crate::Reason;
 
 /// Raises when a marked packet has completed and no other DMA is pending.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stream {
+pub struct Stream {
     deferred: bool,
 }
 

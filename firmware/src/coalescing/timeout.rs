@@ -4,7 +4,7 @@ use super::{Action, Attention, Completion, Strategy};
 
 /// Leaves everything to the time-out and the count limit, which the pipeline keeps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timeout;
+pub struct Timeout;
 
 impl Strategy for Timeout {
     #[inline]

@@ -5,7 +5,7 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
-use crate::{Coalescing, CoalescingChange, RxCounts, StrategyKind};
+use crate::{AdaptiveState, Coalescing, CoalescingChange, RxCounts, StrategyKind};
 
 /// What a guest asks of its card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,11 @@ pub enum Request {
         /// While this strategy was configured; `None` = sum of all.
         strategy: Option<StrategyKind>,
     },
+    /// What did adaptive moderation measure and choose?
+    GetAdaptive {
+        /// Number of the receive queue.
+        queue: u16,
+    },
 }
 
 /// What a card answers.
@@ -49,6 +54,8 @@ pub enum Reply {
     SetCoalescing(CoalescingReport),
     /// To [`Request::GetCounters`].
     GetCounters(CounterReport),
+    /// To [`Request::GetAdaptive`].
+    GetAdaptive(AdaptiveReport),
     /// To any request: not done, and why.
     Refused(Refusal),
 }
@@ -61,6 +68,8 @@ pub mod ability {
     pub const MARKS: u32 = 1 << 1;
     /// The card counts, and tells its counters.
     pub const COUNTERS: u32 = 1 << 2;
+    /// The card tells what its adaptive moderation measured and chose.
+    pub const ADAPTIVE: u32 = 1 << 8;
 }
 
 /// What a card can do.
@@ -122,6 +131,19 @@ pub struct CounterReport {
     pub strategy: Option<StrategyKind>,
     /// The counters.
     pub counts: RxCounts,
+}
+
+/// The state of a queue's adaptive moderation (`papers.md` M-GF7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveReport {
+    /// The queue it is of.
+    pub queue: u16,
+    /// The strategy that the queue is set to.
+    pub strategy: StrategyKind,
+    /// The delay of the settings, in nanoseconds: the longest that adaptive moderation may choose.
+    pub longest_ns: u64,
+    /// What it measured and chose since it was selected; `None` while another strategy decides.
+    pub state: Option<AdaptiveState>,
 }
 
 /// A request was not done.

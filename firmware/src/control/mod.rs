@@ -10,7 +10,8 @@ mod service;
 mod wire;
 
 pub use message::{
-    Abilities, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply, Request, StrategySet, ability,
+    Abilities, AdaptiveReport, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply, Request, StrategySet,
+    ability,
 };
 pub use reply::ReplyError;
 pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};

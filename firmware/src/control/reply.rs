@@ -8,10 +8,10 @@ use core::fmt;
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    Abilities, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
-use crate::{Coalescing, Histogram, Reason, RxCounts, StrategyKind};
+use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts, StrategyKind};
 
 /// The reasons whose counts stand together in a reply; one that was added since stands behind what was there before.
 const FIRST_REASONS: [Reason; 8] = [
@@ -61,6 +61,7 @@ impl Reply {
             Self::GetCoalescing(_) => (operation::GET_COALESCING, 0),
             Self::SetCoalescing(_) => (operation::SET_COALESCING, 0),
             Self::GetCounters(_) => (operation::GET_COUNTERS, 0),
+            Self::GetAdaptive(_) => (operation::GET_ADAPTIVE, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -82,6 +83,7 @@ impl Reply {
                 writer.u32(report.coalescing.frames_max);
             }
             Self::GetCounters(report) => write_counters(&mut writer, report),
+            Self::GetAdaptive(report) => write_adaptive(&mut writer, report),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -118,6 +120,7 @@ impl Reply {
             operation::GET_COALESCING => read_coalescing(&mut reader)?.map(Self::GetCoalescing),
             operation::SET_COALESCING => read_coalescing(&mut reader)?.map(Self::SetCoalescing),
             operation::GET_COUNTERS => read_counters(&mut reader)?.map(Self::GetCounters),
+            operation::GET_ADAPTIVE => read_adaptive(&mut reader)?.map(Self::GetAdaptive),
             _ => return Err(ReplyError::UnknownOperation),
         };
         reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)
@@ -162,6 +165,43 @@ fn read_coalescing(reader: &mut Reader) -> Result<Option<CoalescingReport>, Repl
         marks: marks != 0,
     };
     Ok(Some(CoalescingReport { queue, coalescing }))
+}
+
+fn write_adaptive(writer: &mut Writer, report: &AdaptiveReport) {
+    let state = report.state.unwrap_or_default();
+    let ns = |delay_ns| u32::try_from(delay_ns).unwrap_or(u32::MAX);
+    writer.u16(report.queue);
+    writer.u8(report.strategy.code());
+    writer.u8(report.state.is_some().into());
+    writer.u32(ns(report.longest_ns));
+    writer.u32(ns(state.delay_ns));
+    writer.u32(0);
+    writer.u64(state.packets_per_s);
+    writer.u64(state.longer);
+    writer.u64(state.shorter);
+}
+
+fn read_adaptive(reader: &mut Reader) -> Result<Option<AdaptiveReport>, ReplyError> {
+    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?, reader.u32()?)))();
+    let Some((queue, strategy, adapts, longest_ns)) = parts else {
+        return Ok(None);
+    };
+    let strategy = StrategyKind::from_code(strategy).ok_or(ReplyError::UnknownValue)?;
+    let state = (|| {
+        let (delay_ns, _) = (reader.u32()?, reader.u32()?);
+        Some(AdaptiveState {
+            delay_ns: delay_ns.into(),
+            packets_per_s: reader.u64()?,
+            longer: reader.u64()?,
+            shorter: reader.u64()?,
+        })
+    })();
+    Ok(state.map(|state| AdaptiveReport {
+        queue,
+        strategy,
+        longest_ns: longest_ns.into(),
+        state: (adapts != 0).then_some(state),
+    }))
 }
 
 fn write_counters(writer: &mut Writer, report: &CounterReport) {

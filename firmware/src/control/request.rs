@@ -90,6 +90,10 @@ impl Request {
                 writer.u8(strategy.map_or(STRATEGY_ALL, StrategyKind::code));
                 writer.u8(0);
             }
+            Self::GetAdaptive { queue } => {
+                writer.u16(queue);
+                writer.u16(0);
+            }
         }
         writer.finish()
     }
@@ -100,6 +104,7 @@ impl Request {
             Self::GetCoalescing { .. } => operation::GET_COALESCING,
             Self::SetCoalescing { .. } => operation::SET_COALESCING,
             Self::GetCounters { .. } => operation::GET_COUNTERS,
+            Self::GetAdaptive { .. } => operation::GET_ADAPTIVE,
         }
     }
 
@@ -155,7 +160,7 @@ const STRATEGY: Reject = Reject::new(RefusalCode::Strategy, "the card has no str
 
 fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
     let body_len = match code {
-        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS => 4,
+        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS | operation::GET_ADAPTIVE => 4,
         operation::SET_COALESCING => 16,
         _ => {
             return Err(Reject::new(
@@ -170,8 +175,9 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
     let mut reader = Reader(body);
     match code {
         operation::HELLO => hello(&mut reader).ok_or(LENGTH)?,
-        operation::GET_COALESCING => get_coalescing(&mut reader).ok_or(LENGTH)?,
+        operation::GET_COALESCING => get(&mut reader, |queue| Request::GetCoalescing { queue }).ok_or(LENGTH)?,
         operation::SET_COALESCING => set_coalescing(&mut reader).ok_or(LENGTH)?,
+        operation::GET_ADAPTIVE => get(&mut reader, |queue| Request::GetAdaptive { queue }).ok_or(LENGTH)?,
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }
 }
@@ -191,9 +197,10 @@ fn hello(reader: &mut Reader) -> Option<Result<Request, Reject>> {
     ))
 }
 
-fn get_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+/// A request that names one queue and nothing else.
+fn get(reader: &mut Reader, of_queue: impl FnOnce(u16) -> Request) -> Option<Result<Request, Reject>> {
     let (queue, reserved) = (reader.u16()?, reader.u16()?);
-    Some(zero(reserved.into(), Request::GetCoalescing { queue }))
+    Some(zero(reserved.into(), of_queue(queue)))
 }
 
 fn set_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {

@@ -8,8 +8,8 @@ use alloc::borrow::Cow;
 use ether::{Frame, MacAddr, Time};
 
 use super::{
-    Abilities, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply,
-    Request, StrategySet, ability,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal,
+    RefusalCode, Reply, Request, StrategySet, ability,
     request::{Decoded, Reject},
 };
 use crate::{
@@ -139,7 +139,7 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
             Ok(Reply::Hello(Abilities {
                 version: CONTROL_VERSION,
                 queue_pairs: nic.queue_pairs(),
-                bits: ability::COALESCING | ability::MARKS | ability::COUNTERS,
+                bits: ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::ADAPTIVE,
                 strategies: StrategySet::all(),
                 delay_ns_max: DELAY_NS_MAX as u32,
                 frames_max_max: FRAMES_MAX_MAX,
@@ -157,6 +157,15 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
                 queue,
                 strategy,
                 counts,
+            }))
+        }
+        Request::GetAdaptive { queue } => {
+            let rx = nic.queues().get(usize::from(queue)).ok_or(UnknownQueue)?;
+            Ok(Reply::GetAdaptive(AdaptiveReport {
+                queue,
+                strategy: rx.coalescing().strategy,
+                longest_ns: rx.coalescing().delay_ns,
+                state: rx.adaptive(),
             }))
         }
     }

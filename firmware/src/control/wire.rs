@@ -25,6 +25,7 @@ pub(super) mod operation {
     pub(in super::super) const GET_COALESCING: u8 = 2;
     pub(in super::super) const SET_COALESCING: u8 = 3;
     pub(in super::super) const GET_COUNTERS: u8 = 4;
+    pub(in super::super) const GET_ADAPTIVE: u8 = 16;
 }
 
 /// The common header without its constant parts.

@@ -6,14 +6,15 @@
 
 use ether::Time;
 
-use super::{Event, RxPipeline};
+use super::{Event, Pipeline};
 use crate::{
     Interrupt, Reason,
+    coalescing::Selection,
     pending::AT_POLL,
     watchdog::{HOST_STATE_LEN, HostState, Watchdog, WatchdogAction},
 };
 
-impl RxPipeline {
+impl<S: Selection> Pipeline<S> {
     /// Turns the polling watchdog on (a delay up to [`WATCHDOG_DELAY_NS_MAX`](crate::watchdog::WATCHDOG_DELAY_NS_MAX)) or
     /// off (0), while packets may be pending or waiting. See [`Watchdog::set_delay`]. Turned off, what waits has its
     /// time-out again, counted from its arrival.

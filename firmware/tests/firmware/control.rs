@@ -42,7 +42,7 @@ fn send(nic: &mut Firmware, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
     })
 }
 
-fn ask(nic: &mut Firmware, request: Request) -> Reply {
+pub fn ask(nic: &mut Firmware, request: Request) -> Reply {
     let (id, reply) = send(nic, t(0), &frame_of(request, 0x1234)).expect("an answer");
     assert_eq!(id, 0x1234);
     reply
@@ -77,7 +77,10 @@ fn hello_tells_version_and_abilities() {
         panic!("another reply")
     };
     assert_eq!((abilities.version, abilities.queue_pairs), (1, 3));
-    assert_eq!(abilities.bits, ability::COALESCING | ability::MARKS | ability::COUNTERS);
+    assert_eq!(
+        abilities.bits,
+        ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::ADAPTIVE
+    );
     assert_eq!(abilities.strategies, StrategySet::all());
     assert!(abilities.strategies.iter().eq(StrategyKind::ALL.iter().copied()));
     assert_eq!(u64::from(abilities.delay_ns_max), DELAY_NS_MAX);

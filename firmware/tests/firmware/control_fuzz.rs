@@ -30,7 +30,7 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 4 {
+        match self.byte() % 5 {
             0 => Request::Hello {
                 version_min: self.byte() % 3,
                 version_max: self.byte() % 4,
@@ -50,6 +50,7 @@ impl Nearly<'_> {
                     change,
                 }
             }
+            3 => Request::GetAdaptive { queue },
             _ => {
                 let strategy = StrategyKind::from_code(self.byte() % 8);
                 Request::GetCounters {

@@ -1,5 +1,6 @@
 //! The firmware against what the papers say.
 
+mod adaptive;
 mod clock;
 mod control;
 mod control_fuzz;

@@ -391,7 +391,18 @@ fn a_late_poll_decides_as_it_would_have_been_in_time() {
 #[test]
 fn names_of_strategies_and_reasons_read_back() {
     let names: Vec<_> = StrategyKind::ALL.iter().map(|kind| kind.name()).collect();
-    assert_eq!(names, ["disabled", "timeout", "open-mx", "stream"]);
+    assert_eq!(
+        names,
+        [
+            "disabled",
+            "timeout",
+            "open-mx",
+            "stream",
+            "adaptive",
+            "adaptive-open-mx",
+            "adaptive-stream"
+        ]
+    );
     for &kind in StrategyKind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
         assert_eq!(StrategyKind::from_code(kind.code()), Some(kind));

@@ -6,11 +6,13 @@ use firmware::{Coalescing, DmaModel, Event, Interrupt, PacketInfo, PipelineConfi
 use crate::support::{Bench, MARKED, Numbers, UNMARKED, coalescing, t};
 
 const STRATEGIES: [StrategyKind; 2] = [StrategyKind::OpenMx, StrategyKind::Stream];
+/// And those with another base policy, M-GF7.
+const ON_ADAPTIVE: [StrategyKind; 2] = [StrategyKind::AdaptiveOpenMx, StrategyKind::AdaptiveStream];
 
-fn settings(numbers: &mut Numbers) -> (Coalescing, DmaModel) {
+fn settings(numbers: &mut Numbers, strategies: &[StrategyKind]) -> (Coalescing, DmaModel) {
     let settings = Coalescing {
         frames_max: numbers.one_of(&[0, 0, 3]),
-        ..coalescing(numbers.one_of(&STRATEGIES), numbers.one_of(&[0, 7, 20, 100]))
+        ..coalescing(numbers.one_of(strategies), numbers.one_of(&[0, 7, 20, 100]))
     };
     let dma = DmaModel {
         setup_ns: numbers.one_of(&[0, 3, 15]),
@@ -55,14 +57,20 @@ fn times(log: &[(u64, u32, Option<Interrupt>)]) -> Vec<(u64, u32, Option<u32>)> 
 
 #[test]
 fn m_gf11_unmarked_traffic_meets_the_base_policy_under_every_strategy() {
+    unmarked_traffic_meets(StrategyKind::Timeout, &STRATEGIES, 20);
+    // Long enough for the delay to grow.
+    unmarked_traffic_meets(StrategyKind::Adaptive, &ON_ADAPTIVE, 100);
+}
+
+fn unmarked_traffic_meets(base: StrategyKind, strategies: &[StrategyKind], len: usize) {
     for seed in 0..20_000 {
         let mut numbers = Numbers::new(seed);
-        let (with_marks, dma) = settings(&mut numbers);
+        let (with_marks, dma) = settings(&mut numbers, strategies);
         let base = Coalescing {
-            strategy: StrategyKind::Timeout,
+            strategy: base,
             ..with_marks
         };
-        let load = load(&mut numbers, 20, 0);
+        let load = load(&mut numbers, len, 0);
         let run = |coalescing| {
             let mut rx = RxPipeline::new(&PipelineConfig { coalescing, dma });
             let (mut now, mut log) = (0, Vec::new());
@@ -89,7 +97,7 @@ fn m_gf11_after_marked_traffic_nothing_of_it_remains() {
     let mut moments = 0;
     for seed in 0..20_000 {
         let mut numbers = Numbers::new(seed);
-        let (with_marks, dma) = settings(&mut numbers);
+        let (with_marks, dma) = settings(&mut numbers, &STRATEGIES);
         let base = Coalescing {
             strategy: StrategyKind::Timeout,
             ..with_marks

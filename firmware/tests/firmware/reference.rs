@@ -1,5 +1,5 @@
 //! The executable specification: the receive part of a card, written straight from the text of the paper (algorithms 1
-//! and 2) and of `papers.md` M-GF1, 2, 4, 5, naively, with lists instead of state.
+//! and 2), of `papers.md` M-GF1, 2, 4, 5, 7, 8, and of the rule at `Adaptive`, naively, with lists instead of state.
 //!
 //! It shares no code with the crate, and is compared with it in `sequences`.
 
@@ -22,7 +22,6 @@ struct Packet {
     /// `None`: no time is modelled, the DMA completes when the driver polls.
     dma_completes: Option<u64>,
     completed: bool,
-    announced: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -73,13 +72,54 @@ impl Dma {
     }
 }
 
+/// M-GF7: "the delay follows the recent traffic: one interrupt per packet when quiet, long delay under load".
+#[derive(Clone, Debug, Default)]
+struct Moderation {
+    /// 0 to 4.
+    level: u32,
+    sample_began: Option<u64>,
+    /// Of each interrupt in the sample, what it announced.
+    sample: Vec<u32>,
+}
+
+impl Moderation {
+    /// A packet that arrived at `arrived` is now the oldest not announced; the delay for it.
+    fn oldest(&mut self, arrived: u64, longest: u64) -> u64 {
+        let Some(began) = self.sample_began else {
+            (self.sample_began, self.sample) = (Some(arrived), Vec::new());
+            return 0;
+        };
+        let took = arrived - began;
+        let announced: u32 = self.sample.iter().sum();
+        if announced >= 32 || took >= 8 * longest {
+            // "Its rate, in packets per longest delay" is announced / took × longest; compared without a division.
+            let reaches = |per_delay: u32| {
+                u128::from(announced) * u128::from(longest) >= u128::from(per_delay) * u128::from(took)
+            };
+            if self.level < 4 && reaches(4 * (self.level + 1)) {
+                self.level += 1;
+            }
+            while self.level > 0 && !reaches(2 * self.level) {
+                self.level -= 1;
+            }
+            self.sample_began = Some(arrived);
+            self.sample.clear();
+        }
+        [0, longest / 8, longest / 4, longest / 2, longest][self.level as usize]
+    }
+}
+
 /// The card's receive part.
 #[derive(Clone, Debug)]
 pub struct Reference {
     settings: Coalescing,
+    /// Packets not announced.
     packets: Vec<Packet>,
     dma: Dma,
     deferred_interrupt: bool,
+    moderation: Moderation,
+    /// How long the oldest packet may wait.
+    delay: u64,
     /// An interrupt made due by a change of settings.
     due: Option<Reason>,
     clock: u64,
@@ -93,6 +133,8 @@ impl Reference {
             packets: Vec::new(),
             dma: Dma::new(model, 0),
             deferred_interrupt: false,
+            moderation: Moderation::default(),
+            delay: 0,
             due: None,
             clock: 0,
             deferred_count: 0,
@@ -116,20 +158,31 @@ impl Reference {
             marked: packet.marked,
             dma_completes,
             completed: false,
-            announced: false,
         });
+        if self.packets.len() == 1 {
+            self.new_oldest();
+        }
+    }
+
+    /// "The delay is counted from the first packet not yet announced": there is another one, or other settings.
+    fn new_oldest(&mut self) {
+        use StrategyKind::{Adaptive, AdaptiveOpenMx, AdaptiveStream};
+        let Some(oldest) = self.packets.first() else { return };
+        self.delay = match self.strategy() {
+            Adaptive | AdaptiveOpenMx | AdaptiveStream => {
+                self.moderation.oldest(oldest.arrived, self.settings.delay_ns)
+            }
+            _ => self.settings.delay_ns,
+        };
     }
 
     fn waiting(&self) -> u32 {
-        self.packets.iter().filter(|p| p.completed && !p.announced).count() as u32
+        self.packets.iter().filter(|p| p.completed).count() as u32
     }
 
-    /// "The delay is counted from the first packet not yet announced"; "the timer runs only while a packet is unannounced".
+    /// "The timer runs only while a packet is unannounced."
     fn timer(&self) -> Option<u64> {
-        self.packets
-            .iter()
-            .find(|p| !p.announced)
-            .map(|p| p.arrived + self.settings.delay_ns)
+        self.packets.first().map(|p| p.arrived + self.delay)
     }
 
     fn next_completion(&self, now: u64) -> Option<(usize, u64)> {
@@ -156,24 +209,26 @@ impl Reference {
     }
 
     /// Everything until `now`, in order of time; in one instant completions first, then the time-out.
-    pub fn poll(&mut self, now: u64) -> Vec<Did> {
-        let mut log = Vec::new();
+    pub fn poll(&mut self, now: u64, log: &mut Vec<Did>) {
         if let Some(reason) = self.due {
-            self.raise(self.clock, reason, &mut log);
+            self.raise(self.clock, reason, log);
         }
         loop {
             let completion = self.next_completion(now).filter(|&(_, at)| at <= now);
             let expiry = self.next_expiry().filter(|&at| at <= now);
             match (completion, expiry) {
                 (Some((index, at)), expiry) if expiry.is_none_or(|expiry| at <= expiry) => {
-                    self.dma_completes(index, at, &mut log);
+                    self.dma_completes(index, at, log);
                 }
-                (_, Some(at)) => self.raise(at, Reason::Timeout, &mut log),
+                (_, Some(at)) => {
+                    let shortened = self.delay < self.settings.delay_ns;
+                    let reason = if shortened { Reason::Adaptive } else { Reason::Timeout };
+                    self.raise(at, reason, log);
+                }
                 _ => break,
             }
         }
         self.clock = now;
-        log
     }
 
     fn dma_completes(&mut self, index: usize, at: u64, log: &mut Vec<Did>) {
@@ -184,15 +239,15 @@ impl Reference {
         let others_pending = self.packets.iter().any(|p| !p.completed && p.arrived <= at);
         match self.strategy() {
             StrategyKind::Disabled => self.raise(at, Reason::EveryPacket, log),
-            StrategyKind::Timeout => {}
+            StrategyKind::Timeout | StrategyKind::Adaptive => {}
             // Algorithm 1.
-            StrategyKind::OpenMx => {
+            StrategyKind::OpenMx | StrategyKind::AdaptiveOpenMx => {
                 if marked {
                     self.raise(at, Reason::Mark, log);
                 }
             }
             // Algorithm 2.
-            StrategyKind::Stream => {
+            StrategyKind::Stream | StrategyKind::AdaptiveStream => {
                 if !others_pending {
                     if marked || self.deferred_interrupt {
                         let reason = if self.deferred_interrupt {
@@ -216,14 +271,14 @@ impl Reference {
     }
 
     fn raise(&mut self, at: u64, reason: Reason, log: &mut Vec<Did>) {
-        log.push(Did::Raised(at, reason, self.waiting()));
+        let announced = self.waiting();
+        log.push(Did::Raised(at, reason, announced));
         self.clock = at;
         self.due = None;
         self.deferred_interrupt = false;
-        self.packets
-            .iter_mut()
-            .filter(|p| p.completed)
-            .for_each(|p| p.announced = true);
+        self.moderation.sample.push(announced);
+        self.packets.retain(|p| !p.completed);
+        self.new_oldest();
     }
 
     pub fn restart(&mut self, now: u64) -> Did {
@@ -240,7 +295,9 @@ impl Reference {
         let deferring = self.deferred_interrupt && before != after;
         if before != after {
             self.deferred_interrupt = false;
+            self.moderation = Moderation::default();
         }
+        self.new_oldest();
         if self.waiting() == 0 {
             return;
         }

@@ -119,7 +119,14 @@ fn nicctl_reads_and_changes_a_card() {
             };
             let info = ask(&["info"]);
             assert_eq!((&info["version"], &info["queue_pairs"]), (&1.into(), &2.into()));
-            for name in ["disabled", "timeout", "open-mx", "stream"] {
+            for name in [
+                "disabled",
+                "timeout",
+                "open-mx",
+                "stream",
+                "adaptive",
+                "adaptive-stream",
+            ] {
                 assert!(info["strategies"].as_array().unwrap().contains(&name.into()), "{info}");
             }
             let settings = ask(&["coalesce"]);
@@ -141,6 +148,18 @@ fn nicctl_reads_and_changes_a_card() {
                 settings,
                 serde_json::json!({
                     "queue": 0, "strategy": "open-mx", "delay_ns": 1_000_500, "frames": 32, "marks": false
+                })
+            );
+            assert_eq!(
+                ask(&["adaptive"]),
+                serde_json::json!({ "queue": 0, "strategy": "open-mx", "longest_ns": 1_000_500 })
+            );
+            ask(&["coalesce", "adaptive-stream", "--queue", "1", "--delay-us", "75"]);
+            assert_eq!(
+                ask(&["adaptive", "--queue", "1"]),
+                serde_json::json!({
+                    "queue": 1, "strategy": "adaptive-stream", "longest_ns": 75_000, "delay_ns": 0,
+                    "packets_per_s": 0, "longer": 0, "shorter": 0
                 })
             );
             ask(&["coalesce", "--queue", "1", "--marks", "on"]);

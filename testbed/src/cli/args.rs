@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use crate::{
     accel::AccelChoice,
@@ -185,6 +188,11 @@ pub struct ExecArgs {
     pub command: Vec<String>,
 }
 
+/// The strategies that the firmware registers, by name.
+fn strategies() -> impl TypedValueParser<Value = Strategy> {
+    PossibleValuesParser::new(Strategy::NAMES).try_map(|name| name.parse::<Strategy>())
+}
+
 /// Verbs about cards.
 #[derive(Debug, Subcommand)]
 pub enum NicVerb {
@@ -198,6 +206,7 @@ pub enum NicVerb {
         /// `NODE` or `NODE.ethN`.
         nic: String,
         /// The strategy.
+        #[arg(value_parser = strategies())]
         strategy: Option<Strategy>,
         /// Longest time a packet waits for its interrupt.
         #[arg(long, value_name = "TIME", value_parser = coalescing_delay_argument)]
@@ -208,6 +217,11 @@ pub enum NicVerb {
         /// Whether the card looks at marks.
         #[arg(long)]
         marks: Option<OnOff>,
+    },
+    /// What adaptive moderation measured and chose: a row for each receive queue under which it is on.
+    Adaptive {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
     },
     /// Connection, rings, offloads.
     Info {

@@ -1,6 +1,7 @@
 //! `weft`: finds out what is wanted, does it through the other modules, and says how it went. Every failure is one
 //! sentence on standard error and an exit code that `--help` documents.
 
+mod adaptive;
 pub mod args;
 mod check;
 mod guest;
@@ -100,6 +101,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Logs { what, follow } => guest::logs(&client(cli)?, what, *follow)?,
         Verb::Restart { node } => guest::restart(&client(cli)?, node)?,
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
+        Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Coalesce {
             nic,

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use firmware::StrategyKind;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
 
 use super::units::{Rate, Share, Size, Span};
@@ -146,35 +147,15 @@ pub struct NicSettingsFile {
     pub dma: Option<DmaFile>,
 }
 
-/// Interrupt coalescing strategies of the card's firmware.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// An interrupt for every packet.
-    Disabled,
-    /// An interrupt when the delay (or the frame count) is reached.
-    #[default]
-    Timeout,
-    /// `timeout`, but a marked packet interrupts at once.
-    OpenMx,
-    /// `open-mx`, but held back while more packets are on their way into memory.
-    Stream,
+/// Reads the name of a strategy; what the firmware registers is what there is.
+fn strategy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StrategyKind>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let unknown = |_| D::Error::unknown_variant(&name, StrategyKind::NAMES);
+    name.parse().map(Some).map_err(unknown)
 }
 
-impl Strategy {
-    /// All strategies, in the order in which tables show them.
-    pub const ALL: [Self; 4] = [Self::Disabled, Self::Timeout, Self::OpenMx, Self::Stream];
-
-    /// The name used in files, on the command line and by the card.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::Timeout => "timeout",
-            Self::OpenMx => "open-mx",
-            Self::Stream => "stream",
-        }
-    }
+fn strategy_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "enum": StrategyKind::NAMES })
 }
 
 /// When the card interrupts its guest.
@@ -182,7 +163,9 @@ impl Strategy {
 #[serde(deny_unknown_fields)]
 pub struct CoalescingFile {
     /// Strategy (default `disabled`).
-    pub strategy: Option<Strategy>,
+    #[serde(default, deserialize_with = "strategy")]
+    #[schemars(schema_with = "strategy_schema")]
+    pub strategy: Option<StrategyKind>,
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,

@@ -17,7 +17,8 @@ pub use address::Ipv4Net;
 
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
-pub use file::{LabFile, Strategy};
+pub use file::LabFile;
+pub use firmware::StrategyKind as Strategy;
 
 use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
 

@@ -126,6 +126,23 @@ pub struct InterruptStats {
     pub unannounced: u64,
 }
 
+/// What adaptive moderation of one receive queue measured and chose (papers.md M-GF7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdaptiveStats {
+    /// The receive queue.
+    pub queue: u16,
+    /// The longest delay that may be chosen: that of the settings.
+    pub longest_ns: u64,
+    /// The delay in force.
+    pub delay_ns: u64,
+    /// Packets per second in the last whole sample; it stays while nothing arrives.
+    pub packets_per_s: u64,
+    /// Times that the delay was made longer since adaptive moderation was selected.
+    pub longer: u64,
+    /// Times that it was made shorter.
+    pub shorter: u64,
+}
+
 /// Interrupts that tell the guest of sent frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxInterruptStats {
@@ -157,6 +174,9 @@ pub struct PortStats {
     pub tx: TrafficStats,
     /// Receive interrupts.
     pub interrupts: InterruptStats,
+    /// Adaptive moderation of the receive queues under which it is on.
+    #[serde(default)]
+    pub adaptive: Vec<AdaptiveStats>,
     /// Received packets that carried a mark.
     pub marked: u64,
     /// Transmit interrupts.

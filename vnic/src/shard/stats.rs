@@ -10,7 +10,8 @@ use super::Inner;
 use super::drops::{RxDrop, TxDrop};
 use super::port::Port;
 use crate::report::{
-    Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TrafficStats, TxInterruptStats,
+    AdaptiveStats, Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TrafficStats,
+    TxInterruptStats,
 };
 
 /// Names of the feature bits a port may offer.
@@ -103,6 +104,7 @@ impl Inner {
                 deferred: rx.deferred,
                 unannounced: rx.unannounced(),
             },
+            adaptive: adaptive(port),
             marked: rx.marked,
             tx_interrupts: TxInterruptStats {
                 decided: counters.tx_decided,
@@ -150,6 +152,21 @@ fn named(counts: &[(&str, u64)]) -> Counts {
         .iter()
         .map(|(name, count)| ((*name).to_owned(), *count))
         .collect()
+}
+
+fn adaptive(port: &Port) -> Vec<AdaptiveStats> {
+    let queues = port.nic.queues().iter().zip(0..);
+    let states = queues.filter_map(|(rx, queue)| {
+        rx.adaptive().map(|state| AdaptiveStats {
+            queue,
+            longest_ns: rx.coalescing().delay_ns,
+            delay_ns: state.delay_ns,
+            packets_per_s: state.packets_per_s,
+            longer: state.longer,
+            shorter: state.shorter,
+        })
+    });
+    states.collect()
 }
 
 fn control(port: &Port) -> Counts {

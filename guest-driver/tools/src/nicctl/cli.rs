@@ -12,7 +12,7 @@ use firmware::{
 use netif::{AfPacket, AfPacketOptions};
 use omxd::{CONTROL_RING_LEN, Card, CardError};
 
-use super::report::{CoalescingOutput, InfoOutput, StatsOutput};
+use super::report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput};
 use crate::{
     Stop,
     run::{Switch, print},
@@ -47,6 +47,12 @@ enum Command {
     Info,
     /// Show or change interrupt coalescing; takes effect at once, on running traffic too
     Coalesce(Coalesce),
+    /// What adaptive moderation measured and chose
+    Adaptive {
+        /// The receive queue
+        #[arg(long, default_value_t = 0)]
+        queue: u16,
+    },
     /// What the card counted about reception
     Stats {
         /// One receive queue only
@@ -119,6 +125,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 _ => bail!(CardError::Unexpected),
             };
             print(arguments.json, &CoalescingOutput::from(report))?;
+        }
+        Command::Adaptive { queue } => {
+            let request = Request::GetAdaptive { queue: *queue };
+            let Reply::GetAdaptive(report) = card.ask(&request).with_context(|| interface.clone())? else {
+                bail!(CardError::Unexpected);
+            };
+            print(arguments.json, &AdaptiveOutput::from(report))?;
         }
         Command::Stats { queue, strategy: name } => {
             let request = Request::GetCounters {

@@ -6,4 +6,4 @@ mod cli;
 mod report;
 
 pub use cli::{Arguments, main};
-pub use report::{CoalescingOutput, InfoOutput, StatsOutput};
+pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use firmware::{
     Reason,
-    control::{Abilities, CoalescingReport, CounterReport, ability},
+    control::{Abilities, AdaptiveReport, CoalescingReport, CounterReport, ability},
 };
 use serde::Serialize;
 
@@ -31,6 +31,7 @@ impl From<Abilities> for InfoOutput {
             (ability::COALESCING, "coalescing"),
             (ability::MARKS, "marks"),
             (ability::COUNTERS, "counters"),
+            (ability::ADAPTIVE, "adaptive state"),
         ];
         Self {
             version: card.version,
@@ -104,6 +105,68 @@ impl fmt::Display for CoalescingOutput {
             frames => write!(f, "at most {frames} frames")?,
         }
         write!(f, ", marks {}", if self.marks { "on" } else { "off" })
+    }
+}
+
+/// `nicctl adaptive`; names as those of `weft nic adaptive`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AdaptiveOutput {
+    /// The receive queue.
+    pub queue: u16,
+    /// The strategy it is set to.
+    pub strategy: &'static str,
+    /// The longest delay that may be chosen, in nanoseconds: that of the settings.
+    pub longest_ns: u64,
+    /// What was measured and chosen; absent while adaptive moderation is not on.
+    #[serde(flatten)]
+    pub state: Option<AdaptiveStateOutput>,
+}
+
+/// The state in [`AdaptiveOutput`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AdaptiveStateOutput {
+    /// The delay in force, in nanoseconds.
+    pub delay_ns: u64,
+    /// Packets per second in the last whole sample.
+    pub packets_per_s: u64,
+    /// Times that the delay was made longer.
+    pub longer: u64,
+    /// Times that it was made shorter.
+    pub shorter: u64,
+}
+
+impl From<AdaptiveReport> for AdaptiveOutput {
+    fn from(report: AdaptiveReport) -> Self {
+        Self {
+            queue: report.queue,
+            strategy: report.strategy.name(),
+            longest_ns: report.longest_ns,
+            state: report.state.map(|state| AdaptiveStateOutput {
+                delay_ns: state.delay_ns,
+                packets_per_s: state.packets_per_s,
+                longer: state.longer,
+                shorter: state.shorter,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for AdaptiveOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        write!(f, "queue {}: {}, ", self.queue, self.strategy)?;
+        match self.state {
+            None => write!(f, "which does not adapt its delay of {} us", us(self.longest_ns)),
+            Some(state) => write!(
+                f,
+                "delay {} us of at most {} us, {} packets/s when last measured, made longer {} times and shorter {} times",
+                us(state.delay_ns),
+                us(self.longest_ns),
+                state.packets_per_s,
+                state.longer,
+                state.shorter
+            ),
+        }
     }
 }
 

@@ -60,6 +60,10 @@ fn fields() -> Vec<String> {
         "delay_ns",
         "frames_max",
         "marks",
+        "adapts",
+        "packets_per_s",
+        "longer",
+        "shorter",
     ];
     let names = fixed.into_iter().map(str::to_owned);
     let counters = counters(&RxCounts::default()).into_iter().map(|(name, _)| name);
@@ -79,7 +83,7 @@ fn request(numbers: &mut Numbers) -> Request {
     let queue = numbers.below(6) as u16;
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
-    match numbers.below(4) {
+    match numbers.below(5) {
         0 => Request::Hello {
             version_min: numbers.below(2) as u8,
             version_max: 1 + numbers.below(3) as u8,
@@ -94,6 +98,7 @@ fn request(numbers: &mut Numbers) -> Request {
                 marks: some(numbers).then(|| numbers.below(2) == 0),
             },
         },
+        3 => Request::GetAdaptive { queue },
         _ => Request::GetCounters {
             queue: some(numbers).then_some(queue),
             strategy: some(numbers).then_some(strategy),
@@ -127,6 +132,7 @@ fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("queue", queue.unwrap_or(0xffff).into()),
             ("strategy", strategy.map_or(0xff, StrategyKind::code).into()),
         ],
+        Request::GetAdaptive { queue } => vec![("operation", 16), ("queue", queue.into())],
     }
 }
 
@@ -161,6 +167,20 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
             ]);
             list.extend(counters(&report.counts));
             list
+        }
+        Reply::GetAdaptive(report) => {
+            let state = report.state.unwrap_or_default();
+            named(&[
+                ("status", 0),
+                ("queue", report.queue.into()),
+                ("strategy", report.strategy.code().into()),
+                ("adapts", report.state.is_some().into()),
+                ("delay_ns_max", report.longest_ns),
+                ("delay_ns", state.delay_ns),
+                ("packets_per_s", state.packets_per_s),
+                ("longer", state.longer),
+                ("shorter", state.shorter),
+            ])
         }
         Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
     }
