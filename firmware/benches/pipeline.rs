@@ -117,8 +117,8 @@ fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Firmware, 
         mode,
         ..SteeringSettings::DEFAULT
     };
-    nic.steering().set(settings).expect("no table");
-    nic.steering().set_ready(u64::MAX);
+    nic.steering_mut().set(settings).expect("no table");
+    nic.steering_mut().set_ready(u64::MAX);
     let mut header = [0x06; firmware::INLINE_HEADER_LEN];
     header[12..14].copy_from_slice(&ether_type.to_be_bytes());
     match ether_type {
@@ -138,7 +138,7 @@ fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Firmware, 
 #[bench::off(args = (4, SteeringMode::Off, 0x0800), setup = steered)]
 fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
     for _ in 0..BATCH {
-        black_box(nic.steering().queue(black_box(&header)));
+        black_box(nic.steering_mut().queue(black_box(&header)));
     }
     nic
 }
@@ -146,10 +146,10 @@ fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) ->
 /// A card whose injector has this degree, and the header of a fragment of a medium message.
 fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
     let (mut nic, mut header) = steered(1, SteeringMode::Flow, 0x86df);
-    nic.misorder().set_degree(degree).expect("a degree");
+    nic.misorder_mut().set_degree(degree).expect("a degree");
     // A marked TINY makes the partner known; then fragment 6 of 32 KiB, cut in 1452 bytes.
     header[16] = 0xa5;
-    nic.misorder().sent(&header);
+    nic.misorder_mut().sent(&header);
     header[16] = 0x27;
     header[20..24].copy_from_slice(&(32u32 << 10).to_be_bytes());
     header[40..44].copy_from_slice(&[1452u16.to_be_bytes()[0], 1452u16.to_be_bytes()[1], 6, 0]);
@@ -162,7 +162,7 @@ fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
 #[bench::degree_3(args = (3), setup = misordering)]
 fn misorder_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
     for _ in 0..BATCH {
-        black_box(nic.misorder().sent(black_box(&header)));
+        black_box(nic.misorder_mut().sent(black_box(&header)));
     }
     nic
 }

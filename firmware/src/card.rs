@@ -133,14 +133,25 @@ impl Firmware {
     }
 
     /// Which receive queue a frame goes to (M-GF9).
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// The steering, to be asked about a frame or changed.
     #[inline]
-    pub fn steering(&mut self) -> &mut Steering {
+    pub fn steering_mut(&mut self) -> &mut Steering {
         &mut self.steering
     }
 
     /// The misordering injector of what the guest sends (M-GF6).
     #[inline]
-    pub fn misorder(&mut self) -> &mut Misorder {
+    pub fn misorder(&self) -> &Misorder {
+        &self.misorder
+    }
+
+    /// The injector, to be shown a frame or changed.
+    #[inline]
+    pub fn misorder_mut(&mut self) -> &mut Misorder {
         &mut self.misorder
     }
 

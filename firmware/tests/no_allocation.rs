@@ -13,8 +13,8 @@ fn traffic(nic: &mut Firmware, start_ns: u64) {
     for batch in 0..500 {
         let now = Time::from_nanos(start_ns + batch * 10_000);
         for n in 0..64 {
-            assert!(nic.misorder().sent(&header).is_none());
-            let queue = nic.steering().queue(&header).expect("both are ready");
+            assert!(nic.misorder_mut().sent(&header).is_none());
+            let queue = nic.steering_mut().queue(&header).expect("both are ready");
             let rx = nic.rx((queue + n) % 2);
             let packet = rx.classify(&header, 1500);
             let marked = packet.marked || n % 3 == 0;
@@ -36,8 +36,8 @@ fn no_allocation_per_packet_control_frame_or_switch() {
         queue_pairs: 2,
         ..FirmwareConfig::default()
     });
-    nic.steering().set_ready(0b11);
-    nic.misorder().set_degree(3).expect("a degree");
+    nic.steering_mut().set_ready(0b11);
+    nic.misorder_mut().set_degree(3).expect("a degree");
     let mut request = [0; CONTROL_FRAME_MAX];
     let mut reply = [0; CONTROL_FRAME_MAX];
     let change = CoalescingChange {

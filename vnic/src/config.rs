@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use ether::MacAddr;
 use serde::Deserialize;
 
-use crate::report::{CoalescingSettings, DmaSettings, PortLinks, PortSettings, SocketMode, TrunkLinks, mac_in};
+use crate::report::{
+    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, SocketMode, SteeringSettings,
+    TrunkLinks, mac_in,
+};
 
 /// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
 pub const NAME_LEN_MAX: usize = 80;
@@ -97,6 +100,12 @@ pub struct PortEntry {
     /// DMA engine at start.
     #[serde(default)]
     pub dma: DmaSettings,
+    /// Choice of receive queues at start.
+    #[serde(default)]
+    pub steering: SteeringSettings,
+    /// Misordering injector at start.
+    #[serde(default)]
+    pub misorder: MisorderSettings,
     /// Link at start.
     #[serde(default)]
     pub link: PortLinks,
@@ -222,6 +231,8 @@ impl PortEntry {
             offloads: self.offloads,
             coalescing: self.coalescing.clone(),
             dma: self.dma.clone(),
+            steering: self.steering.clone(),
+            misorder: self.misorder.clone(),
             link: self.link.clone(),
         })
     }

@@ -308,6 +308,8 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
             ..CoalescingSettings::default()
         },
         dma: Default::default(),
+        steering: Default::default(),
+        misorder: Default::default(),
         link: Default::default(),
     })
 }

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use socket2::Socket;
 
 use crate::control::server::{Place, Server, Service};
-use crate::report::{AdaptiveStats, Counts, PortInfo, PortStats};
+use crate::report::{AdaptiveStats, Counts, PortInfo, PortStats, QueueStats};
 use crate::session::socket::{ClaimError, ClaimedSocket};
 use crate::shard::Fabric;
 
@@ -202,6 +202,20 @@ const COUNTERS: [Plain<PortStats, u64>; 15] = [
     ),
 ];
 
+const QUEUE_COUNTERS: [Plain<QueueStats, u64>; 3] = [
+    ("queue_rx_frames", "Frames put into the receive queue", |queue| {
+        queue.frames
+    }),
+    (
+        "queue_interrupts_decided",
+        "Interrupts decided for the receive queue",
+        |queue| queue.decided,
+    ),
+    ("queue_interrupts_signalled", "Of these, signalled", |queue| {
+        queue.signalled
+    }),
+];
+
 const STATES: [Plain<PortInfo, bool>; 3] = [
     ("port_connected", "1 while a frontend is connected", |port| {
         port.connected
@@ -237,7 +251,7 @@ const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
 type Labelled = (&'static str, &'static str, &'static str, fn(&PortStats) -> &Counts);
 
-const LABELLED: [Labelled; 9] = [
+const LABELLED: [Labelled; 11] = [
     (
         "port_rx_drops",
         "Frames for the guest that were dropped",
@@ -265,6 +279,12 @@ const LABELLED: [Labelled; 9] = [
         "rule",
         |port| &port.session_violations,
     ),
+    ("port_steered", "Frames steered to receive queues", "by", |port| {
+        &port.steering
+    }),
+    ("port_misordered", "Marks of medium messages", "kind", |port| {
+        &port.misorder
+    }),
     ("port_control_frames", "In-band control frames", "kind", |port| {
         &port.control
     }),
@@ -295,6 +315,18 @@ impl Collector for Ports {
                 counts.map(move |(key, value)| (port.name.as_str(), Some((label, key.as_str())), *value))
             });
             counters(&mut encoder, name, help, samples)?;
+        }
+        for (name, help, value) in QUEUE_COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (port, queue) in stats
+                .iter()
+                .flat_map(|port| port.queues.iter().map(move |queue| (port, queue)))
+            {
+                let number = queue.queue.to_string();
+                family
+                    .encode_family(&[("port", port.name.as_str()), ("queue", number.as_str())])?
+                    .encode_counter::<NoLabelSet, u64, u64>(&value(queue), None)?;
+            }
         }
         let waiting = "Packets that wait for their interrupt";
         let samples = stats

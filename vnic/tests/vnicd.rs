@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// When a guest asks its card again that did not answer.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Where an MXoE frame says its type.
+const TYPE: usize = 16;
+
 fn vnicd(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vnicd"));
     command.args(arguments).stdin(Stdio::null()).env_remove("VNICD_LOG");
@@ -296,6 +299,10 @@ fn metrics_are_served_on_both_kinds_of_socket() {
         unix.contains("weft_port_interrupts_total{port=\"a\",reason=\"mark\"} 0\n"),
         "{unix}"
     );
+    assert!(
+        unix.contains("weft_queue_rx_frames_total{port=\"a\",queue=\"0\"} 0\n"),
+        "{unix}"
+    );
     assert!(unix.contains("weft_port_connected{port=\"a\"} 0\n"), "{unix}");
     let tcp = fetch(std::net::TcpStream::connect(free).unwrap(), request);
     assert!(tcp.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -384,6 +391,106 @@ fn queues_that_a_guest_sets_one_by_one_are_told_and_remembered() {
     // A change from outside holds for all.
     let set = ask(&control, r#"{"op":"coalesce","port":"a","strategy":"timeout"}"#).unwrap();
     assert!(set.contains("timeout") && !set.contains("queues"), "{set}");
+}
+
+#[test]
+fn m_gf9_frames_reach_the_queue_of_their_endpoint_and_the_steering_is_told_and_remembered() {
+    const QUEUE_PAIRS: u8 = 3;
+    let paths = Paths::new();
+    let (sockets, control, config) = (
+        ["a.sock", "b.sock"].map(|name| paths.text(name)),
+        paths.at("control"),
+        paths.text("config.json"),
+    );
+    let start = |steering: &serde_json::Value| {
+        let ports = serde_json::json!([
+            { "name": "a", "switch": "s", "listen": sockets[0] },
+            { "name": "b", "switch": "s", "listen": sockets[1], "queue_pairs": QUEUE_PAIRS, "steering": steering },
+        ]);
+        let text = serde_json::json!({ "switches": [{ "name": "s" }], "ports": ports }).to_string();
+        std::fs::write(&config, text).unwrap();
+        Running::start(&["--config", &config], &control)
+    };
+    let daemon = start(&serde_json::json!({}));
+    let mut a = Frontend::start(FrontendConfig::connect(&sockets[0])).unwrap();
+    let mut b = FrontendConfig::connect(&sockets[1]);
+    b.queue_pairs = QUEUE_PAIRS.into();
+    b.features |= vnic::testing::F_MQ;
+    let mut b = Frontend::start(b).unwrap();
+    let mut watcher = watch(&control);
+    // The guest asks for it itself, as omxd does.
+    let change = firmware::SteeringChange {
+        mode: Some(firmware::SteeringMode::Endpoint),
+        table: None,
+    };
+    ask_card(&mut b, &Request::SetSteering { change });
+    let mut line = String::new();
+    watcher.read_line(&mut line).unwrap();
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&event["port"], &event["steering"]),
+        (&"b".into(), &serde_json::json!({ "mode": "endpoint" }))
+    );
+
+    // Marked PULL_REPLYs, NACK_LIBs and TINYs to endpoint n: all of them collide under the flow hash.
+    for endpoint in 0..QUEUE_PAIRS {
+        for (kind, at, value) in [(0xaa, 31, endpoint ^ 0x80), (44, 25, endpoint), (37, 17, endpoint)] {
+            let mut frame = [0; 80];
+            frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+            frame[12..14].copy_from_slice(&[0x86, 0xdf]);
+            frame[TYPE] = kind;
+            frame[at] = value;
+            frame[79] = endpoint;
+            a.pairs[0].tx.send(&frame);
+        }
+    }
+    let (mut seen, deadline) = ([0; QUEUE_PAIRS as usize], Instant::now() + PATIENCE);
+    while seen != [3; QUEUE_PAIRS as usize] {
+        assert!(Instant::now() < deadline, "{seen:?}");
+        for (queue, pair) in b.pairs.iter_mut().enumerate() {
+            pair.rx.poll(64, |_, frame| {
+                if frame[12..14] == [0x86, 0xdf] {
+                    assert_eq!(usize::from(frame[79]), queue);
+                    seen[queue] += 1;
+                }
+            });
+        }
+    }
+    let stats = ask(&control, r#"{"op":"stats","port":"b"}"#).unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let port = &stats["ok"]["ports"][0];
+    assert_eq!(port["steering"]["by_endpoint"], 9);
+    let frames = |queue: usize| port["queues"][queue]["frames"].as_u64().unwrap();
+    // Queue 0 has the card's answers too.
+    assert!(frames(0) > 3 && frames(1) == 3 && frames(2) == 3, "{port}");
+
+    // What the host sets, and a vnicd that is started again with what was watched.
+    let set = ask(
+        &control,
+        r#"{"op":"steering","port":"b","endpoints":[2,0],"indirection":[1]}"#,
+    )
+    .unwrap();
+    let set: serde_json::Value = serde_json::from_str(&set).unwrap();
+    assert_eq!(
+        set["ok"],
+        serde_json::json!({ "mode": "endpoint", "endpoints": [2, 0], "indirection": [1] })
+    );
+    let refused = ask(&control, r#"{"op":"steering","port":"b","endpoints":[3]}"#).unwrap();
+    assert!(
+        refused.contains("may only name receive queues that the card has"),
+        "{refused}"
+    );
+    drop(daemon);
+    let _daemon = start(&set["ok"]);
+    let after = ask(&control, r#"{"op":"steering","port":"b"}"#).unwrap();
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&after).unwrap()["ok"],
+        set["ok"]
+    );
+    let degree = ask(&control, r#"{"op":"misorder","port":"a","degree":3}"#).unwrap();
+    assert!(degree.contains("\"degree\":3"), "{degree}");
+    let refused = ask(&control, r#"{"op":"misorder","port":"a","degree":32}"#).unwrap();
+    assert!(refused.contains("the degree of misordering is at most 31"), "{refused}");
 }
 
 #[test]

@@ -5,7 +5,10 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
-use crate::{AdaptiveState, Coalescing, CoalescingChange, RxCounts, StrategyKind};
+use crate::{
+    AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
+    SteeringTable, StrategyKind, TableEntries,
+};
 
 /// What a guest asks of its card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,18 @@ pub enum Request {
         /// While this strategy was configured; `None` = sum of all.
         strategy: Option<StrategyKind>,
     },
+    /// How are receive queues chosen?
+    GetSteering {
+        /// Which table is to be told, besides the settings.
+        table: SteeringTable,
+        /// From which entry on.
+        first: u16,
+    },
+    /// Change how receive queues are chosen.
+    SetSteering {
+        /// What to change.
+        change: SteeringChange,
+    },
     /// What did adaptive moderation measure and choose?
     GetAdaptive {
         /// Number of the receive queue.
@@ -54,6 +69,10 @@ pub enum Reply {
     SetCoalescing(CoalescingReport),
     /// To [`Request::GetCounters`].
     GetCounters(CounterReport),
+    /// To [`Request::GetSteering`].
+    GetSteering(SteeringReport),
+    /// To [`Request::SetSteering`]: the settings now in use, and the entries from the first that was changed on.
+    SetSteering(SteeringReport),
     /// To [`Request::GetAdaptive`].
     GetAdaptive(AdaptiveReport),
     /// To any request: not done, and why.
@@ -68,6 +87,8 @@ pub mod ability {
     pub const MARKS: u32 = 1 << 1;
     /// The card counts, and tells its counters.
     pub const COUNTERS: u32 = 1 << 2;
+    /// The card chooses receive queues by endpoint or flow, and requests about that are understood.
+    pub const STEERING: u32 = 1 << 3;
     /// The card tells what its adaptive moderation measured and chose.
     pub const ADAPTIVE: u32 = 1 << 8;
 }
@@ -131,6 +152,27 @@ pub struct CounterReport {
     pub strategy: Option<StrategyKind>,
     /// The counters.
     pub counts: RxCounts,
+}
+
+/// How receive queues are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteeringReport {
+    /// How frames are told apart.
+    pub mode: SteeringMode,
+    /// Endpoints are spread evenly over the queues that are ready; otherwise by a table.
+    pub endpoints_even: bool,
+    /// Flows are spread evenly over the queues that are ready; otherwise by a table.
+    pub indirection_even: bool,
+    /// Number of receive queues.
+    pub queue_pairs: u16,
+    /// How many of them are ready.
+    pub ready: u16,
+    /// What was counted.
+    pub counters: SteeringCounters,
+    /// The table that `entries` are of.
+    pub table: SteeringTable,
+    /// Entries as they are in force with the queues that are ready.
+    pub entries: TableEntries,
 }
 
 /// The state of a queue's adaptive moderation (`papers.md` M-GF7).

@@ -7,11 +7,12 @@ mod message;
 mod reply;
 mod request;
 mod service;
+mod steering;
 mod wire;
 
 pub use message::{
-    Abilities, AdaptiveReport, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply, Request, StrategySet,
-    ability,
+    Abilities, AdaptiveReport, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply, Request, SteeringReport,
+    StrategySet, ability,
 };
 pub use reply::ReplyError;
 pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};

@@ -9,6 +9,7 @@ use ether::{EtherType, Frame, MacAddr};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
+    steering,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts, StrategyKind};
@@ -61,6 +62,8 @@ impl Reply {
             Self::GetCoalescing(_) => (operation::GET_COALESCING, 0),
             Self::SetCoalescing(_) => (operation::SET_COALESCING, 0),
             Self::GetCounters(_) => (operation::GET_COUNTERS, 0),
+            Self::GetSteering(_) => (operation::GET_STEERING, 0),
+            Self::SetSteering(_) => (operation::SET_STEERING, 0),
             Self::GetAdaptive(_) => (operation::GET_ADAPTIVE, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
@@ -83,6 +86,7 @@ impl Reply {
                 writer.u32(report.coalescing.frames_max);
             }
             Self::GetCounters(report) => write_counters(&mut writer, report),
+            Self::GetSteering(report) | Self::SetSteering(report) => steering::write_report(&mut writer, report),
             Self::GetAdaptive(report) => write_adaptive(&mut writer, report),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
@@ -120,6 +124,8 @@ impl Reply {
             operation::GET_COALESCING => read_coalescing(&mut reader)?.map(Self::GetCoalescing),
             operation::SET_COALESCING => read_coalescing(&mut reader)?.map(Self::SetCoalescing),
             operation::GET_COUNTERS => read_counters(&mut reader)?.map(Self::GetCounters),
+            operation::GET_STEERING => steering::read_report(&mut reader)?.map(Self::GetSteering),
+            operation::SET_STEERING => steering::read_report(&mut reader)?.map(Self::SetSteering),
             operation::GET_ADAPTIVE => read_adaptive(&mut reader)?.map(Self::GetAdaptive),
             _ => return Err(ReplyError::UnknownOperation),
         };

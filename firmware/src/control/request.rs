@@ -5,7 +5,7 @@
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, steering,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{CoalescingChange, StrategyKind};
@@ -90,6 +90,8 @@ impl Request {
                 writer.u8(strategy.map_or(STRATEGY_ALL, StrategyKind::code));
                 writer.u8(0);
             }
+            Self::GetSteering { table, first } => steering::write_get(&mut writer, table, first),
+            Self::SetSteering { change } => steering::write_change(&mut writer, &change),
             Self::GetAdaptive { queue } => {
                 writer.u16(queue);
                 writer.u16(0);
@@ -104,6 +106,8 @@ impl Request {
             Self::GetCoalescing { .. } => operation::GET_COALESCING,
             Self::SetCoalescing { .. } => operation::SET_COALESCING,
             Self::GetCounters { .. } => operation::GET_COUNTERS,
+            Self::GetSteering { .. } => operation::GET_STEERING,
+            Self::SetSteering { .. } => operation::SET_STEERING,
             Self::GetAdaptive { .. } => operation::GET_ADAPTIVE,
         }
     }
@@ -155,13 +159,15 @@ const LENGTH: Reject = Reject::new(
     RefusalCode::Malformed,
     "the body does not have the length of this operation",
 );
-const RESERVED: Reject = Reject::new(RefusalCode::Reserved, "reserved bits and bytes must be zero");
+pub(super) const RESERVED: Reject = Reject::new(RefusalCode::Reserved, "reserved bits and bytes must be zero");
 const STRATEGY: Reject = Reject::new(RefusalCode::Strategy, "the card has no strategy of this code");
 
 fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
     let body_len = match code {
-        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS | operation::GET_ADAPTIVE => 4,
+        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS => 4,
+        operation::GET_STEERING | operation::GET_ADAPTIVE => 4,
         operation::SET_COALESCING => 16,
+        operation::SET_STEERING => steering::CHANGE_LEN,
         _ => {
             return Err(Reject::new(
                 RefusalCode::Operation,
@@ -177,6 +183,8 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::HELLO => hello(&mut reader).ok_or(LENGTH)?,
         operation::GET_COALESCING => get(&mut reader, |queue| Request::GetCoalescing { queue }).ok_or(LENGTH)?,
         operation::SET_COALESCING => set_coalescing(&mut reader).ok_or(LENGTH)?,
+        operation::GET_STEERING => steering::read_get(&mut reader).ok_or(LENGTH)?,
+        operation::SET_STEERING => steering::read_change(&mut reader).ok_or(LENGTH)?,
         operation::GET_ADAPTIVE => get(&mut reader, |queue| Request::GetAdaptive { queue }).ok_or(LENGTH)?,
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }

@@ -11,6 +11,7 @@ use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal,
     RefusalCode, Reply, Request, StrategySet, ability,
     request::{Decoded, Reject},
+    steering,
 };
 use crate::{
     ChangeError, Firmware, UnknownQueue,
@@ -139,7 +140,7 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
             Ok(Reply::Hello(Abilities {
                 version: CONTROL_VERSION,
                 queue_pairs: nic.queue_pairs(),
-                bits: ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::ADAPTIVE,
+                bits: ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::STEERING | ability::ADAPTIVE,
                 strategies: StrategySet::all(),
                 delay_ns_max: DELAY_NS_MAX as u32,
                 frames_max_max: FRAMES_MAX_MAX,
@@ -158,6 +159,14 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
                 strategy,
                 counts,
             }))
+        }
+        Request::GetSteering { table, first } => {
+            Ok(Reply::GetSteering(steering::report(nic.steering(), table, first)?))
+        }
+        Request::SetSteering { change } => {
+            nic.steering_mut().change(&change)?;
+            let (table, first) = steering::changed(&change);
+            Ok(Reply::SetSteering(steering::report(nic.steering(), table, first)?))
         }
         Request::GetAdaptive { queue } => {
             let rx = nic.queues().get(usize::from(queue)).ok_or(UnknownQueue)?;

@@ -25,6 +25,8 @@ pub(super) mod operation {
     pub(in super::super) const GET_COALESCING: u8 = 2;
     pub(in super::super) const SET_COALESCING: u8 = 3;
     pub(in super::super) const GET_COUNTERS: u8 = 4;
+    pub(in super::super) const GET_STEERING: u8 = 5;
+    pub(in super::super) const SET_STEERING: u8 = 6;
     pub(in super::super) const GET_ADAPTIVE: u8 = 16;
 }
 

@@ -163,6 +163,12 @@ impl TableEntries {
         Some(entries)
     }
 
+    /// As many entries of `table` as fit, from number `first` on; `None` if there are none.
+    pub fn of_table(table: &[u8], first: u16) -> Option<Self> {
+        let rest = table.get(usize::from(first)..)?;
+        Self::new(first, &rest[..rest.len().min(TABLE_ENTRIES_MAX)])
+    }
+
     /// Number of the first entry.
     pub const fn first(&self) -> u16 {
         self.first

@@ -79,7 +79,7 @@ fn hello_tells_version_and_abilities() {
     assert_eq!((abilities.version, abilities.queue_pairs), (1, 3));
     assert_eq!(
         abilities.bits,
-        ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::ADAPTIVE
+        ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::STEERING | ability::ADAPTIVE
     );
     assert_eq!(abilities.strategies, StrategySet::all());
     assert!(abilities.strategies.iter().eq(StrategyKind::ALL.iter().copied()));

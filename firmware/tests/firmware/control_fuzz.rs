@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use ether::MacAddr;
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, StrategyKind,
+    CONTROL_FRAME_MAX, CoalescingChange, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange,
+    TableEntries,
     control::{RefusalCode, Reply, Request},
 };
 
@@ -30,7 +31,21 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 5 {
+        match self.byte() % 7 {
+            5 => Request::GetSteering {
+                table: self.table(),
+                first: u16::from_be_bytes([self.byte() % 2, self.byte()]),
+            },
+            6 => {
+                let queues: Vec<_> = (0..self.byte() % 130).map(|_| self.byte() % 4).collect();
+                let entries = TableEntries::new(self.byte().into(), &queues);
+                let change = entries.map_or(TableChange::Even, TableChange::Entries);
+                let mode = SteeringMode::from_code(self.byte() % 4);
+                let table = (!self.byte().is_multiple_of(4)).then_some((self.table(), change));
+                Request::SetSteering {
+                    change: SteeringChange { mode, table },
+                }
+            }
             0 => Request::Hello {
                 version_min: self.byte() % 3,
                 version_max: self.byte() % 4,
@@ -58,6 +73,13 @@ impl Nearly<'_> {
                     strategy,
                 }
             }
+        }
+    }
+
+    fn table(&mut self) -> SteeringTable {
+        match self.byte() % 2 {
+            0 => SteeringTable::Endpoints,
+            _ => SteeringTable::Indirection,
         }
     }
 

@@ -4,6 +4,7 @@ mod adaptive;
 mod clock;
 mod control;
 mod control_fuzz;
+mod control_steering;
 mod guard;
 mod mechanisms;
 mod misorder;

@@ -59,7 +59,7 @@ fn message(preset: Preset, length: u32, sequence: u16) -> Vec<[u8; 64]> {
 
 fn card(degree: u8) -> Firmware {
     let mut nic = Firmware::new(FirmwareConfig::default());
-    nic.misorder().set_degree(degree).expect("a degree");
+    nic.misorder_mut().set_degree(degree).expect("a degree");
     nic
 }
 
@@ -103,7 +103,7 @@ fn m_gf6_frames_are_those_of_the_worked_examples() {
 fn m_gf6_degree_1_and_3_move_the_mark_of_the_papers_message_from_fragment_22() {
     for (degree, number) in [(1, 21), (3, 19)] {
         let mut nic = card(degree);
-        let injector = nic.misorder();
+        let injector = nic.misorder_mut();
         assert_eq!(injector.sent(&greeting()), None);
         // 32 KiB in native-1500: 23 fragments (R-GF7).
         let frames = message(Preset::Native(1452), 32 << 10, 2);
@@ -127,7 +127,7 @@ fn m_gf6_every_length_and_mode_moves_one_mark_by_the_degree_and_loses_none() {
     for preset in [Preset::Wire, Preset::Native(1452), Preset::Native(8192)] {
         for degree in 1..=MISORDER_DEGREE_MAX {
             let mut nic = card(degree);
-            let injector = nic.misorder();
+            let injector = nic.misorder_mut();
             injector.sent(&greeting());
             for sequence in 2..60 {
                 let longest = match preset {
@@ -151,7 +151,7 @@ fn m_gf6_every_length_and_mode_moves_one_mark_by_the_degree_and_loses_none() {
 #[test]
 fn m_gf6_nothing_is_marked_for_a_receiver_that_is_not_known_to_understand_marks() {
     let mut nic = card(1);
-    let injector = nic.misorder();
+    let injector = nic.misorder_mut();
     let mut foreign = message(Preset::Native(1452), 10_000, 2);
     foreign.last_mut().expect("fragments")[TYPE] &= !MARK;
     assert!(marked(injector, &foreign).is_empty());
@@ -178,7 +178,7 @@ fn m_gf6_nothing_is_marked_for_a_receiver_that_is_not_known_to_understand_marks(
 #[test]
 fn m_gf6_only_mediums_are_touched_and_only_while_it_is_on() {
     let mut nic = card(1);
-    let injector = nic.misorder();
+    let injector = nic.misorder_mut();
     injector.sent(&greeting());
     let frames = message(Preset::Native(1452), 10_000, 2);
     for kind in (0..=255).filter(|kind| kind & !MARK != 0x27) {
@@ -201,7 +201,7 @@ fn m_gf6_only_mediums_are_touched_and_only_while_it_is_on() {
 #[test]
 fn m_gf6_a_header_of_any_content_and_length_is_survived_and_changes_the_mark_at_most() {
     let mut nic = card(3);
-    let injector = nic.misorder();
+    let injector = nic.misorder_mut();
     let mut numbers = Numbers::new(66);
     let model = message(Preset::Native(1452), 30_000, 2);
     for _ in 0..200_000 {

@@ -141,8 +141,8 @@ fn card(queue_pairs: u16, mode: SteeringMode) -> Firmware {
         mode,
         ..SteeringSettings::DEFAULT
     };
-    nic.steering().set(settings).expect("no table");
-    nic.steering().set_ready(u64::MAX);
+    nic.steering_mut().set(settings).expect("no table");
+    nic.steering_mut().set_ready(u64::MAX);
     nic
 }
 
@@ -232,10 +232,10 @@ fn m_gf9_endpoints_that_collide_under_the_flow_hash_get_queues_of_their_own() {
         for marked in [false, true] {
             for number in 0..=255 {
                 let frame = mxoe(kind, marked, number);
-                assert_eq!(flow.steering().queue(seen(&frame)), Some(0), "type {kind}");
+                assert_eq!(flow.steering_mut().queue(seen(&frame)), Some(0), "type {kind}");
                 let expected = u16::from(number % 4);
                 assert_eq!(
-                    endpoint.steering().queue(seen(&frame)),
+                    endpoint.steering_mut().queue(seen(&frame)),
                     Some(expected),
                     "type {kind}, marked {marked}, endpoint {number}"
                 );
@@ -266,7 +266,7 @@ fn m_gf9_worked_frames_of_an_endpoint_meet_on_its_queue() {
     let nack_lib = bytes(0x2c, [1, 0, 2, 0, 0, 0, 0, 0, 3, 0, 5, 0, 4, 0, 0]);
     let nack_mcp = bytes(0x2d, [1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0x23, 0x21, 0x07, 0x19, 0x81]);
     let mut nic = card(8, SteeringMode::Endpoint);
-    let mut queue = |frame: &[u8]| nic.steering().queue(seen(frame)).expect("ready");
+    let mut queue = |frame: &[u8]| nic.steering_mut().queue(seen(frame)).expect("ready");
     assert_eq!((queue(&pull), queue(&nack_lib)), (3, 3));
     assert_eq!((queue(&reply), queue(&marked_reply), queue(&nack_mcp)), (1, 1, 1));
 }
@@ -274,7 +274,7 @@ fn m_gf9_worked_frames_of_an_endpoint_meet_on_its_queue() {
 #[test]
 fn m_gf9_frames_without_endpoint_go_to_the_first_queue_and_ip_is_never_taken_for_mxoe() {
     let mut nic = card(4, SteeringMode::Endpoint);
-    let steering = nic.steering();
+    let steering = nic.steering_mut();
     for kind in (0..=127).filter(|kind| !WITH_ENDPOINT.contains(kind)) {
         let mut frame = mxoe(kind, false, 3);
         frame[25] = 3;
@@ -303,7 +303,7 @@ fn m_gf9_frames_without_endpoint_go_to_the_first_queue_and_ip_is_never_taken_for
 #[test]
 fn m_gf9_tables_say_which_queue_and_what_is_not_ready_is_stood_in_for() {
     let mut nic = card(4, SteeringMode::Endpoint);
-    let steering = nic.steering();
+    let steering = nic.steering_mut();
     steering
         .change(&entries(SteeringTable::Endpoints, 5, &[3, 3, 1]))
         .expect("four queues");
@@ -341,7 +341,7 @@ fn m_gf9_tables_say_which_queue_and_what_is_not_ready_is_stood_in_for() {
 #[test]
 fn m_gf9_a_change_that_names_a_missing_queue_or_entry_changes_nothing() {
     let mut nic = card(2, SteeringMode::Flow);
-    let steering = nic.steering();
+    let steering = nic.steering_mut();
     for (change, error) in [
         (
             entries(SteeringTable::Indirection, 0, &[0, 1, 2]),
@@ -383,7 +383,7 @@ fn m_gf9_no_frame_ever_meets_a_queue_that_is_not_there() {
     for _ in 0..300 {
         let queue_pairs = 1 + numbers.below(64) as u16;
         let mut nic = card(queue_pairs, numbers.one_of(&SteeringMode::ALL));
-        let steering = nic.steering();
+        let steering = nic.steering_mut();
         let mut ready = u64::MAX >> (64 - queue_pairs);
         for _ in 0..400 {
             match numbers.below(10) {

@@ -1,4 +1,4 @@
-//! What an authority arranges with the card behind its interface: hello, and the latency mark looked at. Which peers get marked
+//! What an authority arranges with the card behind its interface: hello, the latency mark looked at, and receive queues by endpoint. Which peers get marked
 //! frames is agreed between endpoints (`mxoe-wire.md` 17), not here. An ordinary card is known by its silence: a thread waits.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use ether::EtherType;
 use firmware::{
-    CoalescingChange,
+    CoalescingChange, SteeringChange, SteeringMode,
     control::{Reply, Request, ability},
 };
 use netif::{AfPacket, AfPacketOptions};
@@ -25,8 +25,9 @@ pub(crate) enum CardState {
     NotAsked,
     /// It may still answer.
     Asking,
-    /// One of ours: it looks at the mark in all its receive queues.
-    LooksAtMarks { queues: u16 },
+    /// One of ours: it looks at the mark in all its receive queues. With more than one, and if it can, it gives each endpoint's
+    /// frames to the same one.
+    LooksAtMarks { queues: u16, by_endpoint: bool },
     /// One of ours, without that ability.
     WithoutMarks { queues: u16 },
     /// Silence.
@@ -40,9 +41,14 @@ impl fmt::Display for CardState {
         match self {
             Self::NotAsked => f.write_str("not asked yet: the interface is switched off"),
             Self::Asking => f.write_str("being asked"),
-            Self::LooksAtMarks { queues } => write!(
+            Self::LooksAtMarks { queues, by_endpoint } => write!(
                 f,
-                "a Weft card, {queues} receive queues: frames with the latency mark are announced at once"
+                "a Weft card, {queues} receive queues: frames with the latency mark are announced at once{}",
+                if *by_endpoint {
+                    ", each endpoint has its queue"
+                } else {
+                    ""
+                }
             ),
             Self::WithoutMarks { queues } => write!(
                 f,
@@ -140,7 +146,19 @@ fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
         ..CoalescingChange::default()
     };
     match card.ask(&Request::SetCoalescing { queue: None, change })? {
-        Reply::SetCoalescing(report) if report.coalescing.marks => Ok(CardState::LooksAtMarks { queues }),
-        _ => Err(CardError::Unexpected),
+        Reply::SetCoalescing(report) if report.coalescing.marks => {}
+        _ => return Err(CardError::Unexpected),
     }
+    let mut by_endpoint = false;
+    if queues > 1 && abilities.bits & ability::STEERING != 0 {
+        let change = SteeringChange {
+            mode: Some(SteeringMode::Endpoint),
+            table: None,
+        };
+        by_endpoint = matches!(
+            card.ask(&Request::SetSteering { change })?,
+            Reply::SetSteering(report) if report.mode == SteeringMode::Endpoint
+        );
+    }
+    Ok(CardState::LooksAtMarks { queues, by_endpoint })
 }

@@ -81,6 +81,8 @@ fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
         queue_pairs: 2,
         ..FirmwareConfig::default()
     });
+    // As if a driver used both.
+    nic.steering_mut().set_ready(0b11);
     let start = Instant::now();
     let mut reply = [0; CONTROL_FRAME_MAX];
     loop {
@@ -164,6 +166,22 @@ fn nicctl_reads_and_changes_a_card() {
             );
             ask(&["coalesce", "--queue", "1", "--marks", "on"]);
             assert_eq!(ask(&["coalesce"])["marks"], false, "queue 0 was left alone");
+            assert!(
+                info["abilities"].as_array().unwrap().contains(&"steering".into()),
+                "{info}"
+            );
+            let steering = ask(&["steering", "endpoint", "--endpoints", "1,0,1"]);
+            assert_eq!(
+                (&steering["mode"], &steering["endpoints_even"]),
+                (&"endpoint".into(), &false.into())
+            );
+            assert_eq!(
+                (&steering["endpoints"][127], &steering["endpoints"][128]),
+                (&0.into(), &1.into())
+            );
+            assert_eq!(ask(&["steering", "--endpoints", "even"])["endpoints_even"], true);
+            let refused = run(NICCTL, &["-i", &veth.a, "steering", "--indirection", "2"]);
+            assert!(!refused.status.success(), "{refused:?}");
             let stats = ask(&["stats"]);
             assert_eq!(
                 (&stats["packets"], &stats["interrupts"]["decided"]),

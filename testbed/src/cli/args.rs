@@ -7,10 +7,11 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
+use super::nic_queues::{QueueList, queue_list_argument};
 use crate::{
     accel::AccelChoice,
     lab::{
-        Strategy,
+        SteeringMode, Strategy,
         settings::{FRAMES_MAX, coalescing_delay_argument, link_delay_argument, reorder_delay_argument},
         units::{Rate, Share, Size, Span},
     },
@@ -217,6 +218,35 @@ pub enum NicVerb {
         /// Whether the card looks at marks.
         #[arg(long)]
         marks: Option<OnOff>,
+    },
+    /// Show or change which receive queue a frame goes to.
+    Steering {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// What frames are told apart by.
+        mode: Option<SteeringMode>,
+        /// Queues of the endpoints 0, 1, …, such as 0,1,1, repeated behind the end; or even.
+        #[arg(long, value_name = "QUEUES", value_parser = queue_list_argument)]
+        endpoints: Option<QueueList>,
+        /// Queues of the 128 values of the flow hash, repeated behind the end; or even.
+        #[arg(long, value_name = "QUEUES", value_parser = queue_list_argument)]
+        indirection: Option<QueueList>,
+    },
+    /// Show or change by how many fragments a card moves the mark of the medium messages that its guest sends.
+    #[command(
+        after_help = "The frames keep their order. That they change it is a fault of the cable: weft link set NIC --reorder 5% --reorder-delay 50us"
+    )]
+    Misorder {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// How many fragments before the last; 0: the mark stays where the driver put it.
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(firmware::MISORDER_DEGREE_MAX)))]
+        degree: Option<u8>,
+    },
+    /// What each receive queue counted.
+    Queues {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
     },
     /// What adaptive moderation measured and chose: a row for each receive queue under which it is on.
     Adaptive {

@@ -7,6 +7,7 @@ mod check;
 mod guest;
 mod lab;
 mod nic;
+mod nic_queues;
 mod prepare;
 mod terminal;
 
@@ -112,6 +113,14 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }) => {
             nic::coalesce(cli, nic, *strategy, *delay, *frames, *marks)?;
         }
+        Verb::Nic(NicVerb::Steering {
+            nic,
+            mode,
+            endpoints,
+            indirection,
+        }) => nic_queues::steering(cli, nic, *mode, endpoints.as_ref(), indirection.as_ref())?,
+        Verb::Nic(NicVerb::Misorder { nic, degree }) => nic_queues::misorder(cli, nic, *degree)?,
+        Verb::Nic(NicVerb::Queues { nic }) => nic_queues::queues(cli, nic.as_deref())?,
         Verb::Link(LinkVerb::Set(args)) => nic::link(cli, args)?,
         Verb::Trunk(TrunkVerb::Set(args)) => nic::trunk(cli, args)?,
         Verb::Capture(args) => nic::capture(&client(cli)?, args)?,

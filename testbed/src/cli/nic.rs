@@ -121,10 +121,10 @@ pub(super) fn info(cli: &Cli, target: Option<&str>) -> Result<()> {
 
 /// Settings with the name of their card, flat in JSON.
 #[derive(Serialize)]
-struct Named<T> {
-    nic: String,
+pub(super) struct Named<T> {
+    pub(super) nic: String,
     #[serde(flatten)]
-    settings: T,
+    pub(super) settings: T,
 }
 
 pub(super) fn coalesce(

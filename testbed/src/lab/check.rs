@@ -386,6 +386,7 @@ impl Nodes<'_> {
             let message = format!("{} queue pairs are not possible", pairs.get_ref());
             problems.add(pairs.span(), message, format!("from 1 to {QUEUE_PAIRS_MAX}"));
         }
+        let queue_pairs = queue_pairs.map_or(1, |pairs| *pairs.get_ref());
         let mtu = nic
             .mtu
             .as_ref()
@@ -406,11 +407,17 @@ impl Nodes<'_> {
             switch: self.switches[switch].clone(),
             mac,
             address,
-            queue_pairs: queue_pairs.map_or(1, |pairs| *pairs.get_ref()),
+            queue_pairs,
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
             coalescing: settings::coalescing(&coalescing, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),
+            steering: settings::steering(
+                &[defaults.nic.steering.as_ref(), nic.steering.as_ref()],
+                queue_pairs,
+                problems,
+            ),
+            misorder: settings::misorder(nic.misorder.as_ref().or(defaults.nic.misorder.as_ref()), problems),
             link,
         })
     }

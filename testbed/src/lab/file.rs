@@ -121,6 +121,11 @@ pub struct NicFile {
     pub coalescing: Option<CoalescingFile>,
     /// The modelled DMA engine.
     pub dma: Option<DmaFile>,
+    /// How arriving frames are spread over the receive queues.
+    pub steering: Option<SteeringFile>,
+    /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
+    #[schemars(with = "Option<u8>")]
+    pub misorder: Option<Spanned<u8>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
     /// What is different on the way from the switch to the guest.
@@ -145,6 +150,11 @@ pub struct NicSettingsFile {
     pub coalescing: Option<CoalescingFile>,
     /// The modelled DMA engine.
     pub dma: Option<DmaFile>,
+    /// How arriving frames are spread over the receive queues.
+    pub steering: Option<SteeringFile>,
+    /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
+    #[schemars(with = "Option<u8>")]
+    pub misorder: Option<Spanned<u8>>,
 }
 
 /// Reads the name of a strategy; what the firmware registers is what there is.
@@ -187,6 +197,44 @@ pub struct DmaFile {
     /// Transfers under way at a time (1 to 16; default 1).
     #[schemars(with = "Option<u32>")]
     pub parallelism: Option<Spanned<u32>>,
+}
+
+/// How arriving frames are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum SteeringMode {
+    /// Not at all: everything goes to the first queue.
+    Off,
+    /// IP by the hash of its flow, everything else to the first queue.
+    Flow,
+    /// MXoE by the endpoint it is for, other traffic as with `flow`.
+    Endpoint,
+}
+
+impl SteeringMode {
+    /// The name used in files, on the command line and by the card.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Flow => "flow",
+            Self::Endpoint => "endpoint",
+        }
+    }
+}
+
+/// How arriving frames are spread over the receive queues that the guest's driver uses.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteeringFile {
+    /// What frames are told apart by (default `flow`).
+    pub mode: Option<SteeringMode>,
+    /// Queues of the endpoints 0, 1, …; repeated behind the end. Default: evenly.
+    #[schemars(with = "Option<Vec<u8>>")]
+    pub endpoints: Option<Spanned<Vec<u8>>>,
+    /// Queues of the 128 values of the flow hash; repeated behind the end. Default: evenly.
+    #[schemars(with = "Option<Vec<u8>>")]
+    pub indirection: Option<Spanned<Vec<u8>>>,
 }
 
 /// A cable, or one direction of it.

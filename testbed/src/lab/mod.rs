@@ -17,10 +17,12 @@ pub use address::Ipv4Net;
 
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
-pub use file::LabFile;
+pub use file::{LabFile, SteeringMode};
 pub use firmware::StrategyKind as Strategy;
 
-use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
+use crate::vnicd_client::report::{
+    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks,
+};
 
 /// Nodes of one lab: more than a machine that runs TCG guests can hold, and the span of derived MAC addresses is far.
 pub const NODES_MAX: usize = 64;
@@ -112,6 +114,10 @@ pub struct Nic {
     pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.
     pub dma: DmaSettings,
+    /// Choice of receive queues.
+    pub steering: SteeringSettings,
+    /// Misordering injector.
+    pub misorder: MisorderSettings,
     /// The cable.
     pub link: PortLinks,
 }

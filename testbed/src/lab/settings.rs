@@ -4,10 +4,10 @@ use toml::Spanned;
 
 use super::{
     check::Problems,
-    file::{CoalescingFile, DmaFile, LinkFile},
+    file::{CoalescingFile, DmaFile, LinkFile, SteeringFile},
     units::Span,
 };
-use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings};
+use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings, MisorderSettings, SteeringSettings};
 
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
@@ -120,6 +120,58 @@ pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> DmaSe
         }
     }
     merged
+}
+
+pub(super) fn steering(
+    layers: &[Option<&SteeringFile>],
+    queue_pairs: u16,
+    problems: &mut Problems,
+) -> SteeringSettings {
+    let mut merged = SteeringSettings::default();
+    for layer in layers.iter().copied().flatten() {
+        if let Some(mode) = layer.mode {
+            merged.mode = mode.name().to_owned();
+        }
+        let mut queues = |list: &Option<Spanned<Vec<u8>>>, len_max: usize, place: &mut Vec<u8>| {
+            let Some(list) = list else { return };
+            let queues = list.get_ref();
+            if let Some(queue) = queues.iter().find(|queue| u16::from(**queue) >= queue_pairs) {
+                problems.add(
+                    list.span(),
+                    format!("this NIC has no queue {queue}"),
+                    format!("it has {queue_pairs}, counted from 0 (`queue_pairs`)"),
+                );
+            }
+            if queues.len() > len_max {
+                problems.add(
+                    list.span(),
+                    format!("{} queues are too many", queues.len()),
+                    format!("at most {len_max}; a shorter list is repeated"),
+                );
+            }
+            place.clone_from(queues);
+        };
+        queues(&layer.endpoints, firmware::ENDPOINTS, &mut merged.endpoints);
+        queues(&layer.indirection, firmware::INDIRECTION_LEN, &mut merged.indirection);
+    }
+    merged
+}
+
+pub(super) fn misorder(degree: Option<&Spanned<u8>>, problems: &mut Problems) -> MisorderSettings {
+    let Some(degree) = degree else {
+        return MisorderSettings::default();
+    };
+    let max = firmware::MISORDER_DEGREE_MAX;
+    if *degree.get_ref() > max {
+        problems.add(
+            degree.span(),
+            format!("a misordering degree of {} is not possible", degree.get_ref()),
+            format!("from 0 (off) to {max}: no medium message has more fragments"),
+        );
+    }
+    MisorderSettings {
+        degree: *degree.get_ref(),
+    }
 }
 
 pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> LinkSettings {

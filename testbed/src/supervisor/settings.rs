@@ -11,7 +11,7 @@ use crate::{
     vnicd_client::{
         SettingsEvent,
         config::{PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
-        report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks},
+        report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks},
     },
 };
 
@@ -20,6 +20,8 @@ use crate::{
 struct PortMemory {
     coalescing: CoalescingSettings,
     dma: DmaSettings,
+    steering: SteeringSettings,
+    misorder: MisorderSettings,
     link: PortLinks,
 }
 
@@ -37,6 +39,8 @@ impl Settings {
         let memory = |nic: &crate::lab::Nic| PortMemory {
             coalescing: nic.coalescing.clone(),
             dma: nic.dma.clone(),
+            steering: nic.steering.clone(),
+            misorder: nic.misorder.clone(),
             link: nic.link.clone(),
         };
         Self {
@@ -66,6 +70,8 @@ impl Settings {
                 offloads: nic.offloads,
                 coalescing: memory.coalescing.clone(),
                 dma: memory.dma.clone(),
+                steering: memory.steering.clone(),
+                misorder: memory.misorder.clone(),
                 link: memory.link.clone(),
                 name,
             });
@@ -130,12 +136,16 @@ impl Settings {
                 port,
                 coalesce,
                 dma,
+                steering,
+                misorder,
                 link,
             } => {
                 if let Some(memory) = self.ports.get_mut(&port) {
                     *memory = PortMemory {
                         coalescing: coalesce,
                         dma,
+                        steering,
+                        misorder,
                         link,
                     };
                 }
@@ -181,6 +191,11 @@ mod tests {
                 setup_ns: 77,
                 ..Default::default()
             },
+            steering: SteeringSettings {
+                mode: "endpoint".to_owned(),
+                ..Default::default()
+            },
+            misorder: MisorderSettings { degree: 3 },
             link: cable.clone(),
         });
         let mut trunk = lab.trunks[0].link.clone();
@@ -192,6 +207,8 @@ mod tests {
         });
         let config = settings.vnicd_config(&lab, &state).expect("short paths");
         assert_eq!((config.ports[0].dma.setup_ns, &config.trunks[0].link), (77, &trunk));
+        assert_eq!(config.ports[0].steering.mode, "endpoint");
+        assert_eq!(config.ports[0].misorder.degree, 3);
         let turned = TrunkLinks {
             a_to_b: trunk.b_to_a.clone(),
             b_to_a: trunk.a_to_b.clone(),

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
+use super::report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks};
 
 /// The whole configuration of one `vnicd`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,10 @@ pub struct PortConfig {
     pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.
     pub dma: DmaSettings,
+    /// Choice of receive queues.
+    pub steering: SteeringSettings,
+    /// Misordering injector.
+    pub misorder: MisorderSettings,
     /// The cable, both directions.
     pub link: PortLinks,
 }

@@ -18,8 +18,8 @@ use std::{
 };
 
 use report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, PortInfo, PortLinks,
-    PortStats, TrunkLinks,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, MisorderChange,
+    MisorderSettings, PortInfo, PortLinks, PortStats, SteeringChange, SteeringSettings, TrunkLinks,
 };
 use rustix::{
     io::Errno,
@@ -238,6 +238,22 @@ impl VnicdClient {
     /// See [`VnicdError`].
     pub fn dma(&mut self, port: &str, change: &DmaChange) -> Result<DmaSettings, VnicdError> {
         self.call("dma", with_port(port, change))
+    }
+
+    /// Changes how a port's card chooses receive queues; the settings in force come back. An empty change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn steering(&mut self, port: &str, change: &SteeringChange) -> Result<SteeringSettings, VnicdError> {
+        self.call("steering", with_port(port, change))
+    }
+
+    /// Changes the misordering injector of a port's card; the settings in force come back. An empty change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn misorder(&mut self, port: &str, change: &MisorderChange) -> Result<MisorderSettings, VnicdError> {
+        self.call("misorder", with_port(port, change))
     }
 
     /// Asks for a sign of life.

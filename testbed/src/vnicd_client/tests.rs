@@ -166,6 +166,8 @@ fn settings_written_before_vnicd_was_killed_are_read_to_the_last_whole_line() {
                 ..CoalescingSettings::default()
             },
             dma: DmaSettings::default(),
+            steering: Default::default(),
+            misorder: Default::default(),
             link: PortLinks::default(),
         };
         serde_json::to_string(&event).expect("plain data")

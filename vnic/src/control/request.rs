@@ -7,11 +7,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::report::{CoalescingChange, Direction, DmaChange, LinkChange, PortInfo, PortStats};
+use crate::report::{
+    CoalescingChange, Direction, DmaChange, LinkChange, MisorderChange, PortInfo, PortStats, SteeringChange,
+};
 use crate::shard::{CaptureReader, Fabric};
 
 /// The operations, for the sentence that names them.
-const OPS: &str = "info, stats, coalesce, link, dma, trunk, watch, capture, ping, shutdown";
+const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, watch, capture, ping, shutdown";
 
 /// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
 const SNAPLEN_MAX: u64 = 1 << 18;
@@ -113,6 +115,14 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         "dma" => {
             let (port, change) = (port(op, fields)?, rest::<DmaChange>(op, fields)?);
             to_value(&fabric.set_dma(&port, &change).map_err(|error| error.to_string())?)
+        }
+        "steering" => {
+            let (port, change) = (port(op, fields)?, rest::<SteeringChange>(op, fields)?);
+            to_value(&fabric.set_steering(&port, &change).map_err(|error| error.to_string())?)
+        }
+        "misorder" => {
+            let (port, change) = (port(op, fields)?, rest::<MisorderChange>(op, fields)?);
+            to_value(&fabric.set_misorder(&port, &change).map_err(|error| error.to_string())?)
         }
         "trunk" => {
             let mut switch = |name| {

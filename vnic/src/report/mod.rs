@@ -2,6 +2,7 @@
 //! the configuration file, the control socket and the metrics. Units are last in every name (`delay_ns`, `rate_bps`).
 //! What can be changed is in `settings`. No behaviour.
 
+mod card;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use ether::MacAddr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use card::{MisorderChange, MisorderSettings, QueueStats, SteeringChange, SteeringSettings};
 pub use settings::{
     CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortLinks,
     QueueCoalescing, TrunkLinks,
@@ -48,6 +50,10 @@ pub struct PortSettings {
     pub coalescing: CoalescingSettings,
     /// DMA engine at start.
     pub dma: DmaSettings,
+    /// Choice of receive queues at start.
+    pub steering: SteeringSettings,
+    /// Misordering injector at start.
+    pub misorder: MisorderSettings,
     /// Link at start.
     pub link: PortLinks,
 }
@@ -179,6 +185,15 @@ pub struct PortStats {
     pub adaptive: Vec<AdaptiveStats>,
     /// Received packets that carried a mark.
     pub marked: u64,
+    /// Each receive queue by itself.
+    #[serde(default)]
+    pub queues: Vec<QueueStats>,
+    /// How frames were spread over the queues: `by_endpoint`, `by_flow`, `to_first`.
+    #[serde(default)]
+    pub steering: Counts,
+    /// What the misordering injector did: `moved`, `cleared`, `kept`.
+    #[serde(default)]
+    pub misorder: Counts,
     /// Transmit interrupts.
     pub tx_interrupts: TxInterruptStats,
     /// Notifications received from the guest.

@@ -9,6 +9,7 @@ use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkGraph, TrunkId};
 use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
+use super::card_settings::{set_misorder, set_steering};
 use super::port::Port;
 use super::trunk::Trunk;
 use super::watch::Subject;
@@ -297,7 +298,7 @@ impl Fabric {
     }
 
     /// Changes a port, or (`only_asks`) only looks at it.
-    fn change<T>(
+    pub(super) fn change<T>(
         &self,
         name: &str,
         only_asks: bool,
@@ -352,6 +353,8 @@ pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError>
         nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)
             .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
     }
+    set_steering(&mut nic, &settings.steering)?;
+    set_misorder(&mut nic, &settings.misorder)?;
     Ok(nic)
 }
 

@@ -5,7 +5,7 @@
 
 use ether::Time;
 use fabric::{Admission, Egress, Forward, PortId};
-use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, INLINE_HEADER_LEN};
 
 use super::Inner;
 use super::drops::{RxDrop, TxDrop};
@@ -70,6 +70,17 @@ impl Inner {
             self.control(origin.port(), &frame, now);
             return DROPPED;
         }
+        let misordered;
+        let frame = match port.nic.misorder_mut().sent(frame.inline) {
+            None => frame,
+            Some((at, value)) => {
+                misordered = with_byte(frame.inline, at, value);
+                FrameRef {
+                    inline: &misordered[..frame.inline.len()],
+                    ..frame
+                }
+            }
+        };
         if !port.from_guest.is_ideal() || port.capture.is_some() || !port.from_guest.is_drained(now) {
             return Outcome::Taken {
                 copies: self.over_link_from_guest(origin, &frame, now),
@@ -384,13 +395,13 @@ impl Inner {
         let in_force = |nic: &Firmware| -> [Option<Coalescing>; QUEUE_PAIRS_MAX as usize] {
             std::array::from_fn(|queue| nic.coalescing(queue as u16).ok())
         };
-        let before = in_force(&port.nic);
+        let before = (in_force(&port.nic), *port.nic.steering().settings());
         let len = port.nic.handle_control(now, &request[..kept], &mut reply);
         for queue in 0..port.pairs.len() {
             // Settings may have changed: what is due by the new ones is due now.
             port.announce(queue, now);
         }
-        if in_force(&port.nic) != before {
+        if (in_force(&port.nic), *port.nic.steering().settings()) != before {
             // Those who watch hear of it before the guest does.
             self.settings_changed(Subject::Port(index));
         }
@@ -434,6 +445,15 @@ impl Inner {
             self.touched.push((index, queue));
         }
     }
+}
+
+/// The first bytes of a frame with one of them replaced.
+#[cold]
+fn with_byte(inline: &[u8], at: usize, value: u8) -> [u8; INLINE_HEADER_LEN] {
+    let mut bytes = [0; INLINE_HEADER_LEN];
+    bytes[..inline.len()].copy_from_slice(inline);
+    bytes[at] = value;
+    bytes
 }
 
 /// The length of the longest frame on the wire that `frame` becomes.

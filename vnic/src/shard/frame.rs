@@ -66,27 +66,3 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: mapped by contract; overlap is allowed.
     unsafe { std::ptr::copy(from, to, len) }
 }
-
-/// A hash over addresses, protocol and ports, so that the frames of a flow get the same value.
-pub fn flow_hash(inline: &[u8]) -> u32 {
-    const PRIME: u32 = 0x0100_0193;
-    let mut hash = 0x811c_9dc5u32;
-    let mut add = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .for_each(|byte| hash = (hash ^ u32::from(*byte)).wrapping_mul(PRIME))
-    };
-    add(inline.get(..14).unwrap_or(inline));
-    if inline.get(12..14) == Some(&[0x08, 0x00]) && inline.len() >= 38 {
-        add(&inline[26..34]);
-        if matches!(inline[23], 6 | 17) && inline[14] == 0x45 && inline[20] & 0x3f == 0 && inline[21] == 0 {
-            add(&inline[34..38]);
-        }
-    } else if inline.get(12..14) == Some(&[0x86, 0xdd]) && inline.len() >= 58 {
-        add(&inline[22..54]);
-        if matches!(inline[20], 6 | 17) {
-            add(&inline[54..58]);
-        }
-    }
-    hash ^ hash >> 16
-}

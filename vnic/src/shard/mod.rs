@@ -5,6 +5,7 @@
 //! firmware's, decisions about ways the switch's.
 
 mod capture;
+mod card_settings;
 mod counters;
 mod drops;
 mod due;
@@ -25,6 +26,8 @@ mod stats;
 mod straight;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_card;
 #[cfg(test)]
 mod tests_faults;
 mod transmit;

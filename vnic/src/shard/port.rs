@@ -16,7 +16,7 @@ use virtio_queue::QueueT;
 use super::capture::PortCapture;
 use super::counters::PortCounters;
 use super::drops::{RxDrop, TxDrop};
-use super::frame::{FrameRef, flow_hash};
+use super::frame::FrameRef;
 use super::hold::Patience;
 use super::pool::Pooled;
 use super::receive::{Refused, RxSide};
@@ -217,6 +217,7 @@ impl Port {
                 pipeline.restart(now);
                 pipeline.note_signalled();
             }
+            self.note_ready();
         } else {
             pair.tx.start(ring, vring.clone());
             pair.tx.enabled |= enabled;
@@ -255,6 +256,7 @@ impl Port {
             if stopped.is_some() {
                 self.nic.rx((index / 2) as u16).reset();
             }
+            self.note_ready();
             stopped
         } else {
             pair.tx.vring = None;
@@ -269,6 +271,7 @@ impl Port {
         };
         if index.is_multiple_of(2) {
             pair.rx.enabled = enabled;
+            self.note_ready();
         } else {
             pair.tx.enabled = enabled;
         }
@@ -333,25 +336,20 @@ impl Port {
         self.counters.tx_drops[reason as usize] += 1;
     }
 
-    /// The receive queue for a frame, or `None` if no receive ring is ready. Flows are spread over the ready pairs by
-    /// addresses and ports, so that a flow stays on one queue.
+    /// The receive queue for a frame, as the card steers it, or `None` if no receive ring is ready.
     #[inline]
-    pub fn rx_queue(&self, inline: &[u8]) -> Option<usize> {
+    pub fn rx_queue(&mut self, inline: &[u8]) -> Option<usize> {
         if self.pairs.len() == 1 {
             return self.pairs[0].rx.is_ready().then_some(0);
         }
-        let ready = self.pairs.iter().filter(|pair| pair.rx.is_ready()).count();
-        let nth = match ready {
-            0 => return None,
-            1 => 0,
-            ready => flow_hash(inline) as usize % ready,
-        };
-        self.pairs
-            .iter()
-            .enumerate()
-            .filter(|(_, pair)| pair.rx.is_ready())
-            .map(|(index, _)| index)
-            .nth(nth)
+        self.nic.steering_mut().queue(inline).map(usize::from)
+    }
+
+    /// Tells the card which receive queues are ready; after every change of that.
+    fn note_ready(&mut self) {
+        let ready = self.pairs.iter().zip(0..).filter(|(pair, _)| pair.rx.is_ready());
+        let queues = ready.fold(0, |queues, (_, queue)| queues | 1 << queue);
+        self.nic.steering_mut().set_ready(queues);
     }
 
     /// Puts `frame` into receive queue `queue` and tells the firmware. It is counted by

@@ -118,6 +118,8 @@ impl Rig {
             offloads: true,
             coalescing: Default::default(),
             dma: Default::default(),
+            steering: Default::default(),
+            misorder: Default::default(),
             link: Default::default(),
         };
         let state = &mut self.inner.switches[switch];
@@ -309,6 +311,12 @@ impl Rig {
             .set_config(link_from(to_guest, SEED_TO_GUEST).expect("good settings"));
         port.from_guest
             .set_config(link_from(from_guest, SEED_FROM_GUEST).expect("good settings"));
+    }
+
+    /// Sets the degree of the misordering injector of `guest`'s card.
+    pub fn misorder(&mut self, guest: usize, degree: u8) {
+        let nic = &mut self.inner.ports[guest].nic;
+        nic.misorder_mut().set_degree(degree).expect("a degree in range");
     }
 
     /// Captures `guest`'s port.

@@ -7,6 +7,7 @@ use firmware::Reason;
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 
 use super::Inner;
+use super::card_settings::queue_stats;
 use super::drops::{RxDrop, TxDrop};
 use super::port::Port;
 use crate::report::{
@@ -69,6 +70,7 @@ impl Inner {
         let all = port.nic.counters(None).unwrap_or_default();
         let rx = all.total();
         let switch = self.switches[port.switch].switch.counters(port.switch_port);
+        let (steering, misorder) = (port.nic.steering().counters(), port.nic.misorder().counters());
         let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
         };
@@ -106,6 +108,17 @@ impl Inner {
             },
             adaptive: adaptive(port),
             marked: rx.marked,
+            queues: queue_stats(port),
+            steering: named(&[
+                ("by_endpoint", steering.by_endpoint),
+                ("by_flow", steering.by_flow),
+                ("to_first", steering.to_first),
+            ]),
+            misorder: named(&[
+                ("moved", misorder.moved),
+                ("cleared", misorder.cleared),
+                ("kept", misorder.kept),
+            ]),
             tx_interrupts: TxInterruptStats {
                 decided: counters.tx_decided,
                 suppressed: counters.tx_suppressed,

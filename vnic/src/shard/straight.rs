@@ -100,6 +100,10 @@ impl Inner {
         let to = self.last_straight.take()?;
         let header = *frame.inline.first_chunk()?;
         let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
+        if from.nic.misorder().degree() != 0 {
+            // Each frame is shown to the injector.
+            return None;
+        }
         let mtu = from
             .settings
             .mtu

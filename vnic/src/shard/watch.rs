@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use serde::{Deserialize, Serialize};
 
+use super::card_settings::{misorder_of, steering_of};
 use super::fabric_handle::{coalescing_of, dma_settings};
 use super::{Fabric, Inner, Shard};
-use crate::report::{CoalescingSettings, DmaSettings, PortLinks, TrunkLinks};
+use crate::report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks};
 
 /// What those who watch are told: all settings in force of a port or of a trunk, and when they have caught up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,12 @@ pub enum SettingsEvent {
         coalesce: CoalescingSettings,
         /// DMA engine.
         dma: DmaSettings,
+        /// Choice of receive queues.
+        #[serde(default)]
+        steering: SteeringSettings,
+        /// Misordering injector.
+        #[serde(default)]
+        misorder: MisorderSettings,
         /// Link.
         link: PortLinks,
     },
@@ -150,6 +157,8 @@ impl Inner {
                     port: port.settings.name.clone(),
                     coalesce: coalescing_of(&port.nic),
                     dma: dma_settings(port.nic.queues()[0].dma()),
+                    steering: steering_of(&port.nic),
+                    misorder: misorder_of(&port.nic),
                     link: port.settings.link.clone(),
                 }
             }

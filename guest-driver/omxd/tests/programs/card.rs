@@ -106,11 +106,12 @@ fn on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agree
             let (stop, stopper) = UnixStream::pair().unwrap();
             let card = thread::spawn(move || serve_card(&mut port, &stop));
             let served = Served::start(&veth.a);
-            let expected = "a Weft card, 2 receive queues: frames with the latency mark are announced at once";
+            let expected = "a Weft card, 2 receive queues: frames with the latency mark are announced at once, each endpoint has its queue";
             wait_until("the card's answer", || card_of(&veth.a) == expected);
             drop(stopper);
             let nic = card.join().unwrap();
             assert!(nic.coalescing(0).unwrap().marks && nic.coalescing(1).unwrap().marks);
+            assert_eq!(nic.steering().settings().mode, firmware::SteeringMode::Endpoint);
 
             let mut wire = AfPacket::open(&veth.b, EtherType::MXOE, &AfPacketOptions::default()).unwrap();
             let (near, far) = (open(&veth.a, None).unwrap(), open(&veth.b, None).unwrap());

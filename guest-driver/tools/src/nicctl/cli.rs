@@ -12,7 +12,10 @@ use firmware::{
 use netif::{AfPacket, AfPacketOptions};
 use omxd::{CONTROL_RING_LEN, Card, CardError};
 
-use super::report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput};
+use super::{
+    report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
+    steering::{self, Steering},
+};
 use crate::{
     Stop,
     run::{Switch, print},
@@ -47,6 +50,8 @@ enum Command {
     Info,
     /// Show or change interrupt coalescing; takes effect at once, on running traffic too
     Coalesce(Coalesce),
+    /// Show or change which receive queue a frame goes to; takes effect with the next frame
+    Steering(Steering),
     /// What adaptive moderation measured and chose
     Adaptive {
         /// The receive queue
@@ -125,6 +130,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 _ => bail!(CardError::Unexpected),
             };
             print(arguments.json, &CoalescingOutput::from(report))?;
+        }
+        Command::Steering(change) => {
+            let output = steering::run(&mut card, change).with_context(|| interface.clone())?;
+            print(arguments.json, &output)?;
         }
         Command::Adaptive { queue } => {
             let request = Request::GetAdaptive { queue: *queue };

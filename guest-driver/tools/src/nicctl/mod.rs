@@ -4,6 +4,8 @@
 
 mod cli;
 mod report;
+mod steering;
 
 pub use cli::{Arguments, main};
 pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};
+pub use steering::{SteeredOutput, SteeringOutput};

@@ -31,6 +31,7 @@ impl From<Abilities> for InfoOutput {
             (ability::COALESCING, "coalescing"),
             (ability::MARKS, "marks"),
             (ability::COUNTERS, "counters"),
+            (ability::STEERING, "steering"),
             (ability::ADAPTIVE, "adaptive state"),
         ];
         Self {
