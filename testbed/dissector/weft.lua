@@ -500,7 +500,8 @@ DissectorTable.get("ethertype"):add(0x86df, mxoe)
 local ctl = Proto("weftctl", "Weft Card Control")
 
 local OPERATIONS = {
-    [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [16] = "GET_ADAPTIVE",
+    [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [5] = "GET_STEERING",
+    [6] = "SET_STEERING", [16] = "GET_ADAPTIVE",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -510,6 +511,8 @@ local REFUSALS = {
     [0] = "done", [1] = "malformed", [2] = "version", [3] = "operation", [4] = "queue", [5] = "strategy", [6] = "range",
     [7] = "reserved",
 }
+local STEERING_MODES = { [0] = "off", [1] = "flow", [2] = "endpoint" }
+local STEERING_TABLES = { [0] = "none", [1] = "endpoints", [2] = "indirection" }
 local CTL_MAGIC = 0x5743
 local CTL_HEADER_LEN = 10
 local CTL_FRAME_MAX = 256
@@ -541,6 +544,16 @@ declare_ctl("strategy", ProtoField.uint8, "Strategy", base.DEC, STRATEGIES)
 declare_ctl("delay_ns", ProtoField.uint32, "Delay (ns)", base.DEC)
 declare_ctl("frames_max", ProtoField.uint32, "Count limit (0 = none)", base.DEC)
 declare_ctl("marks", ProtoField.uint8, "Marks looked at", base.DEC)
+declare_ctl("steering_mode", ProtoField.uint8, "Steering", base.DEC, STEERING_MODES)
+declare_ctl("steering_even", ProtoField.uint8, "Spread evenly", base.HEX)
+declare_ctl("queues_ready", ProtoField.uint16, "Receive queues in use", base.DEC)
+declare_ctl("table", ProtoField.uint8, "Table", base.DEC, STEERING_TABLES)
+declare_ctl("entries", ProtoField.uint8, "Number of entries", base.DEC)
+declare_ctl("first_entry", ProtoField.uint16, "First entry", base.DEC)
+declare_ctl("entry_queues", ProtoField.bytes, "Queues of the entries")
+declare_ctl("by_endpoint", ProtoField.uint64, "Frames steered by endpoint", base.DEC)
+declare_ctl("by_flow", ProtoField.uint64, "Frames steered by flow", base.DEC)
+declare_ctl("to_first", ProtoField.uint64, "Frames to the first queue", base.DEC)
 declare_ctl("adapts", ProtoField.uint8, "Adaptive moderation decides", base.DEC)
 declare_ctl("packets_per_s", ProtoField.uint64, "Packets per second", base.DEC)
 declare_ctl("longer", ProtoField.uint64, "Delay made longer", base.DEC)
@@ -580,6 +593,10 @@ local function list(tree, b, names)
 end
 
 local SETTINGS = { { "queue", 2 }, { "strategy", 1 }, { "marks", 1 }, { "delay_ns", 4 }, { "frames_max", 4 } }
+local STEERING = {
+    { "steering_mode", 1 }, { "steering_even", 1 }, { "queue_pairs", 2 }, { "queues_ready", 2 }, { "table", 1 }, { "entries", 1 },
+    { "first_entry", 2 }, { "", 2 }, { "by_endpoint", 8 }, { "by_flow", 8 }, { "to_first", 8 }, { "entry_queues", 128 },
+}
 local COUNTER_LIST = { { "queue", 2 }, { "strategy", 1 }, { "", 1 } }
 for _, name in ipairs(COUNTERS) do
     COUNTER_LIST[#COUNTER_LIST + 1] = { name, 8 }
@@ -589,6 +606,8 @@ local REQUESTS = {
     [2] = { 4, { { "queue", 2 }, { "", 2 } } },
     [3] = { 16, { { "queue", 2 }, { "changes", 1 }, { "strategy", 1 }, { "delay_ns", 4 }, { "frames_max", 4 }, { "marks", 1 }, { "", 3 } } },
     [4] = { 4, { { "queue", 2 }, { "strategy", 1 }, { "", 1 } } },
+    [5] = { 4, { { "table", 1 }, { "", 1 }, { "first_entry", 2 } } },
+    [6] = { 136, { { "changes", 1 }, { "steering_mode", 1 }, { "table", 1 }, { "entries", 1 }, { "first_entry", 2 }, { "", 2 }, { "entry_queues", 128 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
 }
 local REPLIES = {
@@ -596,6 +615,8 @@ local REPLIES = {
     [2] = { 12, SETTINGS },
     [3] = { 12, SETTINGS },
     [4] = { 212, COUNTER_LIST },
+    [5] = { 164, STEERING },
+    [6] = { 164, STEERING },
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
 }
 

@@ -3,7 +3,8 @@
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Reason, RxCounts, StrategyKind,
+    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Reason, RxCounts, SteeringChange, SteeringMode,
+    SteeringTable, StrategyKind, TableChange, TableEntries,
     control::{Reply, Request},
 };
 
@@ -60,6 +61,15 @@ fn fields() -> Vec<String> {
         "delay_ns",
         "frames_max",
         "marks",
+        "steering_mode",
+        "steering_even",
+        "queues_ready",
+        "table",
+        "entries",
+        "first_entry",
+        "by_endpoint",
+        "by_flow",
+        "to_first",
         "adapts",
         "packets_per_s",
         "longer",
@@ -83,7 +93,23 @@ fn request(numbers: &mut Numbers) -> Request {
     let queue = numbers.below(6) as u16;
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
-    match numbers.below(5) {
+    let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
+    match numbers.below(7) {
+        5 => Request::GetSteering {
+            table,
+            first: numbers.below(270) as u16,
+        },
+        6 => {
+            let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
+            let entries = TableEntries::new(numbers.below(130) as u16, &queues);
+            let change = entries.map_or(TableChange::Even, TableChange::Entries);
+            Request::SetSteering {
+                change: SteeringChange {
+                    mode: some(numbers).then(|| SteeringMode::ALL[numbers.below(3)]),
+                    table: some(numbers).then_some((table, change)),
+                },
+            }
+        }
         0 => Request::Hello {
             version_min: numbers.below(2) as u8,
             version_max: 1 + numbers.below(3) as u8,
@@ -133,6 +159,25 @@ fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("strategy", strategy.map_or(0xff, StrategyKind::code).into()),
         ],
         Request::GetAdaptive { queue } => vec![("operation", 16), ("queue", queue.into())],
+        Request::GetSteering { table, first } => vec![
+            ("operation", 5),
+            ("table", table.code().into()),
+            ("first_entry", first.into()),
+        ],
+        Request::SetSteering { change } => {
+            let (table, entries) = match change.table {
+                None => (0, None),
+                Some((table, TableChange::Even)) => (table.code(), None),
+                Some((table, TableChange::Entries(entries))) => (table.code(), Some(entries)),
+            };
+            vec![
+                ("operation", 6),
+                ("steering_mode", change.mode.map_or(0, SteeringMode::code).into()),
+                ("table", table.into()),
+                ("entries", entries.map_or(0, |entries| entries.queues().len() as u64)),
+                ("first_entry", entries.map_or(0, |entries| entries.first().into())),
+            ]
+        }
     }
 }
 
@@ -182,6 +227,22 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
                 ("shorter", state.shorter),
             ])
         }
+        Reply::GetSteering(report) | Reply::SetSteering(report) => named(&[
+            ("status", 0),
+            ("steering_mode", report.mode.code().into()),
+            (
+                "steering_even",
+                u64::from(report.endpoints_even) | u64::from(report.indirection_even) << 1,
+            ),
+            ("queue_pairs", report.queue_pairs.into()),
+            ("queues_ready", report.ready.into()),
+            ("table", report.table.code().into()),
+            ("entries", report.entries.queues().len() as u64),
+            ("first_entry", report.entries.first().into()),
+            ("by_endpoint", report.counters.by_endpoint),
+            ("by_flow", report.counters.by_flow),
+            ("to_first", report.counters.to_first),
+        ]),
         Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
     }
 }
