@@ -23,6 +23,7 @@ mod mxoe_header;
 mod packet;
 mod pending;
 mod pipeline;
+pub mod reception;
 mod steering;
 pub mod timers;
 pub mod watchdog;

@@ -405,17 +405,18 @@ impl<S: Selection> Pipeline<S> {
         self.decided_until = self.latest;
         self.coalescing = coalescing.clamped();
         self.count_limit = count_limit(self.coalescing);
+        let deciding = self.deciding();
         let was_deferring = self.strategy.is_deferring();
-        let changed = !self.strategy.serves(self.coalescing);
+        let changed = !self.strategy.serves(deciding);
         if changed {
-            self.strategy = S::new(self.coalescing);
+            self.strategy = S::new(deciding);
             self.delay_is_chosen = self.strategy.adaptive(0).is_some();
         }
         self.set_deadline();
         if self.waiting != 0 {
             if changed && was_deferring {
                 self.due = Some(Reason::Deferred);
-            } else if self.coalescing.effective_strategy() == StrategyKind::Disabled {
+            } else if deciding.effective_strategy() == StrategyKind::Disabled {
                 self.due = Some(Reason::EveryPacket);
             } else if self.waiting >= self.count_limit {
                 self.due = Some(Reason::Count);

@@ -501,7 +501,8 @@ local ctl = Proto("weftctl", "Weft Card Control")
 
 local OPERATIONS = {
     [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [5] = "GET_STEERING",
-    [6] = "SET_STEERING", [16] = "GET_ADAPTIVE",
+    [6] = "SET_STEERING", [7] = "GET_WATCHDOG", [8] = "SET_WATCHDOG", [9] = "ARM_TIMER", [10] = "DISARM_TIMER",
+    [11] = "TIMER_EXPIRED", [16] = "GET_ADAPTIVE",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -559,6 +560,32 @@ declare_ctl("packets_per_s", ProtoField.uint64, "Packets per second", base.DEC)
 declare_ctl("longer", ProtoField.uint64, "Delay made longer", base.DEC)
 declare_ctl("shorter", ProtoField.uint64, "Delay made shorter", base.DEC)
 
+declare_ctl("delay_ns_min", ProtoField.uint32, "Shortest delay (ns)", base.DEC)
+declare_ctl("timer", ProtoField.uint16, "Timer", base.DEC, { [0xffff] = "none" })
+declare_ctl("timer_kind", ProtoField.uint8, "Kind", base.DEC, { [0] = "once", [1] = "clock" })
+declare_ctl("time_ns", ProtoField.uint32, "Time (ns)", base.DEC)
+declare_ctl("is_armed", ProtoField.uint8, "Armed", base.DEC)
+declare_ctl("armed_now", ProtoField.uint8, "Timers armed now", base.DEC)
+declare_ctl("shortest_ns", ProtoField.uint32, "Shortest time (ns)", base.DEC)
+declare_ctl("longest_ns", ProtoField.uint32, "Longest time (ns)", base.DEC)
+declare_ctl("late_ns", ProtoField.uint32, "Late (ns)", base.DEC)
+declare_ctl("ring", ProtoField.uint64, "Ring", base.DEC)
+
+local LATENESS = { "late_max_ns" }
+for bucket = 0, 10 do
+    LATENESS[#LATENESS + 1] = string.format("late.%d", 2 ^ bucket)
+end
+LATENESS[#LATENESS + 1] = "late.more"
+local WATCHDOG_COUNTERS =
+    { "started", "cancelled", "restarted_disabled", "restarted_progress", "restarted_pending", "fired" }
+local TIMER_COUNTERS =
+    { "armed", "disarmed", "rung_once", "lost", "clock_idle", "clock_polled", "clock_rung", "clock_missed" }
+for _, names in ipairs({ LATENESS, WATCHDOG_COUNTERS, TIMER_COUNTERS }) do
+    for _, name in ipairs(names) do
+        declare_ctl(name, ProtoField.uint64, (name:gsub("[_.]", " ")), base.DEC)
+    end
+end
+
 local COUNTERS = {
     "packets", "bytes", "marked", "announced", "discarded", "refused_full", "deferred", "suppressed", "signalled",
     "decided.every_packet", "decided.mark", "decided.timeout", "decided.count", "decided.deferred", "decided.watchdog",
@@ -601,6 +628,19 @@ local COUNTER_LIST = { { "queue", 2 }, { "strategy", 1 }, { "", 1 } }
 for _, name in ipairs(COUNTERS) do
     COUNTER_LIST[#COUNTER_LIST + 1] = { name, 8 }
 end
+local function with_counters(head, ...)
+    for _, names in ipairs({ ... }) do
+        for _, name in ipairs(names) do
+            head[#head + 1] = { name, 8 }
+        end
+    end
+    return head
+end
+local WATCHDOG = with_counters(
+    { { "queue", 2 }, { "", 2 }, { "delay_ns", 4 }, { "delay_ns_min", 4 }, { "delay_ns_max", 4 } }, WATCHDOG_COUNTERS, LATENESS)
+local TIMERS = with_counters(
+    { { "timer", 2 }, { "is_armed", 1 }, { "armed_now", 1 }, { "shortest_ns", 4 }, { "longest_ns", 4 }, { "", 4 } },
+    TIMER_COUNTERS, LATENESS)
 local REQUESTS = {
     [1] = { 4, { { "version_min", 1 }, { "version_max", 1 }, { "", 2 } } },
     [2] = { 4, { { "queue", 2 }, { "", 2 } } },
@@ -608,6 +648,10 @@ local REQUESTS = {
     [4] = { 4, { { "queue", 2 }, { "strategy", 1 }, { "", 1 } } },
     [5] = { 4, { { "table", 1 }, { "", 1 }, { "first_entry", 2 } } },
     [6] = { 136, { { "changes", 1 }, { "steering_mode", 1 }, { "table", 1 }, { "entries", 1 }, { "first_entry", 2 }, { "", 2 }, { "entry_queues", 128 } } },
+    [7] = { 4, { { "queue", 2 }, { "", 2 } } },
+    [8] = { 8, { { "queue", 2 }, { "", 2 }, { "delay_ns", 4 } } },
+    [9] = { 8, { { "timer", 2 }, { "timer_kind", 1 }, { "", 1 }, { "time_ns", 4 } } },
+    [10] = { 4, { { "timer", 2 }, { "", 2 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
 }
 local REPLIES = {
@@ -617,6 +661,11 @@ local REPLIES = {
     [4] = { 212, COUNTER_LIST },
     [5] = { 164, STEERING },
     [6] = { 164, STEERING },
+    [7] = { 168, WATCHDOG },
+    [8] = { 168, WATCHDOG },
+    [9] = { 184, TIMERS },
+    [10] = { 184, TIMERS },
+    [11] = { 16, { { "timer", 2 }, { "timer_kind", 1 }, { "", 1 }, { "late_ns", 4 }, { "ring", 8 } } },
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
 }
 

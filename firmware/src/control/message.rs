@@ -5,9 +5,10 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
+use super::{Doorbell, TimerReport, WatchdogReport};
 use crate::{
     AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
-    SteeringTable, StrategyKind, TableEntries,
+    SteeringTable, StrategyKind, TableEntries, TimerKind,
 };
 
 /// What a guest asks of its card.
@@ -56,9 +57,35 @@ pub enum Request {
         /// Number of the receive queue.
         queue: u16,
     },
+    /// How is the polling watchdog set, and what did it count?
+    GetWatchdog {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+    },
+    /// Set the polling watchdog.
+    SetWatchdog {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+        /// Its delay; 0 = off.
+        delay_ns: u64,
+    },
+    /// Arm a timer, or arm it anew.
+    ArmTimer {
+        /// The guest's number for it, not 65535.
+        timer: u16,
+        /// One-shot or clock.
+        kind: TimerKind,
+        /// After what time, or how often, it rings.
+        time_ns: u64,
+    },
+    /// Disarm a timer; none is no mistake.
+    DisarmTimer {
+        /// The guest's number for it; `None` only asks what was counted.
+        timer: Option<u16>,
+    },
 }
 
-/// What a card answers.
+/// What a card answers, and what it says unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// To [`Request::Hello`].
@@ -75,6 +102,16 @@ pub enum Reply {
     SetSteering(SteeringReport),
     /// To [`Request::GetAdaptive`].
     GetAdaptive(AdaptiveReport),
+    /// To [`Request::GetWatchdog`].
+    GetWatchdog(WatchdogReport),
+    /// To [`Request::SetWatchdog`]: the settings now in use.
+    SetWatchdog(WatchdogReport),
+    /// To [`Request::ArmTimer`].
+    ArmTimer(TimerReport),
+    /// To [`Request::DisarmTimer`].
+    DisarmTimer(TimerReport),
+    /// To nothing: a timer rang.
+    TimerExpired(Doorbell),
     /// To any request: not done, and why.
     Refused(Refusal),
 }
@@ -89,6 +126,10 @@ pub mod ability {
     pub const COUNTERS: u32 = 1 << 2;
     /// The card chooses receive queues by endpoint or flow, and requests about that are understood.
     pub const STEERING: u32 = 1 << 3;
+    /// The queues have a polling watchdog.
+    pub const WATCHDOG: u32 = 1 << 4;
+    /// The card has timers for the guest.
+    pub const TIMERS: u32 = 1 << 5;
     /// The card tells what its adaptive moderation measured and chose.
     pub const ADAPTIVE: u32 = 1 << 8;
 }

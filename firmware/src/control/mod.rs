@@ -8,6 +8,7 @@ mod reply;
 mod request;
 mod service;
 mod steering;
+mod timed;
 mod wire;
 
 pub use message::{
@@ -16,6 +17,7 @@ pub use message::{
 };
 pub use reply::ReplyError;
 pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};
+pub use timed::{Doorbell, TimerReport, WatchdogReport, doorbell_frame};
 
 pub(crate) use service::{RateLimit, serve};
 

@@ -9,7 +9,7 @@ use ether::{EtherType, Frame, MacAddr};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
-    steering,
+    steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts, StrategyKind};
@@ -65,6 +65,11 @@ impl Reply {
             Self::GetSteering(_) => (operation::GET_STEERING, 0),
             Self::SetSteering(_) => (operation::SET_STEERING, 0),
             Self::GetAdaptive(_) => (operation::GET_ADAPTIVE, 0),
+            Self::GetWatchdog(_) => (operation::GET_WATCHDOG, 0),
+            Self::SetWatchdog(_) => (operation::SET_WATCHDOG, 0),
+            Self::ArmTimer(_) => (operation::ARM_TIMER, 0),
+            Self::DisarmTimer(_) => (operation::DISARM_TIMER, 0),
+            Self::TimerExpired(_) => (operation::TIMER_EXPIRED, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -88,6 +93,9 @@ impl Reply {
             Self::GetCounters(report) => write_counters(&mut writer, report),
             Self::GetSteering(report) | Self::SetSteering(report) => steering::write_report(&mut writer, report),
             Self::GetAdaptive(report) => write_adaptive(&mut writer, report),
+            Self::GetWatchdog(report) | Self::SetWatchdog(report) => timed::write_watchdog(&mut writer, report),
+            Self::ArmTimer(report) | Self::DisarmTimer(report) => timed::write_timers(&mut writer, report),
+            Self::TimerExpired(doorbell) => timed::write_doorbell(&mut writer, doorbell),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -127,6 +135,11 @@ impl Reply {
             operation::GET_STEERING => steering::read_report(&mut reader)?.map(Self::GetSteering),
             operation::SET_STEERING => steering::read_report(&mut reader)?.map(Self::SetSteering),
             operation::GET_ADAPTIVE => read_adaptive(&mut reader)?.map(Self::GetAdaptive),
+            operation::GET_WATCHDOG => timed::read_watchdog(&mut reader).map(Self::GetWatchdog),
+            operation::SET_WATCHDOG => timed::read_watchdog(&mut reader).map(Self::SetWatchdog),
+            operation::ARM_TIMER => timed::read_timers(&mut reader).map(Self::ArmTimer),
+            operation::DISARM_TIMER => timed::read_timers(&mut reader).map(Self::DisarmTimer),
+            operation::TIMER_EXPIRED => timed::read_doorbell(&mut reader)?.map(Self::TimerExpired),
             _ => return Err(ReplyError::UnknownOperation),
         };
         reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)

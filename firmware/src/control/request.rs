@@ -5,7 +5,7 @@
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, steering,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, steering, timed,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{CoalescingChange, StrategyKind};
@@ -96,6 +96,20 @@ impl Request {
                 writer.u16(queue);
                 writer.u16(0);
             }
+            Self::GetWatchdog { queue } => {
+                writer.u16(queue.unwrap_or(QUEUE_ALL));
+                writer.u16(0);
+            }
+            Self::SetWatchdog { queue, delay_ns } => {
+                writer.u16(queue.unwrap_or(QUEUE_ALL));
+                writer.u16(0);
+                writer.u32(u32::try_from(delay_ns).unwrap_or(u32::MAX));
+            }
+            Self::ArmTimer { timer, kind, time_ns } => timed::write_arm(&mut writer, timer, kind, time_ns),
+            Self::DisarmTimer { timer } => {
+                writer.u16(timed::timer_code(timer));
+                writer.u16(0);
+            }
         }
         writer.finish()
     }
@@ -109,6 +123,10 @@ impl Request {
             Self::GetSteering { .. } => operation::GET_STEERING,
             Self::SetSteering { .. } => operation::SET_STEERING,
             Self::GetAdaptive { .. } => operation::GET_ADAPTIVE,
+            Self::GetWatchdog { .. } => operation::GET_WATCHDOG,
+            Self::SetWatchdog { .. } => operation::SET_WATCHDOG,
+            Self::ArmTimer { .. } => operation::ARM_TIMER,
+            Self::DisarmTimer { .. } => operation::DISARM_TIMER,
         }
     }
 
@@ -164,8 +182,14 @@ const STRATEGY: Reject = Reject::new(RefusalCode::Strategy, "the card has no str
 
 fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
     let body_len = match code {
-        operation::HELLO | operation::GET_COALESCING | operation::GET_COUNTERS => 4,
-        operation::GET_STEERING | operation::GET_ADAPTIVE => 4,
+        operation::HELLO
+        | operation::GET_COALESCING
+        | operation::GET_COUNTERS
+        | operation::GET_STEERING
+        | operation::GET_WATCHDOG
+        | operation::GET_ADAPTIVE
+        | operation::DISARM_TIMER => 4,
+        operation::SET_WATCHDOG | operation::ARM_TIMER => 8,
         operation::SET_COALESCING => 16,
         operation::SET_STEERING => steering::CHANGE_LEN,
         _ => {
@@ -186,6 +210,8 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::GET_STEERING => steering::read_get(&mut reader).ok_or(LENGTH)?,
         operation::SET_STEERING => steering::read_change(&mut reader).ok_or(LENGTH)?,
         operation::GET_ADAPTIVE => get(&mut reader, |queue| Request::GetAdaptive { queue }).ok_or(LENGTH)?,
+        operation::GET_WATCHDOG | operation::SET_WATCHDOG => watchdog(code, &mut reader).ok_or(LENGTH)?,
+        operation::ARM_TIMER | operation::DISARM_TIMER => timer(code, &mut reader).ok_or(LENGTH)?,
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }
 }
@@ -268,6 +294,29 @@ fn get_counters(reader: &mut Reader) -> Option<Result<Request, Reject>> {
             strategy,
         },
     ))
+}
+
+fn watchdog(code: u8, reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (queue, reserved) = (some_queue(reader.u16()?), reader.u16()?);
+    let request = if code == operation::GET_WATCHDOG {
+        Request::GetWatchdog { queue }
+    } else {
+        let delay_ns = reader.u32()?.into();
+        Request::SetWatchdog { queue, delay_ns }
+    };
+    Some(zero(reserved.into(), request))
+}
+
+fn timer(code: u8, reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    if code == operation::DISARM_TIMER {
+        let (timer, reserved) = (timed::timer_of(reader.u16()?), reader.u16()?);
+        return Some(zero(reserved.into(), Request::DisarmTimer { timer }));
+    }
+    Some(
+        timed::read_arm(reader)?.and_then(|(timer, kind, time_ns, reserved)| {
+            zero(reserved.into(), Request::ArmTimer { timer, kind, time_ns })
+        }),
+    )
 }
 
 fn some_queue(queue: u16) -> Option<u16> {

@@ -11,7 +11,7 @@ use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal,
     RefusalCode, Reply, Request, StrategySet, ability,
     request::{Decoded, Reject},
-    steering,
+    steering, timed,
 };
 use crate::{
     ChangeError, Firmware, UnknownQueue,
@@ -109,7 +109,7 @@ pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; 
         return 0;
     }
     let (id, operation, request) = decoded;
-    let reply = match request.and_then(|request| perform(nic, now, request)) {
+    let reply = match request.and_then(|request| perform(nic, now, src, request)) {
         Ok(reply) => {
             nic.control_counters.served += 1;
             reply
@@ -125,7 +125,7 @@ pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; 
     reply.encode(src, id, operation, out)
 }
 
-fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Reject> {
+fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Result<Reply, Reject> {
     match request {
         Request::Hello {
             version_min,
@@ -140,7 +140,13 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
             Ok(Reply::Hello(Abilities {
                 version: CONTROL_VERSION,
                 queue_pairs: nic.queue_pairs(),
-                bits: ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::STEERING | ability::ADAPTIVE,
+                bits: ability::COALESCING
+                    | ability::MARKS
+                    | ability::COUNTERS
+                    | ability::STEERING
+                    | ability::WATCHDOG
+                    | ability::TIMERS
+                    | ability::ADAPTIVE,
                 strategies: StrategySet::all(),
                 delay_ns_max: DELAY_NS_MAX as u32,
                 frames_max_max: FRAMES_MAX_MAX,
@@ -177,6 +183,15 @@ fn perform(nic: &mut Firmware, now: Time, request: Request) -> Result<Reply, Rej
                 state: rx.adaptive(),
             }))
         }
+        Request::GetWatchdog { queue } => Ok(Reply::GetWatchdog(timed::get_watchdog(nic, queue)?)),
+        Request::SetWatchdog { queue, delay_ns } => {
+            nic.set_watchdog(now, queue, delay_ns)?;
+            Ok(Reply::SetWatchdog(timed::get_watchdog(nic, queue)?))
+        }
+        Request::ArmTimer { timer, kind, time_ns } => {
+            timed::arm_timer(nic, now, src, (timer, kind, time_ns)).map(Reply::ArmTimer)
+        }
+        Request::DisarmTimer { timer } => Ok(Reply::DisarmTimer(timed::disarm_timer(nic, timer))),
     }
 }
 

@@ -27,6 +27,11 @@ pub(super) mod operation {
     pub(in super::super) const GET_COUNTERS: u8 = 4;
     pub(in super::super) const GET_STEERING: u8 = 5;
     pub(in super::super) const SET_STEERING: u8 = 6;
+    pub(in super::super) const GET_WATCHDOG: u8 = 7;
+    pub(in super::super) const SET_WATCHDOG: u8 = 8;
+    pub(in super::super) const ARM_TIMER: u8 = 9;
+    pub(in super::super) const DISARM_TIMER: u8 = 10;
+    pub(in super::super) const TIMER_EXPIRED: u8 = 11;
     pub(in super::super) const GET_ADAPTIVE: u8 = 16;
 }
 

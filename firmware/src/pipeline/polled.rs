@@ -1,14 +1,15 @@
 //! The receive pipeline of a host that polls: its watchdog (`papers.md` M-BV8) and the ring of a clock (M-BV10).
 //!
-//! The one place where the two meet coalescing. While the watchdog is on it takes the place of the time-out (M-GF1) and of
-//! nothing else: marks, the count limit and an interrupt per packet are still the strategy's, and the timer runs on after
-//! their interrupts, because it asks what the host *processed* and not what was announced to it.
+//! The one place where the two meet coalescing. While the watchdog is on it takes the place of the time-out (M-GF1), the
+//! time-out of 0 included that is an interrupt per packet and one that adapts, and of nothing else: marks and the count limit are still the
+//! strategy's, and the timer runs on after their interrupts, because it asks what the host *processed* and not what was
+//! announced to it.
 
 use ether::Time;
 
 use super::{Event, Pipeline};
 use crate::{
-    Interrupt, Reason,
+    Coalescing, Interrupt, Reason, StrategyKind,
     coalescing::Selection,
     pending::AT_POLL,
     watchdog::{HOST_STATE_LEN, HostState, Watchdog, WatchdogAction},
@@ -17,7 +18,7 @@ use crate::{
 impl<S: Selection> Pipeline<S> {
     /// Turns the polling watchdog on (a delay up to [`WATCHDOG_DELAY_NS_MAX`](crate::watchdog::WATCHDOG_DELAY_NS_MAX)) or
     /// off (0), while packets may be pending or waiting. See [`Watchdog::set_delay`]. Turned off, what waits has its
-    /// time-out again, counted from its arrival.
+    /// time-out again, counted from its arrival. Otherwise as [`set_coalescing`](Self::set_coalescing).
     pub fn set_watchdog(&mut self, now: Time, delay_ns: u64) {
         self.latest = self.latest.max(now);
         let delivered = self.delivered();
@@ -26,7 +27,25 @@ impl<S: Selection> Pipeline<S> {
         if !self.watchdog.is_on() {
             self.decision = Time::MAX;
         }
-        self.set_deadline();
+        self.set_coalescing(self.latest, self.coalescing);
+    }
+
+    /// The settings by which the strategy decides: under a watchdog without what chooses a time-out, 0 or any other.
+    pub(super) fn deciding(&self) -> Coalescing {
+        if !self.watchdog.is_on() {
+            return self.coalescing;
+        }
+        let strategy = match self.coalescing.strategy {
+            StrategyKind::Disabled | StrategyKind::Adaptive => StrategyKind::Timeout,
+            StrategyKind::AdaptiveOpenMx => StrategyKind::OpenMx,
+            StrategyKind::AdaptiveStream => StrategyKind::Stream,
+            kind => kind,
+        };
+        Coalescing {
+            strategy,
+            delay_ns: self.coalescing.delay_ns.max(1),
+            ..self.coalescing
+        }
     }
 
     /// The polling watchdog.

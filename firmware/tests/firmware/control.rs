@@ -14,7 +14,7 @@ use firmware::{
 
 use crate::support::{Numbers, t};
 
-const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+pub const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
 pub fn card(queue_pairs: u16) -> Firmware {
     Firmware::new(FirmwareConfig {
@@ -79,7 +79,13 @@ fn hello_tells_version_and_abilities() {
     assert_eq!((abilities.version, abilities.queue_pairs), (1, 3));
     assert_eq!(
         abilities.bits,
-        ability::COALESCING | ability::MARKS | ability::COUNTERS | ability::STEERING | ability::ADAPTIVE
+        ability::COALESCING
+            | ability::MARKS
+            | ability::COUNTERS
+            | ability::STEERING
+            | ability::WATCHDOG
+            | ability::TIMERS
+            | ability::ADAPTIVE
     );
     assert_eq!(abilities.strategies, StrategySet::all());
     assert!(abilities.strategies.iter().eq(StrategyKind::ALL.iter().copied()));

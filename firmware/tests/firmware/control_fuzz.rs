@@ -6,7 +6,7 @@ use bolero::check;
 use ether::MacAddr;
 use firmware::{
     CONTROL_FRAME_MAX, CoalescingChange, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange,
-    TableEntries,
+    TableEntries, TimerKind,
     control::{RefusalCode, Reply, Request},
 };
 
@@ -31,7 +31,7 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 7 {
+        match self.byte() % 9 {
             5 => Request::GetSteering {
                 table: self.table(),
                 first: u16::from_be_bytes([self.byte() % 2, self.byte()]),
@@ -65,7 +65,24 @@ impl Nearly<'_> {
                     change,
                 }
             }
-            3 => Request::GetAdaptive { queue },
+            3 => match self.byte() % 2 {
+                0 => Request::GetWatchdog { queue: some_queue },
+                _ => Request::SetWatchdog {
+                    queue: some_queue,
+                    delay_ns: u64::from(self.byte()) * 20_000_000,
+                },
+            },
+            4 => match self.byte() % 3 {
+                0 => Request::DisarmTimer {
+                    timer: Some(self.byte().into()),
+                },
+                kind => Request::ArmTimer {
+                    timer: self.byte().into(),
+                    kind: if kind == 1 { TimerKind::Once } else { TimerKind::Clock },
+                    time_ns: u64::from(self.byte()) * 20_000_000,
+                },
+            },
+            7 => Request::GetAdaptive { queue },
             _ => {
                 let strategy = StrategyKind::from_code(self.byte() % 8);
                 Request::GetCounters {

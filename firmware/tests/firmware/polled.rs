@@ -183,6 +183,21 @@ fn m_bv8_the_watchdog_takes_the_place_of_the_time_out_and_of_nothing_else() {
 }
 
 #[test]
+fn m_bv8_a_card_without_coalescing_waits_for_its_watchdog_too() {
+    let mut host = Host::new(coalescing(StrategyKind::Disabled, 0), DmaModel::ZERO, 50_000);
+    host.arrive(0, UNMARKED);
+    host.arrive(10, UNMARKED);
+    host.run_until(60_000);
+    assert_eq!(host.decided(), [(50_000, Reason::Watchdog, 2)]);
+    host.arrive(70_000, UNMARKED);
+    host.rx.set_watchdog(t(80_000), 0);
+    host.run_until(80_000);
+    host.arrive(90_000, UNMARKED);
+    let expected = [(80_000, Reason::EveryPacket, 1), (90_000, Reason::EveryPacket, 1)];
+    assert_eq!(host.decided()[1..], expected, "and not without one");
+}
+
+#[test]
 fn m_bv8_packets_that_the_host_polled_need_no_announcement_and_are_counted() {
     let mut host = Host::timeout(100_000);
     (0..4).for_each(|n| host.arrive(n, UNMARKED));

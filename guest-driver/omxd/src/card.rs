@@ -10,7 +10,7 @@ use std::{
 
 use firmware::{
     CONTROL_FRAME_MAX,
-    control::{CONTROL_VERSION, Refusal, Reply, Request},
+    control::{CONTROL_VERSION, Doorbell, Refusal, Reply, Request},
 };
 use netif::{Interest, Netif, NetifError, Wake};
 
@@ -117,16 +117,37 @@ impl<'a, N: Netif> Card<'a, N> {
         }
     }
 
+    /// Waits until `deadline` for the next timer of the card to ring.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn doorbell(&mut self, deadline: Instant) -> Result<Option<Doorbell>, CardError> {
+        self.wait_for(deadline, |_, reply| match reply {
+            Reply::TimerExpired(doorbell) => Some(doorbell),
+            _ => None,
+        })
+    }
+
     fn reply(&mut self, id: u16, deadline: Instant) -> Result<Option<Reply>, CardError> {
+        // A reply to another program on this machine is not for us, nor is what the card says unasked.
+        self.wait_for(deadline, |reply_id, reply| {
+            (reply_id == id && !matches!(reply, Reply::TimerExpired(_))).then_some(reply)
+        })
+    }
+
+    fn wait_for<T>(
+        &mut self,
+        deadline: Instant,
+        mut wanted: impl FnMut(u16, Reply) -> Option<T>,
+    ) -> Result<Option<T>, CardError> {
         loop {
             while let Some(frame) = self.port.poll_receive()? {
                 // The card pads its frames; the decoder wants no more than a control frame.
                 let frame = &frame[..frame.len().min(CONTROL_FRAME_MAX)];
-                // What is not a reply, or one to another program on this machine, is not for us.
-                if let Ok((reply_id, reply)) = Reply::decode(frame)
-                    && reply_id == id
+                if let Ok((id, reply)) = Reply::decode(frame)
+                    && let Some(wanted) = wanted(id, reply)
                 {
-                    return Ok(Some(reply));
+                    return Ok(Some(wanted));
                 }
             }
             match self.port.wait(Interest::Receive, deadline, Some(self.stop))? {

@@ -253,11 +253,30 @@ pub enum NicVerb {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
     },
+    /// Show or set the polling watchdog: interrupts only when the guest does not take its packets by itself.
+    Watchdog {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// After what time it looks; `off` for none.
+        #[arg(value_name = "TIME|off", value_parser = watchdog_delay)]
+        delay: Option<WatchdogDelay>,
+    },
     /// Connection, rings, offloads.
     Info {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
     },
+}
+
+/// The delay of a watchdog in nanoseconds; 0 = off.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchdogDelay(pub u64);
+
+fn watchdog_delay(text: &str) -> Result<WatchdogDelay, String> {
+    if text == "off" {
+        return Ok(WatchdogDelay(0));
+    }
+    text.parse::<Span>().map(|span| WatchdogDelay(span.0))
 }
 
 /// Verbs about cables.

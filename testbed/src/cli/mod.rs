@@ -104,6 +104,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,
+        Verb::Nic(NicVerb::Watchdog { nic, delay }) => nic::watchdog(cli, nic, *delay)?,
         Verb::Nic(NicVerb::Coalesce {
             nic,
             strategy,

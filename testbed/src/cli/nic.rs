@@ -1,5 +1,7 @@
 //! Verbs about cards and cables: nic stats, coalesce and info, link set, trunk set, capture.
 
+mod watchdog;
+
 use std::{
     io::{self, Write},
     os::fd::AsFd,
@@ -43,6 +45,8 @@ use crate::{
         },
     },
 };
+
+pub(super) use watchdog::watchdog;
 
 /// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
 pub(super) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
@@ -140,6 +144,7 @@ pub(super) fn coalesce(
         delay_ns: delay.map(|delay| delay.0),
         frames,
         marks: marks.map(|marks| marks == OnOff::On),
+        watchdog_ns: None,
     };
     let client = client(cli)?;
     let mut rows = Vec::new();

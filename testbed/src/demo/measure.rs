@@ -191,6 +191,7 @@ impl<'a> Bench<'a> {
             delay_ns: Some(u64::from(setting.delay_us) * 1000),
             frames: Some(0),
             marks: Some(true),
+            watchdog_ns: None,
         };
         for port in [SENDER, RECEIVER] {
             let request = Request::Coalesce {

@@ -4,6 +4,7 @@
 
 mod card;
 mod settings;
+mod timed;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ pub use settings::{
     CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortLinks,
     QueueCoalescing, TrunkLinks,
 };
+
+pub use timed::{LatenessClass, TimerStats, WatchdogStats};
 
 /// Counters by name, in alphabetical order. Values only grow while the process lives.
 pub type Counts = BTreeMap<String, u64>;
@@ -130,6 +133,9 @@ pub struct InterruptStats {
     pub deferred: u64,
     /// Packets that wait for their announcement now; the one value here that also falls.
     pub unannounced: u64,
+    /// Packets that the guest had processed before any interrupt announced them, as the watchdog found.
+    #[serde(default)]
+    pub polled: u64,
 }
 
 /// What adaptive moderation of one receive queue measured and chose (papers.md M-GF7).
@@ -209,6 +215,12 @@ pub struct PortStats {
     pub session_violations: Counts,
     /// In-band control frames (EtherType 0x88B5): requests, replies, refusals.
     pub control: Counts,
+    /// The polling watchdog (papers.md M-BV8).
+    #[serde(default)]
+    pub watchdog: WatchdogStats,
+    /// The timers that the guest armed on its card (papers.md M-BV10).
+    #[serde(default)]
+    pub timers: TimerStats,
     /// The port's link.
     pub link: LinkStats,
     /// The port's counters in its switch.

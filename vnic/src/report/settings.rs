@@ -153,6 +153,9 @@ pub struct CoalescingSettings {
     pub frames: u32,
     /// Whether the card looks at the marks of MXoE packets.
     pub marks: bool,
+    /// Delay of the polling watchdog, which takes the place of `delay_ns` (papers.md M-BV8); 0 = none, and absent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub watchdog_ns: u64,
     /// The receive queues whose settings are others: a guest may set its queues one by one, in band. Absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueCoalescing>,
@@ -172,6 +175,9 @@ pub struct QueueCoalescing {
     pub frames: u32,
     /// See [`CoalescingSettings::marks`].
     pub marks: bool,
+    /// See [`CoalescingSettings::watchdog_ns`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub watchdog_ns: u64,
 }
 
 impl Default for CoalescingSettings {
@@ -183,6 +189,7 @@ impl Default for CoalescingSettings {
             delay_ns: 75_000,
             frames: 0,
             marks: true,
+            watchdog_ns: 0,
             queues: Vec::new(),
         }
     }
@@ -204,6 +211,9 @@ pub struct CoalescingChange {
     /// See [`CoalescingSettings::marks`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<bool>,
+    /// See [`CoalescingSettings::watchdog_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog_ns: Option<u64>,
 }
 
 impl CoalescingChange {
@@ -214,6 +224,7 @@ impl CoalescingChange {
         set(&mut settings.delay_ns, self.delay_ns);
         set(&mut settings.frames, self.frames);
         set(&mut settings.marks, self.marks);
+        set(&mut settings.watchdog_ns, self.watchdog_ns);
     }
 
     /// True if no field is given: the request only asks for the settings in force.
@@ -282,6 +293,10 @@ pub struct TrunkLinks {
     pub a_to_b: LinkSettings,
     /// From switch `b` to switch `a`.
     pub b_to_a: LinkSettings,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

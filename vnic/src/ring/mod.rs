@@ -10,7 +10,7 @@ mod split;
 mod tests;
 
 pub use rules::{Rule, RuleCounters};
-pub use split::{RingAddresses, SplitRing};
+pub use split::{DriverWords, RingAddresses, SplitRing};
 
 use crate::memory::{Access, MemoryMap, Piece};
 

@@ -50,8 +50,27 @@ pub struct SplitRing {
     decided: u16,
     /// Entries taken and not yet published as used. A driver cannot make more available than the rest of the ring.
     outstanding: u16,
+    /// Entries published since the driver was last signalled.
+    unsignalled: u32,
     /// Whether the driver is currently asked to kick.
     kicks_wanted: bool,
+}
+
+/// What the driver's side of a ring says, each word read once, and how far the device's side is.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverWords {
+    /// Entries of the ring.
+    pub size: u16,
+    /// The used index as last published.
+    pub published: u16,
+    /// The available index.
+    pub available: u16,
+    /// used_event, if EVENT_IDX was negotiated.
+    pub event: Option<u16>,
+    /// The flag that asks for no calls, which counts without EVENT_IDX.
+    pub no_interrupt: bool,
+    /// Entries published since the driver was last signalled; stops at its greatest value.
+    pub unsignalled: u32,
 }
 
 // SAFETY: the pointers point into mappings that the port's memory map keeps alive in every thread; the shard's lock
@@ -96,6 +115,7 @@ impl SplitRing {
             published: 0,
             decided: 0,
             outstanding: 0,
+            unsignalled: 0,
             kicks_wanted: true,
         };
         // A region may start at an odd guest address, so it is the host's pointers that count for aligned access.
@@ -128,6 +148,7 @@ impl SplitRing {
         ring.published = self.published;
         ring.decided = self.decided;
         ring.outstanding = self.outstanding;
+        ring.unsignalled = self.unsignalled;
         ring.kicks_wanted = self.kicks_wanted;
         Ok(ring)
     }
@@ -295,7 +316,9 @@ impl SplitRing {
     #[inline]
     pub fn publish_to(&mut self, index: u16) {
         if index != self.published {
-            self.outstanding = self.outstanding.wrapping_sub(index.wrapping_sub(self.published));
+            let entries = index.wrapping_sub(self.published);
+            self.outstanding = self.outstanding.wrapping_sub(entries);
+            self.unsignalled = self.unsignalled.saturating_add(u32::from(entries));
             self.published = index;
             // SAFETY: offset 2 of the used ring is its index. Release: entries and data are written before it.
             unsafe { self.used_word(2).store(index.to_le(), Ordering::Release) };
@@ -326,6 +349,28 @@ impl SplitRing {
             let flags = u16::from_le(unsafe { self.avail_word(0).load(Ordering::Relaxed) });
             flags & AVAIL_NO_INTERRUPT == 0
         }
+    }
+
+    /// Reads what the driver's side says now.
+    pub fn driver_words(&self) -> DriverWords {
+        // What was published must be visible before the wish for calls is read.
+        fence(Ordering::SeqCst);
+        // SAFETY: flags, index and used_event are inside the ring's length, at even offsets.
+        let word = |at: usize| u16::from_le(unsafe { self.avail_word(at).load(Ordering::Relaxed) });
+        DriverWords {
+            size: self.size,
+            published: self.published,
+            available: word(2),
+            event: self.event_idx.then(|| word(4 + 2 * usize::from(self.size))),
+            no_interrupt: word(0) & AVAIL_NO_INTERRUPT != 0,
+            unsignalled: self.unsignalled,
+        }
+    }
+
+    /// The driver was signalled.
+    #[inline]
+    pub fn note_signalled(&mut self) {
+        self.unsignalled = 0;
     }
 
     /// Tells the driver that it need not kick: the ring is polled.

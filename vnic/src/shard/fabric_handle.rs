@@ -210,6 +210,9 @@ impl Fabric {
             if !change.is_empty() {
                 change.apply_to(&mut settings);
                 let coalescing = coalescing_from(&settings)?;
+                port.nic
+                    .set_watchdog(now, None, settings.watchdog_ns)
+                    .map_err(invalid)?;
                 port.nic.set_coalescing(now, None, coalescing).map_err(invalid)?;
                 (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
             }
@@ -348,9 +351,13 @@ pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError>
         dma: dma_from(&settings.dma)?,
         timer_ns_min: TIMER_NS_MIN,
     });
+    nic.set_watchdog(ether::Time::ZERO, None, settings.coalescing.watchdog_ns)
+        .map_err(invalid)?;
     for queue in queues {
         let coalescing = judged(&queue.strategy, queue.delay_ns, queue.frames, queue.marks)?;
         nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)
+            .map_err(firmware::ChangeError::from)
+            .and_then(|()| nic.set_watchdog(ether::Time::ZERO, Some(queue.queue), queue.watchdog_ns))
             .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
     }
     set_steering(&mut nic, &settings.steering)?;
@@ -375,22 +382,27 @@ fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result
 
 /// What is in force on all queues of a card.
 pub(super) fn coalescing_of(nic: &Firmware) -> CoalescingSettings {
-    let first = nic.queues()[0].coalescing();
-    let others = nic.queues().iter().map(|queue| queue.coalescing()).zip(0..);
-    let queues = others
-        .filter(|(coalescing, _)| *coalescing != first)
-        .map(|(coalescing, queue)| QueueCoalescing {
-            queue,
-            strategy: coalescing.strategy.to_string(),
-            delay_ns: coalescing.delay_ns,
-            frames: coalescing.frames_max,
-            marks: coalescing.marks,
-        });
+    let all = nic.queues().iter();
+    let mut all = all
+        .map(|queue| (queue.coalescing(), queue.watchdog().delay_ns()))
+        .zip(0..);
+    let ((first, watchdog_ns), _) = all.next().unwrap_or_default();
+    let queues =
+        all.filter(|(settings, _)| *settings != (first, watchdog_ns))
+            .map(|((coalescing, watchdog_ns), queue)| QueueCoalescing {
+                watchdog_ns,
+                queue,
+                strategy: coalescing.strategy.to_string(),
+                delay_ns: coalescing.delay_ns,
+                frames: coalescing.frames_max,
+                marks: coalescing.marks,
+            });
     CoalescingSettings {
         strategy: first.strategy.to_string(),
         delay_ns: first.delay_ns,
         frames: first.frames_max,
         marks: first.marks,
+        watchdog_ns,
         queues: queues.collect(),
     }
 }

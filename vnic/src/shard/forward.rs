@@ -392,8 +392,9 @@ impl Inner {
         if let Some(capture) = &mut port.capture {
             capture.sent(&request[..kept], now);
         }
-        let in_force = |nic: &Firmware| -> [Option<Coalescing>; QUEUE_PAIRS_MAX as usize] {
-            std::array::from_fn(|queue| nic.coalescing(queue as u16).ok())
+        let in_force = |nic: &Firmware| -> [Option<(Coalescing, u64)>; QUEUE_PAIRS_MAX as usize] {
+            let of = |rx: &firmware::RxPipeline| (rx.coalescing(), rx.watchdog().delay_ns());
+            std::array::from_fn(|queue| nic.queues().get(queue).map(of))
         };
         let before = (in_force(&port.nic), *port.nic.steering().settings());
         let len = port.nic.handle_control(now, &request[..kept], &mut reply);

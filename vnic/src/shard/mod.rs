@@ -14,6 +14,7 @@ mod fifo;
 mod forward;
 mod frame;
 mod hold;
+mod host_state;
 mod polling;
 mod pool;
 mod port;
@@ -30,6 +31,9 @@ mod tests;
 mod tests_card;
 #[cfg(test)]
 mod tests_faults;
+#[cfg(test)]
+mod tests_timed;
+mod timed;
 mod transmit;
 mod trunk;
 mod watch;
@@ -132,6 +136,7 @@ impl Inner {
         });
         for index in 0..self.ports.len() {
             self.guarded(Some(index), now, |inner| {
+                inner.serve_timers(index, now);
                 inner.ports[index].tend(now);
                 false
             });

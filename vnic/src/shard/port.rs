@@ -18,6 +18,7 @@ use super::counters::PortCounters;
 use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
 use super::hold::Patience;
+use super::host_state::LastPoll;
 use super::pool::Pooled;
 use super::receive::{Refused, RxSide};
 use super::transmit::TxSide;
@@ -82,6 +83,8 @@ pub struct Port {
     pub patience: Patience,
     /// Frames of anybody wait for this guest's receive buffers; right while the shard prepares to sleep.
     pub awaited: bool,
+    /// What the card's clocks ask for.
+    pub last_poll: LastPoll,
     /// Frames that are due but find no buffer.
     pub waiting: VecDeque<Pooled>,
     /// The capture that looks at this port.
@@ -126,6 +129,7 @@ impl Port {
             mergeable: false,
             patience: Patience::default(),
             awaited: false,
+            last_poll: LastPoll::default(),
             waiting: VecDeque::new(),
             capture: None,
             counters: PortCounters::default(),
@@ -253,6 +257,10 @@ impl Port {
         if index.is_multiple_of(2) {
             pair.rx.vring = None;
             let stopped = pair.rx.stop();
+            if index == 0 {
+                // Whoever armed them is gone, or its driver starts anew.
+                self.nic.timers_mut().disarm_all();
+            }
             if stopped.is_some() {
                 self.nic.rx((index / 2) as u16).reset();
             }
@@ -396,6 +404,11 @@ impl Port {
     #[inline]
     pub fn announce(&mut self, queue: usize, now: Time) {
         let pipeline = self.nic.rx(queue as u16);
+        let side = &mut self.pairs[queue].rx;
+        if let Some(ring) = &side.ring {
+            let watched = pipeline.watchdog().is_on();
+            side.progress.watch(watched, pipeline.waiting(), || ring.driver_words());
+        }
         while let Some(event) = pipeline.poll(now) {
             let side = &mut self.pairs[queue].rx;
             let interrupt = match event {
@@ -404,14 +417,19 @@ impl Port {
                     interrupt
                 }
                 Event::Interrupt(interrupt) => Some(interrupt),
-                // Nobody turns a watchdog on here.
-                Event::FetchHostState => None,
+                Event::FetchHostState => {
+                    let state = side.host_state(pipeline.delivered());
+                    pipeline.host_state(now, state);
+                    None
+                }
             };
             let Some(interrupt) = interrupt else { continue };
-            let (Some(ring), Some(vring)) = (&mut side.ring, &side.vring) else {
+            if side.ring.is_none() {
                 continue;
-            };
-            if ring.driver_wants_notification() {
+            }
+            if side.driver_wants_call(interrupt.reason)
+                && let Some(vring) = &side.vring
+            {
                 signal(vring);
                 pipeline.note_signalled();
             } else {

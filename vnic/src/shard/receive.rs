@@ -8,6 +8,7 @@ use firmware::INLINE_HEADER_LEN;
 
 use super::fifo::Fifo;
 use super::frame::{FrameRef, copy};
+use super::host_state::HostProgress;
 use super::transmit::CompactFrame;
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
@@ -84,6 +85,8 @@ pub struct RxSide {
     ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
     /// For each packet that is not published: the used index behind its last entry.
     packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
+    /// What the driver has processed, for the card's watchdog.
+    pub progress: HostProgress,
     // Scratch for frames that need several buffers or chains.
     chains: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
@@ -108,6 +111,7 @@ impl Default for RxSide {
             lacking: 0,
             ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
+            progress: HostProgress::default(),
             chains: Vec::new(),
             pieces: Vec::new(),
             #[cfg(test)]
@@ -126,6 +130,7 @@ impl RxSide {
         self.packet_ends.clear();
         self.chains.reserve(size);
         self.pieces.reserve(size);
+        self.progress.watch(false, 0, || ring.driver_words());
         // A stall goes on until a frame is taken: starting a ring anew earns nobody's patience.
         self.ring = Some(ring);
         self.vring = Some(vring);
@@ -402,10 +407,14 @@ impl RxSide {
         let count = (count as usize).min(self.packet_ends.len());
         let Some(last) = count.checked_sub(1) else { return };
         let end = self.packet_ends.get(last);
-        self.packet_ends.skip(count);
         if let Some(ring) = &mut self.ring {
+            if self.progress.is_watched() {
+                let ends = self.packet_ends.iter().take(count);
+                ends.for_each(|end| self.progress.publish(end, || ring.driver_words()));
+            }
             ring.publish_to(end);
         }
+        self.packet_ends.skip(count);
     }
 }
 

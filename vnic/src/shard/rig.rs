@@ -304,6 +304,29 @@ impl Rig {
             .expect("all queues exist");
     }
 
+    /// Changes the watchdog of `guest`'s card; 0 = off.
+    #[cfg(test)]
+    pub fn set_watchdog(&mut self, guest: usize, delay_ns: u64) {
+        let port = &mut self.inner.ports[guest];
+        port.nic.set_watchdog(self.now, None, delay_ns).expect("in range");
+        port.announce(0, self.now);
+    }
+
+    /// Says for a driver without EVENT_IDX whether it wants no calls for received packets.
+    #[cfg(test)]
+    pub fn want_no_calls(&mut self, guest: usize, none: bool) {
+        let Guest { memory, rx, .. } = &self.guests[guest];
+        memory
+            .write_obj(u16::from(none), address(rx.base + ring::AVAILABLE))
+            .expect("in memory");
+    }
+
+    /// Stops the receive ring of `guest`.
+    #[cfg(test)]
+    pub fn stop_receiving(&mut self, guest: usize) {
+        self.inner.ports[guest].stop_ring(0);
+    }
+
     /// Changes both directions of `guest`'s link.
     pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
         let port = &mut self.inner.ports[guest];

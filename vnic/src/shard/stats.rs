@@ -11,8 +11,8 @@ use super::card_settings::queue_stats;
 use super::drops::{RxDrop, TxDrop};
 use super::port::Port;
 use crate::report::{
-    AdaptiveStats, Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TrafficStats,
-    TxInterruptStats,
+    AdaptiveStats, Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
+    TrafficStats, TxInterruptStats,
 };
 
 /// Names of the feature bits a port may offer.
@@ -105,6 +105,7 @@ impl Inner {
                     .collect(),
                 deferred: rx.deferred,
                 unannounced: rx.unannounced(),
+                polled: rx.polled,
             },
             adaptive: adaptive(port),
             marked: rx.marked,
@@ -138,6 +139,8 @@ impl Inner {
                 .map(|(rule, count)| (rule.name().to_owned(), count))
                 .collect(),
             control: control(port),
+            watchdog: (&port.nic.watchdog_counters()).into(),
+            timers: TimerStats::new(&port.nic.timers().counters(), port.nic.timers().armed()),
             link: LinkStats {
                 to_guest: link(&port.to_guest),
                 from_guest: link(&port.from_guest),

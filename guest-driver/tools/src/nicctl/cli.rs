@@ -15,6 +15,7 @@ use omxd::{CONTROL_RING_LEN, Card, CardError};
 use super::{
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
     steering::{self, Steering},
+    timed::{Timer, Watchdog, timer, watchdog},
 };
 use crate::{
     Stop,
@@ -67,6 +68,11 @@ enum Command {
         #[arg(long, value_parser = strategy_names())]
         strategy: Option<String>,
     },
+    /// Show or set the polling watchdog: interrupts only when this machine does not take its packets by itself
+    Watchdog(Watchdog),
+    /// Timers of the card, which ring by a frame and an interrupt
+    #[command(subcommand)]
+    Timer(Timer),
 }
 
 #[derive(Debug, Args)]
@@ -152,6 +158,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             };
             print(arguments.json, &StatsOutput::from(report))?;
         }
+        Command::Watchdog(change) => watchdog(&mut card, arguments.json, change).with_context(|| interface.clone())?,
+        Command::Timer(verb) => timer(&mut card, arguments.json, verb).with_context(|| interface.clone())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@
 mod cli;
 mod report;
 mod steering;
+mod timed;
 
 pub use cli::{Arguments, main};
 pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};

@@ -32,6 +32,8 @@ impl From<Abilities> for InfoOutput {
             (ability::MARKS, "marks"),
             (ability::COUNTERS, "counters"),
             (ability::STEERING, "steering"),
+            (ability::WATCHDOG, "watchdog"),
+            (ability::TIMERS, "timers"),
             (ability::ADAPTIVE, "adaptive state"),
         ];
         Self {
@@ -209,6 +211,8 @@ pub struct InterruptsOutput {
     pub packets_per_interrupt: Vec<Bucket>,
     /// Times that the interrupt for a marked packet was put off.
     pub deferred: u64,
+    /// Packets that this machine had processed before any interrupt announced them, as the watchdog found.
+    pub polled: u64,
     /// Packets not announced yet; absent when one strategy was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unannounced: Option<u64>,
@@ -257,6 +261,7 @@ impl From<CounterReport> for StatsOutput {
                     })
                     .collect(),
                 deferred: counts.deferred,
+                polled: counts.polled,
                 unannounced: report.strategy.is_none().then(|| counts.unannounced()),
             },
         }
@@ -292,6 +297,9 @@ impl fmt::Display for StatsOutput {
             writeln!(f, "  for packets      {range}: {}", bucket.count)?;
         }
         write!(f, "put off            {} times", interrupts.deferred)?;
+        if interrupts.polled > 0 {
+            write!(f, "\nfound by polling   {} packets", interrupts.polled)?;
+        }
         if let Some(unannounced) = interrupts.unannounced {
             write!(f, "\nnot announced yet  {unannounced} packets")?;
         }

@@ -3,9 +3,10 @@
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Reason, RxCounts, SteeringChange, SteeringMode,
-    SteeringTable, StrategyKind, TableChange, TableEntries,
-    control::{Reply, Request},
+    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Lateness, Reason, RxCounts, SteeringChange,
+    SteeringMode, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
+    control::{Reply, Request, doorbell_frame},
+    timers::Expiry,
 };
 
 const EXPERT: &str = "_ws.expert.message";
@@ -74,8 +75,33 @@ fn fields() -> Vec<String> {
         "packets_per_s",
         "longer",
         "shorter",
+        "delay_ns_min",
+        "timer",
+        "timer_kind",
+        "time_ns",
+        "is_armed",
+        "armed_now",
+        "shortest_ns",
+        "longest_ns",
+        "late_ns",
+        "ring",
+        "started",
+        "cancelled",
+        "restarted_disabled",
+        "restarted_progress",
+        "restarted_pending",
+        "fired",
+        "armed",
+        "disarmed",
+        "rung_once",
+        "lost",
+        "clock_idle",
+        "clock_polled",
+        "clock_rung",
+        "clock_missed",
     ];
-    let names = fixed.into_iter().map(str::to_owned);
+    let late = lateness(&Lateness::default()).into_iter().map(|(name, _)| name);
+    let names = fixed.into_iter().map(str::to_owned).chain(late);
     let counters = counters(&RxCounts::default()).into_iter().map(|(name, _)| name);
     let mut list: Vec<String> = names.chain(counters).map(|name| format!("weftctl.{name}")).collect();
     list.push(EXPERT.to_owned());
@@ -94,12 +120,12 @@ fn request(numbers: &mut Numbers) -> Request {
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
     let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
-    match numbers.below(7) {
-        5 => Request::GetSteering {
+    match numbers.below(10) {
+        7 => Request::GetSteering {
             table,
             first: numbers.below(270) as u16,
         },
-        6 => {
+        8 => {
             let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
             let entries = TableEntries::new(numbers.below(130) as u16, &queues);
             let change = entries.map_or(TableChange::Even, TableChange::Entries);
@@ -124,12 +150,41 @@ fn request(numbers: &mut Numbers) -> Request {
                 marks: some(numbers).then(|| numbers.below(2) == 0),
             },
         },
-        3 => Request::GetAdaptive { queue },
-        _ => Request::GetCounters {
+        3 => Request::GetCounters {
             queue: some(numbers).then_some(queue),
             strategy: some(numbers).then_some(strategy),
         },
+        4 => Request::GetWatchdog {
+            queue: some(numbers).then_some(queue),
+        },
+        5 => Request::SetWatchdog {
+            queue: some(numbers).then_some(queue),
+            delay_ns: numbers.below(1_500_000_000) as u64,
+        },
+        6 => Request::GetAdaptive { queue },
+        _ if some(numbers) => Request::DisarmTimer {
+            timer: some(numbers).then(|| numbers.below(9) as u16),
+        },
+        _ => Request::ArmTimer {
+            timer: numbers.below(9) as u16,
+            kind: if some(numbers) {
+                TimerKind::Once
+            } else {
+                TimerKind::Clock
+            },
+            time_ns: numbers.below(4_200_000_000) as u64,
+        },
     }
+}
+
+fn lateness(lateness: &Lateness) -> Vec<(String, u64)> {
+    let max = ("late_max_ns".to_owned(), lateness.max_ns());
+    let counts = lateness.counts().iter().enumerate();
+    let classes = counts.map(|(bucket, &count)| match Lateness::bound_ns(bucket + 1) {
+        Some(_) => (format!("late.{}", 1 << bucket), count),
+        None => ("late.more".to_owned(), count),
+    });
+    [max].into_iter().chain(classes).collect()
 }
 
 fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
@@ -178,6 +233,19 @@ fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
                 ("first_entry", entries.map_or(0, |entries| entries.first().into())),
             ]
         }
+        Request::GetWatchdog { queue } => vec![("operation", 7), ("queue", queue.unwrap_or(0xffff).into())],
+        Request::SetWatchdog { queue, delay_ns } => vec![
+            ("operation", 8),
+            ("queue", queue.unwrap_or(0xffff).into()),
+            ("delay_ns", delay_ns),
+        ],
+        Request::ArmTimer { timer, kind, time_ns } => vec![
+            ("operation", 9),
+            ("timer", timer.into()),
+            ("timer_kind", (kind == TimerKind::Clock).into()),
+            ("time_ns", time_ns),
+        ],
+        Request::DisarmTimer { timer } => vec![("operation", 10), ("timer", timer.unwrap_or(0xffff).into())],
     }
 }
 
@@ -243,6 +311,51 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
             ("by_flow", report.counters.by_flow),
             ("to_first", report.counters.to_first),
         ]),
+        Reply::GetWatchdog(report) | Reply::SetWatchdog(report) => {
+            let counters = &report.counters;
+            let mut list = named(&[
+                ("status", 0),
+                ("queue", report.queue.unwrap_or(0xffff).into()),
+                ("delay_ns", report.delay_ns.into()),
+                ("delay_ns_min", report.delay_ns_min.into()),
+                ("delay_ns_max", report.delay_ns_max.into()),
+                ("started", counters.started),
+                ("cancelled", counters.cancelled),
+                ("restarted_disabled", counters.restarted_disabled),
+                ("restarted_progress", counters.restarted_progress),
+                ("restarted_pending", counters.restarted_pending),
+                ("fired", counters.fired),
+            ]);
+            list.extend(lateness(&counters.lateness));
+            list
+        }
+        Reply::ArmTimer(report) | Reply::DisarmTimer(report) => {
+            let counters = &report.counters;
+            let mut list = named(&[
+                ("status", 0),
+                ("timer", report.timer.unwrap_or(0xffff).into()),
+                ("is_armed", report.is_armed.into()),
+                ("armed_now", report.armed.into()),
+                ("shortest_ns", report.shortest_ns.into()),
+                ("longest_ns", report.longest_ns.into()),
+                ("armed", counters.armed),
+                ("disarmed", counters.disarmed),
+                ("rung_once", counters.rung_once),
+                ("lost", counters.lost),
+                ("clock_idle", counters.clocks.idle),
+                ("clock_polled", counters.clocks.polled),
+                ("clock_rung", counters.clocks.rung),
+                ("clock_missed", counters.clocks.missed),
+            ]);
+            list.extend(lateness(&counters.lateness));
+            list
+        }
+        Reply::TimerExpired(doorbell) => named(&[
+            ("timer", doorbell.timer.into()),
+            ("timer_kind", (doorbell.kind == TimerKind::Clock).into()),
+            ("late_ns", doorbell.late_ns.into()),
+            ("ring", doorbell.sequence),
+        ]),
         Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
     }
 }
@@ -301,6 +414,29 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
 }
 
 #[test]
+fn m_bv10_a_doorbell_that_the_card_sends_unasked_is_read() {
+    let expiry = Expiry {
+        timer: 17,
+        owner: GUEST,
+        kind: TimerKind::Clock,
+        due: Time::ZERO,
+        late_ns: 12_345,
+        sequence: 1 << 40,
+    };
+    let mut frame = [0; CONTROL_FRAME_MAX];
+    let len = doorbell_frame(&expiry, &mut frame);
+    let rows = read(&[frame[..len].to_vec()]);
+    let show = |name: &str| number(&rows[0], &format!("weftctl.{name}"));
+    for (name, value) in expected_reply(&Reply::decode(&frame[..len]).unwrap().1) {
+        assert_eq!(show(&name), Some(value), "{name}");
+    }
+    assert_eq!(
+        (show("operation"), show("id"), rows[0].get(EXPERT)),
+        (Some(11), Some(0), None)
+    );
+}
+
+#[test]
 fn counters_that_are_not_zero_are_under_the_right_names() {
     // A reply whose 64-bit values are 1, 2, 3, … read by the decoder and by the dissector.
     let mut nic = Firmware::new(FirmwareConfig::default());
@@ -335,12 +471,12 @@ fn malformed_requests_are_marked_and_foreign_frames_left_alone() {
     };
     let frames = [
         good[..len].to_vec(),
-        change(16, 2), // version
-        change(17, 9), // operation
-        change(21, 1), // status of a request
-        change(23, 5), // body length of another operation
-        change(22, 1), // body longer than the frame
-        change(14, 0), // another's magic
+        change(16, 2),  // version
+        change(17, 99), // operation
+        change(21, 1),  // status of a request
+        change(23, 5),  // body length of another operation
+        change(22, 1),  // body longer than the frame
+        change(14, 0),  // another's magic
         good[..20].to_vec(),
         [&good[..len], &[0; 200]].concat(),
     ];

@@ -1,0 +1,367 @@
+//! `nicctl watchdog` and `nicctl timer`: what the card does by time of its own.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use firmware::{
+    Lateness, TimerKind,
+    control::{Doorbell, Reply, Request, TimerReport, WatchdogReport},
+};
+use netif::Netif;
+use omxd::{Card, CardError};
+use serde::Serialize;
+
+use super::report::Bucket;
+use crate::run::{print, print_line};
+
+/// A doorbell is waited for until so long after it is due: more than a busy machine is late.
+const DOORBELL_PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(super) struct Watchdog {
+    /// New delay, such as 100us or 1ms; `off` for none
+    #[arg(value_name = "TIME|off", value_parser = delay)]
+    delay: Option<u64>,
+    /// One receive queue only; all are changed or added up otherwise
+    #[arg(long)]
+    queue: Option<u16>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Timer {
+    /// Arm a timer, and return
+    Arm {
+        #[command(flatten)]
+        timer: Armed,
+    },
+    /// Disarm a timer
+    Disarm {
+        /// Number of the timer
+        timer: u16,
+    },
+    /// What the timers counted
+    Show,
+    /// Arm a timer, wait for its doorbells, and disarm it
+    Wait {
+        #[command(flatten)]
+        timer: Armed,
+        /// Doorbells to wait for; a one-shot timer is armed anew after each
+        #[arg(long, default_value_t = 1)]
+        rings: u32,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Armed {
+    /// Number of the timer, of your choice
+    timer: u16,
+    /// When it rings, such as 500us, 20ms or 1s
+    #[arg(value_parser = time)]
+    time: u64,
+    /// Ring at the end of each such period in which this machine took no packet, until disarmed
+    #[arg(long)]
+    clock: bool,
+}
+
+impl Armed {
+    fn request(&self) -> Request {
+        let kind = if self.clock { TimerKind::Clock } else { TimerKind::Once };
+        Request::ArmTimer {
+            timer: self.timer,
+            kind,
+            time_ns: self.time,
+        }
+    }
+}
+
+/// A time with its unit, in nanoseconds. The card knows its own limits; this one is what a control frame can say.
+fn time(text: &str) -> Result<u64, String> {
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let number = |(unit, ns): &(&str, f64)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ns);
+    match units.iter().find_map(number) {
+        Some(ns) if (0.0..=f64::from(u32::MAX)).contains(&ns) => Ok(ns.round() as u64),
+        _ => Err("not a time such as 100us, 1ms or 2s, up to 4 s".to_owned()),
+    }
+}
+
+fn delay(text: &str) -> Result<u64, String> {
+    if text == "off" { Ok(0) } else { time(text) }
+}
+
+pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: &Watchdog) -> anyhow::Result<()> {
+    let queue = arguments.queue;
+    let request = match arguments.delay {
+        None => Request::GetWatchdog { queue },
+        Some(delay_ns) => Request::SetWatchdog { queue, delay_ns },
+    };
+    match card.ask(&request)? {
+        Reply::GetWatchdog(report) | Reply::SetWatchdog(report) => print(json, &WatchdogOutput::from(report)),
+        _ => bail!(CardError::Unexpected),
+    }
+}
+
+pub(super) fn timer<N: Netif>(card: &mut Card<'_, N>, json: bool, verb: &Timer) -> anyhow::Result<()> {
+    let report = match verb {
+        Timer::Arm { timer } => ask(card, &timer.request())?,
+        Timer::Disarm { timer } => ask(card, &Request::DisarmTimer { timer: Some(*timer) })?,
+        Timer::Show => ask(card, &Request::DisarmTimer { timer: None })?,
+        Timer::Wait { timer, rings } => wait(card, json, timer, *rings)?,
+    };
+    print(json, &TimerOutput::from(report))
+}
+
+fn ask<N: Netif>(card: &mut Card<'_, N>, request: &Request) -> anyhow::Result<TimerReport> {
+    match card.ask(request)? {
+        Reply::ArmTimer(report) | Reply::DisarmTimer(report) => Ok(report),
+        _ => bail!(CardError::Unexpected),
+    }
+}
+
+fn wait<N: Netif>(card: &mut Card<'_, N>, json: bool, timer: &Armed, rings: u32) -> anyhow::Result<TimerReport> {
+    let mut since = Instant::now();
+    ask(card, &timer.request())?;
+    for ring in 1..=rings {
+        let limit = Instant::now() + Duration::from_nanos(timer.time) + DOORBELL_PATIENCE;
+        let doorbell = loop {
+            match card.doorbell(limit)? {
+                Some(doorbell) if doorbell.timer == timer.timer => break doorbell,
+                Some(_) => {}
+                None => bail!(
+                    "timer {} did not ring in time: either it was lost, or (a clock) this machine takes packets all the time",
+                    timer.timer
+                ),
+            }
+        };
+        let elapsed = since.elapsed();
+        since = Instant::now();
+        let output = RingOutput::new(&doorbell, elapsed);
+        if !json {
+            print_line(&output.to_string())?;
+        }
+        if ring < rings && !timer.clock {
+            since = Instant::now();
+            ask(card, &timer.request())?;
+        }
+    }
+    ask(
+        card,
+        &Request::DisarmTimer {
+            timer: Some(timer.timer),
+        },
+    )
+}
+
+struct RingOutput {
+    timer: u16,
+    elapsed_us: f64,
+    late_us: f64,
+    sequence: u64,
+}
+
+impl RingOutput {
+    fn new(doorbell: &Doorbell, elapsed: Duration) -> Self {
+        Self {
+            timer: doorbell.timer,
+            elapsed_us: elapsed.as_nanos() as f64 / 1e3,
+            late_us: f64::from(doorbell.late_ns) / 1e3,
+            sequence: doorbell.sequence,
+        }
+    }
+}
+
+impl fmt::Display for RingOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "timer {} rang after {:.1} us as seen here; the card was {:.1} us late (ring {})",
+            self.timer, self.elapsed_us, self.late_us, self.sequence
+        )
+    }
+}
+
+/// `nicctl watchdog`; names as those of `vnicd`'s control socket.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct WatchdogOutput {
+    /// The receive queue; absent for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<u16>,
+    /// 0 = off; of queue 0, if all were asked for.
+    delay_ns: u32,
+    delay_ns_min: u32,
+    delay_ns_max: u32,
+    started: u64,
+    cancelled: u64,
+    restarted_disabled: u64,
+    restarted_progress: u64,
+    restarted_pending: u64,
+    fired: u64,
+    late_max_ns: u64,
+    /// By lateness in microseconds; classes without any are left out.
+    lateness: Vec<Bucket>,
+}
+
+impl From<WatchdogReport> for WatchdogOutput {
+    fn from(report: WatchdogReport) -> Self {
+        let counters = report.counters;
+        Self {
+            queue: report.queue,
+            delay_ns: report.delay_ns,
+            delay_ns_min: report.delay_ns_min,
+            delay_ns_max: report.delay_ns_max,
+            started: counters.started,
+            cancelled: counters.cancelled,
+            restarted_disabled: counters.restarted_disabled,
+            restarted_progress: counters.restarted_progress,
+            restarted_pending: counters.restarted_pending,
+            fired: counters.fired,
+            late_max_ns: counters.lateness.max_ns(),
+            lateness: classes(&counters.lateness),
+        }
+    }
+}
+
+impl fmt::Display for WatchdogOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.queue {
+            Some(queue) => write!(f, "queue {queue}: ")?,
+            None => write!(f, "all queues: ")?,
+        }
+        match self.delay_ns {
+            0 => write!(f, "no watchdog")?,
+            delay_ns => write!(f, "watchdog after {} us", f64::from(delay_ns) / 1e3)?,
+        }
+        writeln!(
+            f,
+            " (possible: {} us to {} ms)",
+            self.delay_ns_min / 1_000,
+            self.delay_ns_max / 1_000_000
+        )?;
+        writeln!(f, "timer started      {} times", self.started)?;
+        writeln!(f, "all was processed  {} times: stopped", self.cancelled)?;
+        writeln!(f, "interrupts off     {} times: started anew", self.restarted_disabled)?;
+        writeln!(f, "progress           {} times: started anew", self.restarted_progress)?;
+        writeln!(f, "DMA unfinished     {} times: started anew", self.restarted_pending)?;
+        write!(f, "interrupted        {} times", self.fired)?;
+        write_lateness(f, &self.lateness, self.late_max_ns)
+    }
+}
+
+/// `nicctl timer`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct TimerOutput {
+    /// The timer that was named; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timer: Option<u16>,
+    is_armed: bool,
+    armed_now: u8,
+    shortest_ns: u32,
+    longest_ns: u32,
+    armed: u64,
+    disarmed: u64,
+    rung_once: u64,
+    clock_idle: u64,
+    clock_polled: u64,
+    clock_rung: u64,
+    clock_missed: u64,
+    lost: u64,
+    late_max_ns: u64,
+    /// By lateness in microseconds; classes without any are left out.
+    lateness: Vec<Bucket>,
+}
+
+impl From<TimerReport> for TimerOutput {
+    fn from(report: TimerReport) -> Self {
+        let counters = report.counters;
+        Self {
+            timer: report.timer,
+            is_armed: report.is_armed,
+            armed_now: report.armed,
+            shortest_ns: report.shortest_ns,
+            longest_ns: report.longest_ns,
+            armed: counters.armed,
+            disarmed: counters.disarmed,
+            rung_once: counters.rung_once,
+            clock_idle: counters.clocks.idle,
+            clock_polled: counters.clocks.polled,
+            clock_rung: counters.clocks.rung,
+            clock_missed: counters.clocks.missed,
+            lost: counters.lost,
+            late_max_ns: counters.lateness.max_ns(),
+            lateness: classes(&counters.lateness),
+        }
+    }
+}
+
+impl fmt::Display for TimerOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(timer) = self.timer {
+            let state = if self.is_armed { "armed" } else { "not armed" };
+            writeln!(f, "timer {timer}: {state}")?;
+        }
+        writeln!(
+            f,
+            "timers             {} armed now (possible: {} us to {} s); {} armed so far, {} disarmed",
+            self.armed_now,
+            self.shortest_ns / 1_000,
+            self.longest_ns / 1_000_000_000,
+            self.armed,
+            self.disarmed
+        )?;
+        writeln!(f, "one-shot           rang {} times", self.rung_once)?;
+        write!(
+            f,
+            "clocks             rang {} times, spared {} polls and {} idle ticks, missed {}",
+            self.clock_rung, self.clock_polled, self.clock_idle, self.clock_missed
+        )?;
+        if self.lost > 0 {
+            write!(f, "\nlost               {} rings, without a receive buffer", self.lost)?;
+        }
+        write_lateness(f, &self.lateness, self.late_max_ns)
+    }
+}
+
+fn classes(lateness: &Lateness) -> Vec<Bucket> {
+    let counts = lateness.counts().iter().enumerate();
+    let us = |bucket: usize| Lateness::bound_ns(bucket).map_or(0, |ns| ns / 1_000);
+    counts
+        .filter(|(_, count)| **count > 0)
+        .map(|(bucket, &count)| Bucket {
+            from: bucket.checked_sub(1).map_or(0, |below| us(below) as u32),
+            to: u32::try_from(us(bucket)).ok(),
+            count,
+        })
+        .collect()
+}
+
+fn write_lateness(f: &mut fmt::Formatter<'_>, lateness: &[Bucket], late_max_ns: u64) -> fmt::Result {
+    for bucket in lateness {
+        match bucket.to {
+            Some(to) => write!(f, "\n  late             up to {to} us: {}", bucket.count)?,
+            None => write!(f, "\n  late             more than {} us: {}", bucket.from, bucket.count)?,
+        }
+    }
+    if !lateness.is_empty() {
+        write!(f, "\n  latest           {:.1} us", late_max_ns as f64 / 1e3)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit_and_fit_a_control_frame() {
+        assert_eq!(time("100us"), Ok(100_000));
+        assert_eq!(time("1.5ms"), Ok(1_500_000));
+        assert_eq!(time("4s"), Ok(4_000_000_000));
+        assert_eq!(delay("off"), Ok(0));
+        for bad in ["", "us", "100", "5s", "-1us", "one ms", "NaNs"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}
