@@ -13,4 +13,5 @@ mod nic;
 mod readme;
 mod refusals;
 mod resume;
+mod steering;
 mod support;
