@@ -14,7 +14,7 @@ use ether::{EtherType, Time};
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
     Steering,
-    control::{CONTROL_FRAME_MAX, ControlCounters, RateLimit},
+    control::{CONTROL_FRAME_MAX, ControlCounters, GroupWishes, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
     timers::Timers,
@@ -69,6 +69,7 @@ pub struct Firmware {
     misorder: Misorder,
     timers: Timers,
     multicast: Multicast,
+    pub(crate) group_wishes: GroupWishes,
     pub(crate) rate_limit: RateLimit,
     pub(crate) control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
@@ -92,6 +93,7 @@ impl Firmware {
             misorder: Misorder::new(),
             timers: Timers::new(config.timer_ns_min),
             multicast: Multicast::default(),
+            group_wishes: GroupWishes::new(),
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
@@ -259,8 +261,10 @@ impl Firmware {
     ///
     /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
     /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Firmware::control_counters`]).
-    /// Settings may have changed: poll the queues.
+    /// Settings may have changed: poll the queues. A request that concerns others is answered later, see
+    /// [`Firmware::take_group_request`].
     pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+        self.group_wishes.forget();
         crate::control::serve(self, now, frame, reply)
     }
 

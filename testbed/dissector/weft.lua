@@ -1,4 +1,5 @@
--- Names MXoE frames (EtherType 0x86DF) and Weft card control frames (0x88B5) in Wireshark and tshark.
+-- Names MXoE frames (EtherType 0x86DF), Weft card control frames (0x88B5) and frames between Weft cards (0x88B6) in
+-- Wireshark and tshark.
 --
 --   tshark -X lua_script:weft.lua -r capture.pcapng
 --   Wireshark: copy this file to the personal Lua plugins folder (Help, About, Folders).
@@ -502,7 +503,8 @@ local ctl = Proto("weftctl", "Weft Card Control")
 local OPERATIONS = {
     [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [5] = "GET_STEERING",
     [6] = "SET_STEERING", [7] = "GET_WATCHDOG", [8] = "SET_WATCHDOG", [9] = "ARM_TIMER", [10] = "DISARM_TIMER",
-    [11] = "TIMER_EXPIRED", [16] = "GET_ADAPTIVE",
+    [11] = "TIMER_EXPIRED", [12] = "JOIN_GROUP", [13] = "LEAVE_GROUP",
+    [14] = "GET_GROUPS", [16] = "GET_ADAPTIVE",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -510,7 +512,7 @@ local STRATEGIES = {
 }
 local REFUSALS = {
     [0] = "done", [1] = "malformed", [2] = "version", [3] = "operation", [4] = "queue", [5] = "strategy", [6] = "range",
-    [7] = "reserved",
+    [7] = "reserved", [8] = "group",
 }
 local STEERING_MODES = { [0] = "off", [1] = "flow", [2] = "endpoint" }
 local STEERING_TABLES = { [0] = "none", [1] = "endpoints", [2] = "indirection" }
@@ -555,6 +557,8 @@ declare_ctl("entry_queues", ProtoField.bytes, "Queues of the entries")
 declare_ctl("by_endpoint", ProtoField.uint64, "Frames steered by endpoint", base.DEC)
 declare_ctl("by_flow", ProtoField.uint64, "Frames steered by flow", base.DEC)
 declare_ctl("to_first", ProtoField.uint64, "Frames to the first queue", base.DEC)
+declare_ctl("group", ProtoField.uint16, "Group", base.DEC)
+declare_ctl("members", ProtoField.uint16, "Members", base.DEC)
 declare_ctl("adapts", ProtoField.uint8, "Adaptive moderation decides", base.DEC)
 declare_ctl("packets_per_s", ProtoField.uint64, "Packets per second", base.DEC)
 declare_ctl("longer", ProtoField.uint64, "Delay made longer", base.DEC)
@@ -597,6 +601,12 @@ local COUNTERS = {
 }
 for _, name in ipairs(COUNTERS) do
     declare_ctl(name, ProtoField.uint64, (name:gsub("[_.]", " ")), base.DEC)
+end
+local GROUP_COUNTERS = {
+    "sent", "forwarded", "delivered", "duplicates", "missed", "no_buffer", "group_refused", "waited", "given_up",
+}
+for _, name in ipairs(GROUP_COUNTERS) do
+    declare_ctl(name, ProtoField.uint64, (name:gsub("_", " ")), base.DEC)
 end
 ctl.fields = ctl_fields
 
@@ -641,6 +651,10 @@ local WATCHDOG = with_counters(
 local TIMERS = with_counters(
     { { "timer", 2 }, { "is_armed", 1 }, { "armed_now", 1 }, { "shortest_ns", 4 }, { "longest_ns", 4 }, { "", 4 } },
     TIMER_COUNTERS, LATENESS)
+local GROUP_LIST = { { "group", 2 }, { "members", 2 }, { "", 4 } }
+for _, name in ipairs(GROUP_COUNTERS) do
+    GROUP_LIST[#GROUP_LIST + 1] = { name, 8 }
+end
 local REQUESTS = {
     [1] = { 4, { { "version_min", 1 }, { "version_max", 1 }, { "", 2 } } },
     [2] = { 4, { { "queue", 2 }, { "", 2 } } },
@@ -652,6 +666,9 @@ local REQUESTS = {
     [8] = { 8, { { "queue", 2 }, { "", 2 }, { "delay_ns", 4 } } },
     [9] = { 8, { { "timer", 2 }, { "timer_kind", 1 }, { "", 1 }, { "time_ns", 4 } } },
     [10] = { 4, { { "timer", 2 }, { "", 2 } } },
+    [12] = { 4, { { "group", 2 }, { "", 2 } } },
+    [13] = { 4, { { "group", 2 }, { "", 2 } } },
+    [14] = { 4, { { "group", 2 }, { "", 2 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
 }
 local REPLIES = {
@@ -666,6 +683,9 @@ local REPLIES = {
     [9] = { 184, TIMERS },
     [10] = { 184, TIMERS },
     [11] = { 16, { { "timer", 2 }, { "timer_kind", 1 }, { "", 1 }, { "late_ns", 4 }, { "ring", 8 } } },
+    [12] = { 80, GROUP_LIST },
+    [13] = { 80, GROUP_LIST },
+    [14] = { 80, GROUP_LIST },
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
 }
 
@@ -728,3 +748,79 @@ function ctl.dissector(t, pinfo, root)
 end
 
 DissectorTable.get("ethertype"):add(0x88b5, ctl)
+
+-- Frames between cards: multicast in the card (firmware/MULTICAST.md).
+local mc = Proto("weftmc", "Weft Multicast in the Card")
+local MC_MAGIC = 0x574d
+local MC_HEADER_LEN = 24
+local MC_KINDS = { [0] = "SEND", [1] = "DATA", [2] = "STATE", [3] = "CREDIT", [4] = "ANNOUNCE" }
+local m = {
+    magic = ProtoField.uint16("weftmc.magic", "Magic", base.HEX),
+    version = ProtoField.uint8("weftmc.version", "Version", base.DEC),
+    kind = ProtoField.uint8("weftmc.kind", "Kind", base.DEC, MC_KINDS),
+    group = ProtoField.uint16("weftmc.group", "Group", base.DEC),
+    generation = ProtoField.uint16("weftmc.generation", "Generation of the tables", base.DEC),
+    rank = ProtoField.uint16("weftmc.rank", "Rank of the sender", base.DEC),
+    sender = ProtoField.ether("weftmc.sender", "Sender"),
+    sequence = ProtoField.uint32("weftmc.sequence", "Sequence", base.DEC),
+    hops = ProtoField.uint8("weftmc.hops", "Hops", base.DEC),
+    flag = ProtoField.bool("weftmc.flag", "Waits (STATE), asks (CREDIT)", 8, nil, 0x01),
+    payload_length = ProtoField.uint16("weftmc.payload_length", "Bytes of the payload", base.DEC),
+    payload = ProtoField.bytes("weftmc.payload", "Payload"),
+}
+local mc_fields = {}
+for _, field in pairs(m) do
+    mc_fields[#mc_fields + 1] = field
+end
+mc.fields = mc_fields
+local mc_malformed =
+    ProtoExpert.new("weftmc.malformed", "malformed frame between cards", expert.group.MALFORMED, expert.severity.ERROR)
+mc.experts = { mc_malformed }
+
+function mc.dissector(t, pinfo, root)
+    -- The EtherType is free for experiments: what does not carry the magic is somebody else's.
+    if t:len() < MC_HEADER_LEN or t(0, 2):uint() ~= MC_MAGIC then
+        return 0
+    end
+    pinfo.cols.protocol = "WEFTMC"
+    local tree = root:add(mc, t())
+    local at = 0
+    local function put(field, len)
+        tree:add(field, t(at, len))
+        at = at + len
+        return t(at - len, len)
+    end
+    put(m.magic, 2)
+    local version = put(m.version, 1):uint()
+    local kind = put(m.kind, 1):uint()
+    local group = put(m.group, 2):uint()
+    put(m.generation, 2)
+    put(m.rank, 2)
+    local sender = tostring(put(m.sender, 6):ether())
+    local sequence = put(m.sequence, 4):uint()
+    local hops = put(m.hops, 1):uint()
+    put(m.flag, 1)
+    local length = put(m.payload_length, 2):uint()
+    local text = MC_KINDS[kind] or ("kind " .. kind)
+    if kind ~= 4 then
+        text = text .. ", group " .. group
+    end
+    if kind == 1 then
+        text = text .. ", number " .. sequence .. " from " .. sender .. ", " .. hops .. " hops"
+    elseif kind == 2 then
+        text = text .. ", next number " .. sequence .. " from " .. sender
+    elseif kind == 3 then
+        text = text .. ", below number " .. sequence .. " from " .. sender
+    end
+    if version ~= 1 or not MC_KINDS[kind] or MC_HEADER_LEN + length > t:reported_len() then
+        tree:add_proto_expert_info(mc_malformed)
+        text = text .. " [malformed]"
+    elseif length > 0 and MC_HEADER_LEN + length <= t:len() then
+        tree:add(m.payload, t(MC_HEADER_LEN, length))
+    end
+    pinfo.cols.info = text
+    tree:append_text(", " .. text)
+    return t:len()
+end
+
+DissectorTable.get("ethertype"):add(0x88b6, mc)

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use firmware::StrategyKind;
 use gungraun::prelude::*;
 use vnic::report::LinkSettings;
-use vnic::shard::rig::{ALL_FEATURES, Rig, frame, mxoe_frame};
+use vnic::shard::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 
 const FRAMES: u16 = 64;
 
@@ -68,6 +68,78 @@ fn modelled() -> Rig {
     rig
 }
 
+/// Guests besides the sender in the benchmark of multicast in the card (M-BV5).
+const MEMBERS: usize = 64;
+
+/// Rounds of it: each is one packet to all members, or one frame to each; credits come back once in so many packets.
+const ROUNDS: u16 = 4;
+
+/// A sender and [`MEMBERS`] others in one group, all known to the switch, with credits from traffic before.
+fn crowd() -> Rig {
+    let mut rig = Rig::new(&[ALL_FEATURES; MEMBERS + 1]);
+    for guest in 0..=MEMBERS {
+        rig.set_coalescing(guest, StrategyKind::Timeout, 75_000);
+        rig.join(guest, 7);
+        rig.send(guest, 0, &frame(0, guest as u8, 300, 0));
+    }
+    rig.settle();
+    for _ in 0..2 {
+        queue_broadcasts(&mut rig);
+        rig.settle();
+        queue_unicasts(&mut rig);
+        rig.settle();
+    }
+    rig
+}
+
+fn queue_broadcasts(rig: &mut Rig) {
+    empty(rig);
+    for round in 0..ROUNDS {
+        rig.send(0, round, &multicast_frame(0, 7, 300, 0));
+    }
+}
+
+fn queue_unicasts(rig: &mut Rig) {
+    empty(rig);
+    for round in 0..ROUNDS {
+        for guest in 1..=MEMBERS as u16 {
+            let index = round * MEMBERS as u16 + guest - 1;
+            rig.send(0, index, &frame(guest as u8, 0, 300, 0));
+        }
+    }
+}
+
+fn empty(rig: &mut Rig) {
+    for guest in 0..=MEMBERS {
+        rig.received(guest);
+        rig.completed(guest);
+    }
+}
+
+fn broadcasts() -> Rig {
+    let mut rig = crowd();
+    queue_broadcasts(&mut rig);
+    rig
+}
+
+fn unicasts() -> Rig {
+    let mut rig = crowd();
+    queue_unicasts(&mut rig);
+    rig
+}
+
+// The instructions of all cards and the switch together: four packets to 64 members, and four frames to each of them. Both in
+// as many rounds of the shard, as these have a cost for each port.
+#[library_benchmark]
+#[bench::broadcast(broadcasts())]
+#[bench::unicasts(unicasts())]
+fn to_64_members(mut rig: Rig) -> Rig {
+    for _ in 0..ROUNDS {
+        black_box(rig.pass());
+    }
+    rig
+}
+
 #[library_benchmark]
 #[bench::in_batches(plain(64))]
 fn take(mut rig: Rig) -> Rig {
@@ -104,6 +176,6 @@ fn modelled_link(mut rig: Rig) -> Rig {
 
 library_benchmark_group!(
     name = data_path,
-    benchmarks = [take, empty_round, forward, modelled_link]
+    benchmarks = [take, empty_round, forward, modelled_link, to_64_members]
 );
 main!(library_benchmark_groups = data_path);

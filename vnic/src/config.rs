@@ -58,6 +58,9 @@ pub struct Config {
     /// Trunks between switches.
     #[serde(default)]
     pub trunks: Vec<TrunkEntry>,
+    /// Trees of multicast groups.
+    #[serde(default)]
+    pub groups: Vec<GroupEntry>,
 }
 
 /// A switch.
@@ -109,6 +112,19 @@ pub struct PortEntry {
     /// Link at start.
     #[serde(default)]
     pub link: PortLinks,
+    /// Multicast groups at start; they need `mac`.
+    #[serde(default)]
+    pub groups: Vec<u16>,
+}
+
+/// A multicast group whose tree is chosen; its members are with the ports.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupEntry {
+    /// Its number, from 1.
+    pub group: u16,
+    /// `binary`, `binomial` or `chain`.
+    pub tree: String,
 }
 
 /// A trunk.
@@ -234,6 +250,7 @@ impl PortEntry {
             steering: self.steering.clone(),
             misorder: self.misorder.clone(),
             link: self.link.clone(),
+            groups: self.groups.clone(),
         })
     }
 }

@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
-use vnic::config::{Config, ConfigError, MTU_DEFAULT, PortEntry, SwitchEntry};
+use vnic::config::{Config, ConfigError, GroupEntry, MTU_DEFAULT, PortEntry, SwitchEntry};
 use vnic::report::{CoalescingSettings, SocketMode};
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
@@ -311,6 +311,7 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
         steering: Default::default(),
         misorder: Default::default(),
         link: Default::default(),
+        groups: Vec::new(),
     })
 }
 
@@ -327,6 +328,10 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
             .add_trunk(*a, *b, &trunk.link)
             .with_context(context)
             .map_err(usage)?;
+    }
+    for GroupEntry { group, tree } in &config.groups {
+        let context = || format!("multicast group {group}");
+        fabric.set_tree(*group, tree).with_context(context).map_err(usage)?;
     }
     // All ports are made before the first socket is bound: a mistake in the last one leaves nothing behind.
     let mut devices = Vec::new();

@@ -251,7 +251,7 @@ const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
 type Labelled = (&'static str, &'static str, &'static str, fn(&PortStats) -> &Counts);
 
-const LABELLED: [Labelled; 11] = [
+const LABELLED: [Labelled; 13] = [
     (
         "port_rx_drops",
         "Frames for the guest that were dropped",
@@ -288,6 +288,15 @@ const LABELLED: [Labelled; 11] = [
     ("port_control_frames", "In-band control frames", "kind", |port| {
         &port.control
     }),
+    ("port_multicast", "Multicast packets in the card", "event", |port| {
+        &port.multicast
+    }),
+    (
+        "port_multicast_refused",
+        "Frames between cards that were refused",
+        "reason",
+        |port| &port.multicast_refused,
+    ),
     ("port_link_to_guest", "The link towards the guest", "event", |port| {
         &port.link.to_guest
     }),

@@ -8,7 +8,7 @@ use core::fmt;
 use super::{Doorbell, TimerReport, WatchdogReport};
 use crate::{
     AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
-    SteeringTable, StrategyKind, TableEntries, TimerKind,
+    SteeringTable, StrategyKind, TableEntries, TimerKind, multicast::GroupCounters,
 };
 
 /// What a guest asks of its card.
@@ -83,6 +83,21 @@ pub enum Request {
         /// The guest's number for it; `None` only asks what was counted.
         timer: Option<u16>,
     },
+    /// Join a multicast group.
+    JoinGroup {
+        /// Its number, not 0.
+        group: u16,
+    },
+    /// Leave a multicast group.
+    LeaveGroup {
+        /// Its number, not 0.
+        group: u16,
+    },
+    /// Which group is the card in, and what was counted there?
+    GetGroups {
+        /// The one with the lowest number above this one.
+        after: u16,
+    },
 }
 
 /// What a card answers, and what it says unasked.
@@ -112,6 +127,12 @@ pub enum Reply {
     DisarmTimer(TimerReport),
     /// To nothing: a timer rang.
     TimerExpired(Doorbell),
+    /// To [`Request::JoinGroup`].
+    JoinGroup(GroupReport),
+    /// To [`Request::LeaveGroup`].
+    LeaveGroup(GroupReport),
+    /// To [`Request::GetGroups`]: group 0 if there is none.
+    GetGroups(GroupReport),
     /// To any request: not done, and why.
     Refused(Refusal),
 }
@@ -132,6 +153,8 @@ pub mod ability {
     pub const TIMERS: u32 = 1 << 5;
     /// The card tells what its adaptive moderation measured and chose.
     pub const ADAPTIVE: u32 = 1 << 8;
+    /// The card multicasts to groups, and requests about them are understood.
+    pub const GROUPS: u32 = 1 << 6;
 }
 
 /// What a card can do.
@@ -229,6 +252,17 @@ pub struct AdaptiveReport {
     pub state: Option<AdaptiveState>,
 }
 
+/// A multicast group of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupReport {
+    /// Its number; 0 = there is no such group.
+    pub group: u16,
+    /// Members of it, the card itself included; 0 = the card is none.
+    pub members: u16,
+    /// What the card counted there.
+    pub counters: GroupCounters,
+}
+
 /// A request was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -264,11 +298,13 @@ pub enum RefusalCode {
     Range = 6,
     /// Bits or bytes that must be zero are not.
     Reserved = 7,
+    /// The group or the card is full, groups are changed too often, or the guest is not who the card knows.
+    Group = 8,
 }
 
 impl RefusalCode {
     /// How many codes there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 
     /// All codes, in order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -279,6 +315,7 @@ impl RefusalCode {
         Self::Strategy,
         Self::Range,
         Self::Reserved,
+        Self::Group,
     ];
 
     /// The number in a reply; never 0.
@@ -296,6 +333,7 @@ impl RefusalCode {
             Self::Strategy => "strategy",
             Self::Range => "range",
             Self::Reserved => "reserved",
+            Self::Group => "group",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Requests and replies as values, their encoding, and the card's service with its limits. How frames get to the card and
 //! back is the driver's business.
 
+mod groups;
 mod message;
 mod reply;
 mod request;
@@ -11,14 +12,16 @@ mod steering;
 mod timed;
 mod wire;
 
+pub use groups::{GROUP_CHANGES_BURST, GROUP_CHANGES_PER_S, GroupRefusal, GroupRequest};
 pub use message::{
-    Abilities, AdaptiveReport, CoalescingReport, CounterReport, Refusal, RefusalCode, Reply, Request, SteeringReport,
-    StrategySet, ability,
+    Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, Reply, Request,
+    SteeringReport, StrategySet, ability,
 };
 pub use reply::ReplyError;
 pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};
 pub use timed::{Doorbell, TimerReport, WatchdogReport, doorbell_frame};
 
+pub(crate) use groups::GroupWishes;
 pub(crate) use service::{RateLimit, serve};
 
 /// The longest control frame in bytes, in both directions; the shortest is Ethernet's minimum, [`CONTROL_FRAME_MIN`].

@@ -8,7 +8,7 @@ use core::fmt;
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet, groups,
     steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
@@ -70,6 +70,9 @@ impl Reply {
             Self::ArmTimer(_) => (operation::ARM_TIMER, 0),
             Self::DisarmTimer(_) => (operation::DISARM_TIMER, 0),
             Self::TimerExpired(_) => (operation::TIMER_EXPIRED, 0),
+            Self::JoinGroup(_) => (operation::JOIN_GROUP, 0),
+            Self::LeaveGroup(_) => (operation::LEAVE_GROUP, 0),
+            Self::GetGroups(_) => (operation::GET_GROUPS, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -96,6 +99,9 @@ impl Reply {
             Self::GetWatchdog(report) | Self::SetWatchdog(report) => timed::write_watchdog(&mut writer, report),
             Self::ArmTimer(report) | Self::DisarmTimer(report) => timed::write_timers(&mut writer, report),
             Self::TimerExpired(doorbell) => timed::write_doorbell(&mut writer, doorbell),
+            Self::JoinGroup(report) | Self::LeaveGroup(report) | Self::GetGroups(report) => {
+                groups::write_report(&mut writer, report);
+            }
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -140,6 +146,9 @@ impl Reply {
             operation::ARM_TIMER => timed::read_timers(&mut reader).map(Self::ArmTimer),
             operation::DISARM_TIMER => timed::read_timers(&mut reader).map(Self::DisarmTimer),
             operation::TIMER_EXPIRED => timed::read_doorbell(&mut reader)?.map(Self::TimerExpired),
+            operation::JOIN_GROUP => groups::read_report(&mut reader).map(Self::JoinGroup),
+            operation::LEAVE_GROUP => groups::read_report(&mut reader).map(Self::LeaveGroup),
+            operation::GET_GROUPS => groups::read_report(&mut reader).map(Self::GetGroups),
             _ => return Err(ReplyError::UnknownOperation),
         };
         reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)

@@ -5,7 +5,7 @@
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, steering, timed,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, groups, steering, timed,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{CoalescingChange, StrategyKind};
@@ -110,6 +110,11 @@ impl Request {
                 writer.u16(timed::timer_code(timer));
                 writer.u16(0);
             }
+            Self::JoinGroup { group: number }
+            | Self::LeaveGroup { group: number }
+            | Self::GetGroups { after: number } => {
+                groups::write_request(&mut writer, number);
+            }
         }
         writer.finish()
     }
@@ -127,6 +132,9 @@ impl Request {
             Self::SetWatchdog { .. } => operation::SET_WATCHDOG,
             Self::ArmTimer { .. } => operation::ARM_TIMER,
             Self::DisarmTimer { .. } => operation::DISARM_TIMER,
+            Self::JoinGroup { .. } => operation::JOIN_GROUP,
+            Self::LeaveGroup { .. } => operation::LEAVE_GROUP,
+            Self::GetGroups { .. } => operation::GET_GROUPS,
         }
     }
 
@@ -192,6 +200,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::SET_WATCHDOG | operation::ARM_TIMER => 8,
         operation::SET_COALESCING => 16,
         operation::SET_STEERING => steering::CHANGE_LEN,
+        operation::JOIN_GROUP | operation::LEAVE_GROUP | operation::GET_GROUPS => 4,
         _ => {
             return Err(Reject::new(
                 RefusalCode::Operation,
@@ -212,6 +221,9 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::GET_ADAPTIVE => get(&mut reader, |queue| Request::GetAdaptive { queue }).ok_or(LENGTH)?,
         operation::GET_WATCHDOG | operation::SET_WATCHDOG => watchdog(code, &mut reader).ok_or(LENGTH)?,
         operation::ARM_TIMER | operation::DISARM_TIMER => timer(code, &mut reader).ok_or(LENGTH)?,
+        operation::JOIN_GROUP | operation::LEAVE_GROUP | operation::GET_GROUPS => {
+            groups::read_request(code, &mut reader).ok_or(LENGTH)?
+        }
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }
 }

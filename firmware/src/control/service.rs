@@ -9,7 +9,7 @@ use ether::{Frame, MacAddr, Time};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal,
-    RefusalCode, Reply, Request, StrategySet, ability,
+    RefusalCode, Reply, Request, StrategySet, ability, groups,
     request::{Decoded, Reject},
     steering, timed,
 };
@@ -110,6 +110,8 @@ pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; 
     }
     let (id, operation, request) = decoded;
     let reply = match request.and_then(|request| perform(nic, now, src, request)) {
+        // What concerns other members of a group is answered when they know it.
+        Ok(_) if nic.group_wishes.note_sender(src, id) => return 0,
         Ok(reply) => {
             nic.control_counters.served += 1;
             reply
@@ -146,6 +148,7 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
                     | ability::STEERING
                     | ability::WATCHDOG
                     | ability::TIMERS
+                    | ability::GROUPS
                     | ability::ADAPTIVE,
                 strategies: StrategySet::all(),
                 delay_ns_max: DELAY_NS_MAX as u32,
@@ -192,6 +195,9 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
             timed::arm_timer(nic, now, src, (timer, kind, time_ns)).map(Reply::ArmTimer)
         }
         Request::DisarmTimer { timer } => Ok(Reply::DisarmTimer(timed::disarm_timer(nic, timer))),
+        Request::JoinGroup { group } => groups::wish(nic, now, group, true).map(Reply::JoinGroup),
+        Request::LeaveGroup { group } => groups::wish(nic, now, group, false).map(Reply::LeaveGroup),
+        Request::GetGroups { after } => Ok(Reply::GetGroups(groups::next_report(nic, after))),
     }
 }
 

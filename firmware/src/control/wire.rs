@@ -33,6 +33,9 @@ pub(super) mod operation {
     pub(in super::super) const DISARM_TIMER: u8 = 10;
     pub(in super::super) const TIMER_EXPIRED: u8 = 11;
     pub(in super::super) const GET_ADAPTIVE: u8 = 16;
+    pub(in super::super) const JOIN_GROUP: u8 = 12;
+    pub(in super::super) const LEAVE_GROUP: u8 = 13;
+    pub(in super::super) const GET_GROUPS: u8 = 14;
 }
 
 /// The common header without its constant parts.

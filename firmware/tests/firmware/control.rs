@@ -7,8 +7,8 @@ use firmware::{
     CONTROL_FRAME_MAX, Coalescing, CoalescingChange, Firmware, FirmwareConfig, PacketInfo, Reason, StrategyKind,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
-        CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, RefusalCode, Reply, ReplyError, Request,
-        StrategySet, ability,
+        CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, GROUP_CHANGES_BURST, GroupRefusal,
+        RefusalCode, Reply, ReplyError, Request, StrategySet, ability,
     },
 };
 
@@ -85,6 +85,7 @@ fn hello_tells_version_and_abilities() {
             | ability::STEERING
             | ability::WATCHDOG
             | ability::TIMERS
+            | ability::GROUPS
             | ability::ADAPTIVE
     );
     assert_eq!(abilities.strategies, StrategySet::all());
@@ -266,8 +267,8 @@ fn nonsense_is_refused_with_a_reason_and_changes_nothing() {
     }
     assert_eq!(nic.control_counters().refused, expected);
     assert!(
-        RefusalCode::ALL
-            .iter()
+        // Groups are full or not by what others did; see `m_bv5_…`.
+        (RefusalCode::ALL.iter().filter(|code| **code != RefusalCode::Group))
             .all(|&code| nic.control_counters().refused_for(code) > 0)
     );
     assert_eq!(nic.control_counters().served, 0);
@@ -425,4 +426,39 @@ fn replies_of_a_later_card_are_read_as_far_as_they_are_known() {
         (0xabcd, Cow::Borrowed("no?[2J")),
         "nothing for terminals to obey"
     );
+}
+
+#[test]
+fn m_bv5_groups_are_joined_for_oneself_and_answered_when_the_others_know() {
+    let mut nic = card(1);
+    let mut out = [0; CONTROL_FRAME_MAX];
+    let mut ask = |nic: &mut Firmware, request, now_ns| {
+        let len = nic.handle_control(t(now_ns), &frame_of(request, 9), &mut out);
+        (len > 0).then(|| Reply::decode(&out[..len]).expect("a reply").1)
+    };
+    assert!(
+        matches!(ask(&mut nic, Request::GetGroups { after: 0 }, 0), Some(Reply::GetGroups(report)) if report.group == 0)
+    );
+    assert_eq!(ask(&mut nic, Request::JoinGroup { group: 7 }, 0), None, "not yet");
+    let request = nic.take_group_request().expect("a wish");
+    assert_eq!((request.group, request.join, request.guest), (7, true, GUEST));
+    assert_eq!(nic.take_group_request(), None);
+    let mut reply = [0; CONTROL_FRAME_MAX];
+    let len = nic.answer_group(request, Err(GroupRefusal::Full), &mut reply);
+    let (id, reply) = Reply::decode(&reply[..len]).expect("a reply");
+    assert!(matches!((id, reply), (9, Reply::Refused(refusal)) if refusal.code == RefusalCode::Group.code()));
+    assert!(matches!(
+        ask(&mut nic, Request::JoinGroup { group: 0 }, 0),
+        Some(Reply::Refused(_))
+    ));
+    // A flood of changes is refused before anybody else has to do with it.
+    let mut wishes = 1;
+    for group in 1..200 {
+        if ask(&mut nic, Request::JoinGroup { group }, 0).is_none() {
+            wishes += u64::from(nic.take_group_request().is_some());
+        }
+    }
+    assert_eq!(wishes, GROUP_CHANGES_BURST);
+    assert_eq!(ask(&mut nic, Request::JoinGroup { group: 8 }, 1_000_000_000), None);
+    assert!(nic.take_group_request().is_some());
 }

@@ -7,7 +7,7 @@ use ether::MacAddr;
 use firmware::{
     CONTROL_FRAME_MAX, CoalescingChange, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange,
     TableEntries, TimerKind,
-    control::{RefusalCode, Reply, Request},
+    control::{GroupRefusal, RefusalCode, Reply, Request},
 };
 
 use crate::{
@@ -31,7 +31,7 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 9 {
+        match self.byte() % 12 {
             5 => Request::GetSteering {
                 table: self.table(),
                 first: u16::from_be_bytes([self.byte() % 2, self.byte()]),
@@ -46,6 +46,9 @@ impl Nearly<'_> {
                     change: SteeringChange { mode, table },
                 }
             }
+            10 => Request::JoinGroup { group: queue },
+            8 => Request::LeaveGroup { group: queue },
+            9 => Request::GetGroups { after: queue },
             0 => Request::Hello {
                 version_min: self.byte() % 3,
                 version_max: self.byte() % 4,
@@ -128,7 +131,11 @@ fn fuzzed_requests_never_panic_and_always_get_a_reply_or_a_counted_reason() {
         let frame = Nearly(bytes).frame();
         let mut nic = start.clone();
         let mut out = [0; CONTROL_FRAME_MAX];
-        let len = nic.handle_control(t(0), &frame, &mut out);
+        let mut len = nic.handle_control(t(0), &frame, &mut out);
+        if let Some(request) = nic.take_group_request() {
+            assert_eq!((len, nic.control_counters().total()), (0, 0), "answered later");
+            len = nic.answer_group(request, Err(GroupRefusal::Full), &mut out);
+        }
         let counters = nic.control_counters();
         assert_eq!(counters.total(), 1, "counted once");
         if len == 0 {

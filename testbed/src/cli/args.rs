@@ -261,6 +261,9 @@ pub enum NicVerb {
         #[arg(value_name = "TIME|off", value_parser = watchdog_delay)]
         delay: Option<WatchdogDelay>,
     },
+    /// Multicast groups of cards: who is in which, and what each card did with their packets.
+    #[command(subcommand)]
+    Group(GroupVerb),
     /// Connection, rings, offloads.
     Info {
         /// `NODE` or `NODE.ethN` (default: all).
@@ -277,6 +280,38 @@ fn watchdog_delay(text: &str) -> Result<WatchdogDelay, String> {
         return Ok(WatchdogDelay(0));
     }
     text.parse::<Span>().map(|span| WatchdogDelay(span.0))
+}
+
+/// Verbs about multicast groups.
+#[derive(Debug, Subcommand)]
+pub enum GroupVerb {
+    /// Show the groups, the children of each member when it sends, and what was counted.
+    List,
+    /// Make a card a member of a group.
+    Join {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// Number of the group.
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        group: u16,
+    },
+    /// Take a card out of a group.
+    Leave {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// Number of the group.
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        group: u16,
+    },
+    /// Choose the shape of a group's trees; the group starts anew.
+    Tree {
+        /// Number of the group.
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        group: u16,
+        /// The shape.
+        #[arg(value_parser = ["binary", "binomial", "chain"])]
+        shape: String,
+    },
 }
 
 /// Verbs about cables.

@@ -4,6 +4,7 @@
 mod adaptive;
 pub mod args;
 mod check;
+mod group;
 mod guest;
 mod lab;
 mod nic;
@@ -103,6 +104,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Restart { node } => guest::restart(&client(cli)?, node)?,
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
+        Verb::Nic(NicVerb::Group(verb)) => group::group(cli, verb)?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Watchdog { nic, delay }) => nic::watchdog(cli, nic, *delay)?,
         Verb::Nic(NicVerb::Coalesce {

@@ -10,7 +10,7 @@ use crate::{
     state::StateDir,
     vnicd_client::{
         SettingsEvent,
-        config::{PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
+        config::{GroupConfig, PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
         report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks},
     },
 };
@@ -23,6 +23,7 @@ struct PortMemory {
     steering: SteeringSettings,
     misorder: MisorderSettings,
     link: PortLinks,
+    groups: Vec<u16>,
 }
 
 /// Settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab file.
@@ -30,6 +31,8 @@ struct PortMemory {
 pub struct Settings {
     ports: BTreeMap<String, PortMemory>,
     trunks: Vec<crate::lab::Trunk>,
+    /// Trees of multicast groups that somebody chose.
+    trees: BTreeMap<u16, String>,
 }
 
 impl Settings {
@@ -42,10 +45,12 @@ impl Settings {
             steering: nic.steering.clone(),
             misorder: nic.misorder.clone(),
             link: nic.link.clone(),
+            groups: Vec::new(),
         };
         Self {
             ports: lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect(),
             trunks: lab.trunks.clone(),
+            trees: BTreeMap::new(),
         }
     }
 
@@ -73,6 +78,7 @@ impl Settings {
                 steering: memory.steering.clone(),
                 misorder: memory.misorder.clone(),
                 link: memory.link.clone(),
+                groups: memory.groups.clone(),
                 name,
             });
         }
@@ -90,6 +96,12 @@ impl Settings {
             switches,
             ports,
             trunks: self.trunks.iter().map(trunk).collect(),
+            groups: (self.trees.iter())
+                .map(|(group, tree)| GroupConfig {
+                    group: *group,
+                    tree: tree.clone(),
+                })
+                .collect(),
         })
     }
 
@@ -139,6 +151,7 @@ impl Settings {
                 steering,
                 misorder,
                 link,
+                groups,
             } => {
                 if let Some(memory) = self.ports.get_mut(&port) {
                     *memory = PortMemory {
@@ -147,10 +160,14 @@ impl Settings {
                         steering,
                         misorder,
                         link,
+                        groups,
                     };
                 }
             }
             SettingsEvent::Trunk { a, b, link } => self.set_trunk(&a, &b, link),
+            SettingsEvent::Group { group, tree } => {
+                self.trees.insert(group, tree);
+            }
             SettingsEvent::Watching => {}
         }
     }
@@ -197,6 +214,11 @@ mod tests {
             },
             misorder: MisorderSettings { degree: 3 },
             link: cable.clone(),
+            groups: vec![7],
+        });
+        settings.set(SettingsEvent::Group {
+            group: 7,
+            tree: "chain".to_owned(),
         });
         let mut trunk = lab.trunks[0].link.clone();
         trunk.a_to_b.delay_ns = 5;
@@ -217,6 +239,10 @@ mod tests {
         assert_eq!(
             settings.vnicd_config(&lab, &state).expect("short paths").trunks,
             config.trunks
+        );
+        assert_eq!(
+            (&config.ports[0].groups[..], config.groups[0].tree.as_str()),
+            (&[7][..], "chain")
         );
         assert_eq!(config.ports[1].coalescing, stream);
         assert_eq!(config.ports[0].coalescing, CoalescingSettings::default());

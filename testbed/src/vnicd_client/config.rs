@@ -14,6 +14,8 @@ pub struct VnicdConfig {
     pub ports: Vec<PortConfig>,
     /// Links between switches.
     pub trunks: Vec<TrunkConfig>,
+    /// Trees of multicast groups.
+    pub groups: Vec<GroupConfig>,
 }
 
 /// A switch.
@@ -50,6 +52,17 @@ pub struct PortConfig {
     pub misorder: MisorderSettings,
     /// The cable, both directions.
     pub link: PortLinks,
+    /// Multicast groups that the card is in.
+    pub groups: Vec<u16>,
+}
+
+/// The tree of a multicast group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupConfig {
+    /// Its number.
+    pub group: u16,
+    /// Shape of the tree.
+    pub tree: String,
 }
 
 /// A link between two switches.

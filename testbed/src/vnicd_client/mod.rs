@@ -18,7 +18,7 @@ use std::{
 };
 
 use report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, MisorderChange,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, GroupInfo, LinkChange, MisorderChange,
     MisorderSettings, PortInfo, PortLinks, PortStats, SteeringChange, SteeringSettings, TrunkLinks,
 };
 use rustix::{
@@ -81,6 +81,34 @@ pub struct Info {
     pub uptime_ns: u64,
     /// Its ports.
     pub ports: Vec<PortInfo>,
+}
+
+/// What is to become of a multicast group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupChange {
+    /// Nothing: the groups are only listed.
+    None,
+    /// A card becomes a member, or is none any more.
+    Member {
+        /// `node.ethN`.
+        port: String,
+        /// Number of the group.
+        group: u16,
+        /// Becomes; otherwise is none any more.
+        join: bool,
+    },
+    /// Its trees get another shape.
+    Tree {
+        /// Number of the group.
+        group: u16,
+        /// Name of the shape.
+        tree: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    groups: Vec<GroupInfo>,
 }
 
 #[derive(Deserialize)]
@@ -254,6 +282,19 @@ impl VnicdClient {
     /// See [`VnicdError`].
     pub fn misorder(&mut self, port: &str, change: &MisorderChange) -> Result<MisorderSettings, VnicdError> {
         self.call("misorder", with_port(port, change))
+    }
+
+    /// The multicast groups, behind `change`.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn groups(&mut self, change: &GroupChange) -> Result<Vec<GroupInfo>, VnicdError> {
+        let request = match change {
+            GroupChange::None => json!({}),
+            GroupChange::Member { port, group, join } => json!({ "port": port, "group": group, "join": join }),
+            GroupChange::Tree { group, tree } => json!({ "group": group, "tree": tree }),
+        };
+        self.call::<Groups>("group", request).map(|groups| groups.groups)
     }
 
     /// Asks for a sign of life.

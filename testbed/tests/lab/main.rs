@@ -9,6 +9,7 @@ mod demo;
 mod killed;
 mod life;
 mod messages;
+mod multicast;
 mod nic;
 mod readme;
 mod refusals;

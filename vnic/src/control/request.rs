@@ -13,7 +13,7 @@ use crate::report::{
 use crate::shard::{CaptureReader, Fabric};
 
 /// The operations, for the sentence that names them.
-const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, watch, capture, ping, shutdown";
+const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, group, watch, capture, ping, shutdown";
 
 /// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
 const SNAPLEN_MAX: u64 = 1 << 18;
@@ -143,6 +143,7 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
                     .map_err(|error| error.to_string())?,
             )
         }
+        "group" => group(op, fields, fabric)?,
         "watch" => {
             no_more(op, fields)?;
             return Ok((json!({}), Next::Watch));
@@ -158,6 +159,38 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         _ => return Err(format!("there is no operation {op:?}, only {OPS}")),
     };
     Ok((value, Next::Go))
+}
+
+/// Lists the multicast groups, behind a change if one is asked for.
+fn group(op: &str, fields: &mut Map<String, Value>, fabric: &Fabric) -> Result<Value, String> {
+    let port = optional_text(op, fields, "port")?;
+    let tree = optional_text(op, fields, "tree")?;
+    let join = match fields.remove("join") {
+        None => None,
+        Some(Value::Bool(join)) => Some(join),
+        Some(_) => return Err(format!("{op}: \"join\" must be true or false")),
+    };
+    let number = match fields.remove("group") {
+        None => None,
+        Some(value) => Some(
+            value
+                .as_u64()
+                .and_then(|number| u16::try_from(number).ok())
+                .ok_or_else(|| format!("{op}: \"group\" must be a number up to {}", u16::MAX))?,
+        ),
+    };
+    no_more(op, fields)?;
+    let groups = match (number, port, join, tree) {
+        (None, None, None, None) => Ok(fabric.groups()),
+        (Some(group), Some(port), Some(join), None) => fabric.change_group(&port, group, join),
+        (Some(group), None, None, Some(tree)) => fabric.set_tree(group, &tree),
+        _ => {
+            return Err(format!(
+                "{op}: either nothing, or group, port and join, or group and tree"
+            ));
+        }
+    };
+    Ok(json!({ "groups": to_value(&groups.map_err(|error| error.to_string())?) }))
 }
 
 fn info(fabric: &Fabric, started: Instant) -> Value {

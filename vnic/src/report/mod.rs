@@ -59,6 +59,8 @@ pub struct PortSettings {
     pub misorder: MisorderSettings,
     /// Link at start.
     pub link: PortLinks,
+    /// Multicast groups at start; kept current.
+    pub groups: Vec<u16>,
 }
 
 /// What a port is and how it does, as `info` of the control socket shows it.
@@ -175,6 +177,39 @@ pub struct LinkStats {
     pub from_guest: Counts,
 }
 
+/// What a card counted in a multicast group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStats {
+    /// Number of the group.
+    pub group: u16,
+    /// Its members, the card included.
+    pub members: u32,
+    /// Packets by what became of them (`firmware/MULTICAST.md`).
+    pub packets: Counts,
+}
+
+/// A multicast group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    /// Its number.
+    pub group: u16,
+    /// Shape of its trees.
+    pub tree: String,
+    /// Its members, in the order of their addresses.
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a multicast group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMember {
+    /// Name of its port.
+    pub port: String,
+    /// Its address.
+    pub mac: String,
+    /// The ports that its card sends to when its own guest is the sender.
+    pub children: Vec<String>,
+}
+
 /// Everything a port counts, as `stats` of the control socket shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStats {
@@ -221,6 +256,15 @@ pub struct PortStats {
     /// The timers that the guest armed on its card (papers.md M-BV10).
     #[serde(default)]
     pub timers: TimerStats,
+    /// What the card counted in the multicast groups that it is in.
+    #[serde(default)]
+    pub groups: Vec<GroupStats>,
+    /// Multicast of the card in all groups, those included that it has left.
+    #[serde(default)]
+    pub multicast: Counts,
+    /// Frames between cards (EtherType 0x88B6) that the card refused, by reason.
+    #[serde(default)]
+    pub multicast_refused: Counts,
     /// The port's link.
     pub link: LinkStats,
     /// The port's counters in its switch.

@@ -1,6 +1,7 @@
 //! Frames that waited in the pool: what happens when they are due, and at ports that have no buffer for them yet.
 
 use ether::Time;
+use firmware::multicast::is_card_frame;
 
 use super::Inner;
 use super::drops::RxDrop;
@@ -21,13 +22,21 @@ impl Inner {
                     // What follows happens at the time the frame was due, not when somebody looked.
                     let copies = self
                         .contained(None, now, |inner| {
-                            inner.switch_whole(switch, port, frame.origin, frame.bytes(), at)
+                            let copies = inner.switch_whole(switch, port, frame.origin, frame.bytes(), at);
+                            inner.handle_card_frames(at);
+                            copies
                         })
                         .unwrap_or(0);
                     let origin = frame.origin;
                     self.ports[origin.port()].pairs[origin.pair()]
                         .tx
                         .add_copies(origin, copies);
+                    self.leave_pool(frame);
+                }
+                // A card forwards what is for cards whether its guest has buffers or not.
+                Stage::Card(index) if is_card_frame(frame.bytes()) => {
+                    let arrives = |inner: &mut Self| inner.card_frame_arrives(index, frame.bytes(), at);
+                    self.contained(Some(index), now, arrives);
                     self.leave_pool(frame);
                 }
                 Stage::Card(index) => self.ports[index].waiting.push_back(frame),
@@ -63,12 +72,20 @@ impl Inner {
                     let delivered =
                         self.contained(Some(index), now, |inner| inner.deliver_apart(index, queue, &whole, now));
                     match delivered {
+                        Some(Ok(())) if is_card_frame(whole.inline) => {
+                            self.ports[index].note_card_frame(whole.inline, Ok(()));
+                        }
                         None | Some(Ok(())) => {}
                         Some(Err(Refused::NoBuffer)) if self.ports[index].may_hold(queue, now) => {
                             self.ports[index].waiting.push_front(frame);
                             return moved;
                         }
-                        Some(Err(refused)) => self.refused(index, refused, now),
+                        Some(Err(refused)) => {
+                            if is_card_frame(whole.inline) {
+                                self.ports[index].note_card_frame(whole.inline, Err(refused));
+                            }
+                            self.refused(index, refused, now);
+                        }
                     }
                 }
             }

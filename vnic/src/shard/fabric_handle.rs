@@ -139,7 +139,7 @@ impl Fabric {
                 settings.mtu
             )));
         }
-        let index = self.shard.with(|inner, _| {
+        let index = self.shard.with(|inner, now| {
             if inner.ports.iter().any(|port| port.settings.name == settings.name) {
                 return Err(FabricError::PortExists(settings.name.clone()));
             }
@@ -149,6 +149,9 @@ impl Fabric {
             state.bind(switch_port, index);
             let port = Port::new(settings.clone(), switch.0, switch_port, nic, to_guest, from_guest);
             inner.ports.push(port);
+            for &group in &settings.groups {
+                inner.join_configured(index, group, now)?;
+            }
             Ok(index)
         })?;
         Ok(Device::new(self.shard.clone(), index, &settings))
@@ -321,7 +324,7 @@ impl Fabric {
 }
 
 impl Inner {
-    fn port_index(&self, name: &str) -> Option<usize> {
+    pub(super) fn port_index(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|port| port.settings.name == name)
     }
 }

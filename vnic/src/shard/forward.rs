@@ -5,6 +5,7 @@
 
 use ether::Time;
 use fabric::{Admission, Egress, Forward, PortId};
+use firmware::multicast::is_card_frame;
 use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, INLINE_HEADER_LEN};
 
 use super::Inner;
@@ -68,6 +69,10 @@ impl Inner {
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
             self.control(origin.port(), &frame, now);
+            return DROPPED;
+        }
+        if is_card_frame(frame.inline) {
+            self.card_frame_from_guest(origin.port(), &frame, now);
             return DROPPED;
         }
         let misordered;
@@ -159,7 +164,7 @@ impl Inner {
 
     /// Lets `switch` decide about a frame and sends it on.
     #[inline]
-    fn switch_frame(
+    pub(super) fn switch_frame(
         &mut self,
         switch: usize,
         ingress: PortId,
@@ -219,6 +224,9 @@ impl Inner {
         may_hold: bool,
     ) -> Outcome {
         const TAKEN: Outcome = Outcome::Taken { copies: 0 };
+        if is_card_frame(frame.inline) {
+            return self.carry_to_card(index, origin, frame, now);
+        }
         let port = &mut self.ports[index];
         let straight = port.to_guest.is_ideal()
             && port.capture.is_none()
@@ -265,7 +273,7 @@ impl Inner {
 
     /// Keeps a whole frame that found no buffer at its port; returns the copies in the pool.
     #[cold]
-    fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8]) -> u32 {
+    pub(super) fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8]) -> u32 {
         let pooled = self.pool.copy_of(bytes, Stage::Card(index), origin);
         let port = &mut self.ports[index];
         match pooled {
@@ -292,7 +300,13 @@ impl Inner {
 
     /// The slow way from a switch to a guest: whole frames, modelled, waiting for buffers at the port. Returns the
     /// copies in the pool.
-    fn over_link_to_guest(&mut self, index: usize, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> u32 {
+    pub(super) fn over_link_to_guest(
+        &mut self,
+        index: usize,
+        origin: TxOrigin,
+        frame: &FrameRef<'_>,
+        now: Time,
+    ) -> u32 {
         let mut copies = 0;
         let resolved = self.resolve(frame, |inner, bytes| {
             let port = &mut inner.ports[index];
@@ -397,7 +411,12 @@ impl Inner {
             std::array::from_fn(|queue| nic.queues().get(queue).map(of))
         };
         let before = (in_force(&port.nic), *port.nic.steering().settings());
-        let len = port.nic.handle_control(now, &request[..kept], &mut reply);
+        let mut len = port.nic.handle_control(now, &request[..kept], &mut reply);
+        if let Some(wish) = port.nic.take_group_request() {
+            let outcome = self.change_group(index, wish.group, wish.join, Some(wish.guest), now);
+            len = self.ports[index].nic.answer_group(wish, outcome, &mut reply);
+        }
+        let port = &mut self.ports[index];
         for queue in 0..port.pairs.len() {
             // Settings may have changed: what is due by the new ones is due now.
             port.announce(queue, now);

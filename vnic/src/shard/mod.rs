@@ -6,6 +6,7 @@
 
 mod capture;
 mod card_settings;
+mod cards;
 mod counters;
 mod drops;
 mod due;
@@ -13,6 +14,7 @@ mod fabric_handle;
 mod fifo;
 mod forward;
 mod frame;
+mod groups;
 mod hold;
 mod host_state;
 mod polling;
@@ -32,6 +34,8 @@ mod tests_card;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
+mod tests_multicast;
+#[cfg(test)]
 mod tests_timed;
 mod timed;
 mod transmit;
@@ -50,7 +54,9 @@ pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 pub use watch::{SettingsEvent, Watch};
 
+use cards::CardQueue;
 use forward::Outcome;
+use groups::Groups;
 use polling::Polling;
 use pool::Pool;
 pub(crate) use port::Port;
@@ -83,6 +89,10 @@ pub(crate) struct Inner {
     /// The port whose rings are being worked on for another one: a panic is its fault.
     working_on: Option<usize>,
     watchers: Vec<Watcher>,
+    /// Frames between cards that are on their way through this round.
+    cards: CardQueue,
+    /// Who is in which multicast group.
+    groups: Groups,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
     /// How long the runner goes on without work.
@@ -106,6 +116,8 @@ impl Inner {
             last_straight: None,
             working_on: None,
             watchers: Vec::new(),
+            cards: CardQueue::default(),
+            groups: Groups::default(),
             origin_unix_ns,
             polling: Polling::new(settings.poll_ns),
         }
@@ -137,6 +149,14 @@ impl Inner {
         for index in 0..self.ports.len() {
             self.guarded(Some(index), now, |inner| {
                 inner.serve_timers(index, now);
+                if inner.ports[index]
+                    .nic
+                    .multicast()
+                    .next_event()
+                    .is_some_and(|at| at <= now)
+                {
+                    inner.tend_multicast(index, now);
+                }
                 inner.ports[index].tend(now);
                 false
             });

@@ -87,6 +87,8 @@ pub struct Port {
     pub last_poll: LastPoll,
     /// Frames that are due but find no buffer.
     pub waiting: VecDeque<Pooled>,
+    /// The forwarding buffers of the card, by number; made when the first is used.
+    pub kept: Vec<Option<Pooled>>,
     /// The capture that looks at this port.
     pub capture: Option<PortCapture>,
     /// Counters.
@@ -131,6 +133,7 @@ impl Port {
             awaited: false,
             last_poll: LastPoll::default(),
             waiting: VecDeque::new(),
+            kept: Vec::new(),
             capture: None,
             counters: PortCounters::default(),
             failed: None,

@@ -121,6 +121,7 @@ impl Rig {
             steering: Default::default(),
             misorder: Default::default(),
             link: Default::default(),
+            groups: Vec::new(),
         };
         let state = &mut self.inner.switches[switch];
         let switch_port = state.switch.add_port();
@@ -342,6 +343,14 @@ impl Rig {
         nic.misorder_mut().set_degree(degree).expect("a degree in range");
     }
 
+    /// Makes the card of `guest` a member of a multicast group, as its guest would.
+    pub fn join(&mut self, guest: usize, group: u16) {
+        let address = ether::MacAddr([2, 0, 0, 0, 0, guest as u8]);
+        self.inner
+            .change_group(guest, group, true, Some(address), self.now)
+            .expect("room in the group");
+    }
+
     /// Captures `guest`'s port.
     pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
         let (reader, mut writers) = super::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
@@ -444,5 +453,15 @@ pub fn mxoe_frame(destination: u8, source: u8, len: usize, marked: bool) -> Vec<
     let mut bytes = frame(destination, source, len, 0);
     bytes[12..14].copy_from_slice(&[0x86, 0xdf]);
     bytes[16] = 38 | if marked { 0x80 } else { 0 };
+    bytes
+}
+
+/// The frame of `len` bytes in which guest `source` asks its card to multicast, with a payload as in [`frame`].
+pub fn multicast_frame(source: u8, group: u16, len: usize, seed: u8) -> Vec<u8> {
+    use firmware::multicast::{TAG_END, Tag};
+    let mut bytes = frame(0, source, len, seed);
+    let payload = (len - TAG_END) as u16;
+    let tag = Tag::send(ether::MacAddr([2, 0, 0, 0, 0, source]), group, payload);
+    tag.write(bytes.first_chunk_mut().expect("longer than a tag"));
     bytes
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fabric::{Link, LinkDrop};
 use firmware::Reason;
+use firmware::multicast::TagRefusal;
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 
 use super::Inner;
@@ -11,7 +12,7 @@ use super::card_settings::queue_stats;
 use super::drops::{RxDrop, TxDrop};
 use super::port::Port;
 use crate::report::{
-    AdaptiveStats, Counts, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
+    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
     TrafficStats, TxInterruptStats,
 };
 
@@ -141,6 +142,21 @@ impl Inner {
             control: control(port),
             watchdog: (&port.nic.watchdog_counters()).into(),
             timers: TimerStats::new(&port.nic.timers().counters(), port.nic.timers().armed()),
+            groups: port
+                .nic
+                .multicast()
+                .groups()
+                .map(|(group, counters, members)| GroupStats {
+                    group,
+                    members: members.len() as u32,
+                    packets: named(&counters.named()),
+                })
+                .collect(),
+            multicast: named(&port.nic.multicast().totals().named()),
+            multicast_refused: TagRefusal::ALL
+                .iter()
+                .map(|&reason| (reason.name().to_owned(), port.nic.multicast().refusals().of(reason)))
+                .collect(),
             link: LinkStats {
                 to_guest: link(&port.to_guest),
                 from_guest: link(&port.from_guest),

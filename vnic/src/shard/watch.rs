@@ -35,6 +35,16 @@ pub enum SettingsEvent {
         misorder: MisorderSettings,
         /// Link.
         link: PortLinks,
+        /// Multicast groups that the card is in.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<u16>,
+    },
+    /// The tree of a multicast group.
+    Group {
+        /// Its number.
+        group: u16,
+        /// Shape of the tree.
+        tree: String,
     },
     /// Settings of a trunk.
     Trunk {
@@ -56,6 +66,8 @@ pub(super) enum Subject {
     Port(usize),
     /// The trunk with this index.
     Trunk(usize),
+    /// The multicast group of this number.
+    Group(u16),
 }
 
 /// Somebody who watches.
@@ -117,11 +129,15 @@ impl Fabric {
         let id = self.shard.with(|inner, _| {
             let id = inner.watchers.iter().map(|watcher| watcher.id + 1).max().unwrap_or(0);
             let ports = (0..inner.ports.len()).map(Subject::Port);
+            let groups = inner.groups.shapes().map(|(number, _)| Subject::Group(number));
             inner.watchers.push(Watcher {
                 id,
                 socket,
                 caught_up: false,
-                missed: ports.chain((0..inner.trunks.len()).map(Subject::Trunk)).collect(),
+                missed: ports
+                    .chain((0..inner.trunks.len()).map(Subject::Trunk))
+                    .chain(groups)
+                    .collect(),
             });
             id
         });
@@ -160,8 +176,13 @@ impl Inner {
                     steering: steering_of(&port.nic),
                     misorder: misorder_of(&port.nic),
                     link: port.settings.link.clone(),
+                    groups: port.settings.groups.clone(),
                 }
             }
+            Subject::Group(group) => SettingsEvent::Group {
+                group,
+                tree: self.groups.shape(group).name().to_owned(),
+            },
             Subject::Trunk(index) => {
                 let trunk = &self.trunks[index];
                 let [a, b] = trunk.ends.map(|(switch, _)| self.switches[switch].name.clone());

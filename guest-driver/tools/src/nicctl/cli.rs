@@ -13,6 +13,7 @@ use netif::{AfPacket, AfPacketOptions};
 use omxd::{CONTROL_RING_LEN, Card, CardError};
 
 use super::{
+    group::Group,
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
     steering::{self, Steering},
     timed::{Timer, Watchdog, timer, watchdog},
@@ -59,6 +60,9 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         queue: u16,
     },
+    /// Multicast groups of the card: join, leave, list, and send and receive to try them
+    #[command(subcommand)]
+    Group(Group),
     /// What the card counted about reception
     Stats {
         /// One receive queue only
@@ -147,6 +151,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 bail!(CardError::Unexpected);
             };
             print(arguments.json, &AdaptiveOutput::from(report))?;
+        }
+        Command::Group(group) => {
+            group
+                .run(&mut card, interface, arguments.json, &stop)
+                .with_context(|| interface.clone())?;
         }
         Command::Stats { queue, strategy: name } => {
             let request = Request::GetCounters {

@@ -3,6 +3,7 @@
 //! Speaks the in-band protocol of `firmware::control` over one network interface; the conversation is `omxd::Card`.
 
 mod cli;
+mod group;
 mod report;
 mod steering;
 mod timed;

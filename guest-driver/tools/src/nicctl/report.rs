@@ -34,6 +34,7 @@ impl From<Abilities> for InfoOutput {
             (ability::STEERING, "steering"),
             (ability::WATCHDOG, "watchdog"),
             (ability::TIMERS, "timers"),
+            (ability::GROUPS, "groups"),
             (ability::ADAPTIVE, "adaptive state"),
         ];
         Self {

@@ -71,6 +71,10 @@ fn fields() -> Vec<String> {
         "by_endpoint",
         "by_flow",
         "to_first",
+        "group",
+        "members",
+        "sent",
+        "given_up",
         "adapts",
         "packets_per_s",
         "longer",
@@ -120,7 +124,10 @@ fn request(numbers: &mut Numbers) -> Request {
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
     let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
-    match numbers.below(10) {
+    match numbers.below(14) {
+        10 => Request::JoinGroup { group: queue },
+        11 => Request::LeaveGroup { group: queue },
+        9 => Request::GetGroups { after: queue },
         7 => Request::GetSteering {
             table,
             first: numbers.below(270) as u16,
@@ -214,6 +221,9 @@ fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("strategy", strategy.map_or(0xff, StrategyKind::code).into()),
         ],
         Request::GetAdaptive { queue } => vec![("operation", 16), ("queue", queue.into())],
+        Request::JoinGroup { group } => vec![("operation", 12), ("group", group.into())],
+        Request::LeaveGroup { group } => vec![("operation", 13), ("group", group.into())],
+        Request::GetGroups { after } => vec![("operation", 14), ("group", after.into())],
         Request::GetSteering { table, first } => vec![
             ("operation", 5),
             ("table", table.code().into()),
@@ -295,6 +305,13 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
                 ("shorter", state.shorter),
             ])
         }
+        Reply::JoinGroup(report) | Reply::LeaveGroup(report) | Reply::GetGroups(report) => named(&[
+            ("status", 0),
+            ("group", report.group.into()),
+            ("members", report.members.into()),
+            ("sent", report.counters.sent),
+            ("given_up", report.counters.given_up),
+        ]),
         Reply::GetSteering(report) | Reply::SetSteering(report) => named(&[
             ("status", 0),
             ("steering_mode", report.mode.code().into()),
@@ -376,7 +393,10 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
         // Slow enough for the card to answer all of them.
         let mut reply = [0; CONTROL_FRAME_MAX];
         let now = Time::from_nanos(u64::from(id) * 2_000_000);
-        let reply_len = nic.handle_control(now, &frame[..len], &mut reply);
+        let mut reply_len = nic.handle_control(now, &frame[..len], &mut reply);
+        if let Some(request) = nic.take_group_request() {
+            reply_len = nic.answer_group(request, Ok(()), &mut reply);
+        }
         assert!(reply_len > 0);
         frames.extend([frame[..len].to_vec(), reply[..reply_len].to_vec()]);
         wanted.push((id, request, Reply::decode(&reply[..reply_len]).unwrap().1));

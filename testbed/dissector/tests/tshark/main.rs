@@ -3,4 +3,5 @@
 mod common;
 mod control;
 mod expected;
+mod multicast;
 mod mxoe;

@@ -1,0 +1,103 @@
+//! Verbs about multicast groups of cards: nic group list, join, leave and tree.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{
+    args::{Cli, GroupVerb},
+    client,
+    nic::ports,
+};
+use crate::{
+    report::table::{self, Columns},
+    supervisor::client::Client,
+    vnicd_client::{
+        GroupChange,
+        report::{Counts, GroupInfo},
+    },
+};
+
+/// A member of a group, with what its card counted.
+#[derive(Serialize)]
+struct MemberRow {
+    group: u16,
+    tree: String,
+    nic: String,
+    children: Vec<String>,
+    packets: Counts,
+}
+
+pub(super) fn group(cli: &Cli, verb: &GroupVerb) -> Result<()> {
+    let client = client(cli)?;
+    let groups = match verb {
+        GroupVerb::List => client.vnicd()?.groups(&GroupChange::None)?,
+        GroupVerb::Join { nic, group } => change_members(&client, nic, *group, true)?,
+        GroupVerb::Leave { nic, group } => change_members(&client, nic, *group, false)?,
+        GroupVerb::Tree { group, shape } => client.vnicd()?.groups(&GroupChange::Tree {
+            group: *group,
+            tree: shape.clone(),
+        })?,
+    };
+    let only = match verb {
+        GroupVerb::List => None,
+        GroupVerb::Join { group, .. } | GroupVerb::Leave { group, .. } | GroupVerb::Tree { group, .. } => Some(*group),
+    };
+    let rows = rows(&client, &groups, only)?;
+    table::print(cli.json, &rows, &columns())
+}
+
+fn change_members(client: &Client, nic: &str, group: u16, join: bool) -> Result<Vec<GroupInfo>> {
+    let mut groups = Vec::new();
+    for port in ports(client, Some(nic))? {
+        groups = client.vnicd()?.groups(&GroupChange::Member {
+            port: port.name,
+            group,
+            join,
+        })?;
+    }
+    Ok(groups)
+}
+
+fn rows(client: &Client, groups: &[GroupInfo], only: Option<u16>) -> Result<Vec<MemberRow>> {
+    let stats = client.vnicd()?.stats(None)?;
+    let mut rows = Vec::new();
+    for info in groups
+        .iter()
+        .filter(|info| only.is_none_or(|group| info.group == group))
+    {
+        for member in &info.members {
+            let port = stats.iter().find(|port| port.name == member.port);
+            let counted = port.and_then(|port| port.groups.iter().find(|group| group.group == info.group));
+            rows.push(MemberRow {
+                group: info.group,
+                tree: info.tree.clone(),
+                nic: member.port.clone(),
+                children: member.children.clone(),
+                packets: counted.map(|group| group.packets.clone()).unwrap_or_default(),
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn columns() -> Columns<MemberRow> {
+    let count = |row: &MemberRow, name: &str| row.packets.get(name).copied().unwrap_or(0).to_string();
+    Columns::default()
+        .numbers("GROUP", |row: &MemberRow| row.group.to_string())
+        .words("TREE", |row| row.tree.clone())
+        .words("NIC", |row| row.nic.clone())
+        .words("SENDS TO", |row| {
+            if row.children.is_empty() {
+                "-".to_owned()
+            } else {
+                row.children.join(" ")
+            }
+        })
+        .numbers("SENT", move |row| count(row, "sent"))
+        .numbers("FORWARDED", move |row| count(row, "forwarded"))
+        .numbers("DELIVERED", move |row| count(row, "delivered"))
+        .numbers("NO BUFFER", move |row| count(row, "no_buffer"))
+        .numbers("MISSED", move |row| count(row, "missed"))
+        .numbers("REFUSED", move |row| count(row, "refused"))
+        .numbers("WAITED", move |row| count(row, "waited"))
+}
