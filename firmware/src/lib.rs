@@ -11,6 +11,7 @@ extern crate alloc;
 mod card;
 pub mod clock;
 pub mod coalescing;
+pub mod conformance;
 pub mod control;
 pub mod copy_engine;
 mod counters;

@@ -99,7 +99,7 @@ impl<M: Strategy> Strategy for Adaptive<M> {
 
     fn delay_ns(&mut self, oldest: Oldest) -> u64 {
         let began = *self.began.get_or_insert(oldest);
-        let packets = oldest.announced - began.announced;
+        let packets = oldest.announced.saturating_sub(began.announced);
         let took_ns = oldest.arrived.nanos_since(began.arrived);
         if packets >= SAMPLE_PACKETS || took_ns >= oldest.longest_ns.saturating_mul(SAMPLE_DELAYS) {
             self.sample_ended(packets, took_ns, oldest.longest_ns);

@@ -19,7 +19,8 @@ mod timeout;
 pub use adaptive::AdaptiveState;
 pub use registry::{StrategyKind, UnknownStrategy};
 
-pub(crate) use registry::Active;
+pub(crate) use disabled::Disabled;
+pub(crate) use registry::{Active, registered};
 
 /// The card's default coalescing delay, that of the Myri-10G (M-GF1).
 pub const DELAY_NS_DEFAULT: u64 = 75_000;

@@ -4,6 +4,8 @@
 
 use core::{fmt, str::FromStr};
 
+use crate::conformance::{self, Broken};
+
 use super::{
     Action, AdaptiveState, Attention, Coalescing, Completion, Oldest, Selection, Strategy, adaptive::Adaptive,
     disabled, open_mx, stream, timeout,
@@ -59,6 +61,12 @@ macro_rules! strategies {
                 };
                 kind == settings.effective_strategy()
             }
+        }
+
+        /// See [`conformance::registered`].
+        pub(crate) fn registered() -> Result<(), (StrategyKind, Broken)> {
+            $(conformance::strategy::<$state>().map_err(|broken| (StrategyKind::$kind, broken))?;)*
+            Ok(())
         }
 
         impl Strategy for Active {

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod clock;
+mod conformance;
 mod control;
 mod control_fuzz;
 mod control_steering;

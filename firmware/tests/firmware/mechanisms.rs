@@ -391,8 +391,9 @@ fn a_late_poll_decides_as_it_would_have_been_in_time() {
 #[test]
 fn names_of_strategies_and_reasons_read_back() {
     let names: Vec<_> = StrategyKind::ALL.iter().map(|kind| kind.name()).collect();
+    // Codes are on the wire: these stay, whatever is added behind them.
     assert_eq!(
-        names,
+        names[..7],
         [
             "disabled",
             "timeout",

@@ -142,3 +142,56 @@ fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boot
     world.ok(&["wait", "n2"]);
     assert_eq!(world.guest("n2", "cat /sys/class/net/eth0/carrier").trim(), "0");
 }
+
+/// M-GF7 in a guest: an interrupt per packet while it is quiet, few under a flood, and quiet again behind it.
+#[test]
+fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood() {
+    let world = World::new(None);
+    world.up(PAIR);
+    world.guest("n2", "nicctl coalesce adaptive --delay-us 1000 && iperf3 -s -D -1");
+    let counted = || {
+        let stats = world.stats("n2");
+        let frames = stats["rx"]["frames"].as_u64().unwrap();
+        let decided = stats["interrupts"]["decided"].as_u64().unwrap();
+        (frames, decided, count(&stats["interrupts"]["by_reason"], "adaptive"))
+    };
+    let state = || world.json(&["nic", "adaptive", "n2"])[0].clone();
+    let ping = || world.guest("n1", "ping -q -c 20 -i 0.05 n2");
+
+    let before = counted();
+    ping();
+    let after = counted();
+    let (frames, decided) = (after.0 - before.0, after.1 - before.1);
+    assert!(frames >= 20, "{frames} frames");
+    assert_eq!(after.2 - before.2, decided, "all for one reason");
+    // A frame or two may be taken together with another one.
+    assert!(
+        decided * 10 >= frames * 9,
+        "{decided} interrupts for {frames} quiet frames"
+    );
+    assert_eq!(state()["delay_ns"], 0);
+
+    let before = counted();
+    world.guest("n1", "iperf3 -c n2 -u -b 0 -l 64 -t 2");
+    let after = counted();
+    let (frames, decided) = (after.0 - before.0, after.1 - before.1);
+    assert!(
+        decided * 8 <= frames,
+        "{decided} interrupts for a flood of {frames} frames"
+    );
+    let flooded = state();
+    assert!(
+        flooded["longer"].as_u64().unwrap() >= 4,
+        "the delay has grown: {flooded}"
+    );
+    assert!(flooded["longest_ns"] == 1_000_000, "{flooded}");
+
+    ping();
+    assert_eq!(state()["delay_ns"], 0);
+    let inside: Value = serde_json::from_str(&world.guest("n2", "nicctl --json adaptive")).unwrap();
+    assert_eq!(
+        (&inside["strategy"], &inside["delay_ns"], &inside["longest_ns"]),
+        (&"adaptive".into(), &0.into(), &1_000_000.into())
+    );
+    assert!(inside["shorter"].as_u64().unwrap() > 0, "{inside}");
+}

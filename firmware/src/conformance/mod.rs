@@ -1,0 +1,115 @@
+//! The conformance suite: does a strategy, or a whole receive path, keep its promises? If not, it says in words which one
+//! it breaks.
+//!
+//! Seeded random calls and loads; the same answer on any machine. For tests: nothing else in the crate uses it, so a program
+//! that does not call it does not contain it. What a strategy *should* decide is not here but in the specification of its
+//! mechanism (`tests/firmware/reference.rs`).
+
+use alloc::{format, string::String};
+use core::fmt;
+
+use crate::StrategyKind;
+
+mod load;
+mod path;
+mod strategy;
+
+pub use path::{ReceivePath, receive_path};
+pub use strategy::strategy;
+
+/// Runs the suite on every registered strategy.
+///
+/// # Errors
+/// The first strategy that breaks a promise, and which one.
+pub fn registered() -> Result<(), (StrategyKind, Broken)> {
+    crate::coalescing::registered()
+}
+
+/// What a receive path or a strategy promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// No packet is published or announced before its DMA has completed (M-GF4).
+    AfterTheDma,
+    /// No packet is unannounced for longer than the time-out, or its own DMA if that takes longer (M-GF1).
+    WithinTheTimeout,
+    /// An interrupt announces packets; an idle host gets none.
+    NoIdleInterrupt,
+    /// An interrupt announces all that has completed, once.
+    AnnouncesAllOnce,
+    /// No more packets wait than the count limit allows (M-GF2).
+    WithinTheCount,
+    /// Reasons are true (M-GF10).
+    TrueReason,
+    /// Interrupts are numbered 1, 2, 3, …
+    Numbered,
+    /// Counters say what was decided; reasons add up (M-GF10).
+    Counted,
+    /// `next_event` names every moment at which there is something to do, and no other.
+    NextEvent,
+    /// Changes of settings lose no packet.
+    SurvivesChanges,
+    /// `attention` leaves out only completions that mean nothing to the strategy.
+    HonestAttention,
+    /// What is put off is remembered, and raised when nothing else is on its way (M-GF5).
+    RemembersWhatItPutOff,
+    /// Nothing of a mark outlives its announcement (M-GF11).
+    ForgetsWhatIsAnnounced,
+    /// A strategy gives reasons of its own, not those of the pipeline.
+    OwnReason,
+    /// A chosen delay is at most that of the settings, and told as it is (M-GF7).
+    HonestDelay,
+}
+
+impl Promise {
+    /// What who breaks it did.
+    pub const fn broken(self) -> &'static str {
+        match self {
+            Self::AfterTheDma => "announced a packet before its DMA completed",
+            Self::WithinTheTimeout => "let a packet wait longer than the time-out and its own DMA",
+            Self::NoIdleInterrupt => "interrupted an idle host",
+            Self::AnnouncesAllOnce => "announced a packet twice, or left one out that had completed",
+            Self::WithinTheCount => "let more packets wait than the count limit allows",
+            Self::TrueReason => "gave a reason that is not true",
+            Self::Numbered => "gave an interrupt a number that is not the next",
+            Self::Counted => "counted something else than what happened",
+            Self::NextEvent => "asked to be polled for nothing, or had something to do without asking",
+            Self::SurvivesChanges => "lost a packet when the settings changed",
+            Self::HonestAttention => "claims it need not hear of a packet that matters to it",
+            Self::RemembersWhatItPutOff => "put an interrupt off and forgot it",
+            Self::ForgetsWhatIsAnnounced => "keeps a mark or a flag that should not survive announced()",
+            Self::OwnReason => "gives a reason that is the pipeline's to give",
+            Self::HonestDelay => "chooses a delay that it may not choose, or tells another one",
+        }
+    }
+}
+
+/// A promise was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Which one.
+    pub promise: Promise,
+    /// In which circumstances.
+    pub details: String,
+}
+
+impl Broken {
+    fn new(promise: Promise, details: impl fmt::Display) -> Self {
+        Self {
+            promise,
+            details: format!("{details}"),
+        }
+    }
+
+    fn during(mut self, what: impl fmt::Display) -> Self {
+        self.details = format!("{}; {what}", self.details);
+        self
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise.broken(), self.details)
+    }
+}
+
+impl core::error::Error for Broken {}

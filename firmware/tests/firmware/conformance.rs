@@ -1,0 +1,425 @@
+//! The conformance suite: every registered strategy keeps its promises, and each of these mutants is found out by name.
+//!
+//! Mutants of strategies are strategies; mutants of the receive path are wrappers around the real one that spoil one thing.
+
+use ether::Time;
+use firmware::{
+    Coalescing, DmaModel, Event, Interrupt, PacketInfo, PipelineConfig, Reason, RxCounters, RxPipeline,
+    coalescing::{Action, AdaptiveState, Attention, Completion, Oldest, Strategy},
+    conformance::{self, Promise, ReceivePath},
+};
+
+use crate::sequences::agrees;
+
+fn real() -> RxPipeline {
+    RxPipeline::new(&PipelineConfig::default())
+}
+
+#[test]
+fn every_registered_strategy_keeps_its_promises() {
+    conformance::registered().unwrap_or_else(|(strategy, broken)| panic!("{strategy} {broken}"));
+}
+
+#[test]
+fn the_receive_path_keeps_its_promises() {
+    conformance::receive_path(real).unwrap_or_else(|broken| panic!("the receive path {broken}"));
+}
+
+/// What a mutant of a strategy does in place of Stream coalescing.
+trait Mutation: Copy + Default {
+    fn completed(flag: &mut bool, completion: Completion) -> Action {
+        stream(flag, completion)
+    }
+    fn attention(flag: bool) -> Attention {
+        if flag {
+            Attention::EveryPacket
+        } else {
+            Attention::MarkedPackets
+        }
+    }
+    fn announced(flag: &mut bool) {
+        *flag = false;
+    }
+    fn is_deferring(flag: bool) -> bool {
+        flag
+    }
+    fn delay_ns(oldest: Oldest) -> u64 {
+        oldest.longest_ns
+    }
+    fn adaptive(_longest_ns: u64) -> Option<AdaptiveState> {
+        None
+    }
+}
+
+/// Algorithm 2.
+fn stream(flag: &mut bool, completion: Completion) -> Action {
+    match (completion.others_pending, completion.packet.marked) {
+        (false, _) if *flag => Action::Raise(Reason::Deferred),
+        (false, true) => Action::Raise(Reason::Mark),
+        (true, true) => {
+            *flag = true;
+            Action::Defer
+        }
+        _ => Action::Wait,
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Mutant<M> {
+    flag: bool,
+    _mutation: std::marker::PhantomData<M>,
+}
+
+impl<M: Mutation> Strategy for Mutant<M> {
+    fn completed(&mut self, completion: Completion) -> Action {
+        M::completed(&mut self.flag, completion)
+    }
+    fn attention(&self) -> Attention {
+        M::attention(self.flag)
+    }
+    fn announced(&mut self) {
+        M::announced(&mut self.flag);
+    }
+    fn is_deferring(&self) -> bool {
+        M::is_deferring(self.flag)
+    }
+    fn delay_ns(&mut self, oldest: Oldest) -> u64 {
+        M::delay_ns(oldest)
+    }
+    fn adaptive(&self, longest_ns: u64) -> Option<AdaptiveState> {
+        M::adaptive(longest_ns)
+    }
+}
+
+/// The mutant breaks this promise, in these words.
+#[track_caller]
+fn breaks<M: Mutation>(promise: Promise, sentence: &str) {
+    let broken = conformance::strategy::<Mutant<M>>().expect_err("the mutant is not found out");
+    assert_eq!(broken.promise, promise, "{broken}");
+    assert!(broken.to_string().starts_with(sentence), "{broken}");
+}
+
+macro_rules! mutations {
+    ($($name:ident { $($body:tt)* })*) => {
+        $(#[derive(Clone, Copy, Default)] struct $name; impl Mutation for $name { $($body)* })*
+    };
+}
+
+mutations! {
+    Unchanged {}
+    ForgetsTheDeferredFlag {
+        fn completed(_: &mut bool, completion: Completion) -> Action {
+            stream(&mut false, completion)
+        }
+    }
+    FlagSurvivesAnnounced {
+        fn announced(_: &mut bool) {}
+    }
+    HidesTheFlagThatSurvives {
+        fn announced(_: &mut bool) {}
+        fn is_deferring(_: bool) -> bool { false }
+        fn completed(flag: &mut bool, completion: Completion) -> Action {
+            match stream(flag, completion) {
+                Action::Defer => Action::Wait,
+                other => other,
+            }
+        }
+    }
+    NeedNotHearOfMarks {
+        fn attention(_: bool) -> Attention { Attention::NoPacket }
+    }
+    NeedNotHearOfTheLast {
+        fn attention(_: bool) -> Attention { Attention::MarkedPackets }
+    }
+    RaisesWithoutMark {
+        fn completed(_: &mut bool, completion: Completion) -> Action {
+            match completion.others_pending {
+                true => Action::Wait,
+                false => Action::Raise(Reason::Mark),
+            }
+        }
+        fn attention(_: bool) -> Attention { Attention::EveryPacket }
+    }
+    GivesTheTimeoutsReason {
+        fn completed(_: &mut bool, completion: Completion) -> Action {
+            match completion.packet.marked {
+                true => Action::Raise(Reason::Timeout),
+                false => Action::Wait,
+            }
+        }
+    }
+    WaitsLongerThanTheTimeout {
+        fn delay_ns(oldest: Oldest) -> u64 { oldest.longest_ns * 2 }
+        fn adaptive(longest_ns: u64) -> Option<AdaptiveState> {
+            Some(AdaptiveState { delay_ns: longest_ns * 2, ..AdaptiveState::default() })
+        }
+    }
+    TellsAnotherDelay {
+        fn delay_ns(_: Oldest) -> u64 { 0 }
+        fn adaptive(longest_ns: u64) -> Option<AdaptiveState> {
+            Some(AdaptiveState { delay_ns: longest_ns, ..AdaptiveState::default() })
+        }
+    }
+}
+
+#[test]
+fn the_strategy_that_mutants_are_made_of_keeps_its_promises() {
+    conformance::strategy::<Mutant<Unchanged>>().unwrap();
+}
+
+#[test]
+fn mutant_that_forgets_the_deferred_flag() {
+    breaks::<ForgetsTheDeferredFlag>(Promise::RemembersWhatItPutOff, "put an interrupt off and forgot it");
+}
+
+#[test]
+fn mutant_whose_flag_survives_announced() {
+    let sentence = "keeps a mark or a flag that should not survive announced()";
+    breaks::<FlagSurvivesAnnounced>(Promise::ForgetsWhatIsAnnounced, sentence);
+    breaks::<HidesTheFlagThatSurvives>(Promise::ForgetsWhatIsAnnounced, sentence);
+}
+
+#[test]
+fn mutant_that_need_not_hear_of_what_it_would_raise_for() {
+    let sentence = "claims it need not hear of a packet that matters to it";
+    breaks::<NeedNotHearOfMarks>(Promise::HonestAttention, sentence);
+    breaks::<NeedNotHearOfTheLast>(Promise::HonestAttention, sentence);
+}
+
+#[test]
+fn mutant_that_raises_without_a_mark() {
+    breaks::<RaisesWithoutMark>(Promise::ForgetsWhatIsAnnounced, "keeps a mark or a flag");
+}
+
+#[test]
+fn mutant_that_gives_the_pipelines_reason() {
+    breaks::<GivesTheTimeoutsReason>(Promise::OwnReason, "gives a reason that is the pipeline's");
+}
+
+#[test]
+fn m_gf7_mutants_that_choose_or_tell_a_wrong_delay() {
+    let sentence = "chooses a delay that it may not choose, or tells another one";
+    breaks::<WaitsLongerThanTheTimeout>(Promise::HonestDelay, sentence);
+    breaks::<TellsAnotherDelay>(Promise::HonestDelay, sentence);
+}
+
+/// What is spoiled of a receive path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Spoiled {
+    Nothing,
+    RaisesBeforeTheDma,
+    TimerFromTheNewestArrival,
+    TimerNeverCancelled,
+    TimerNotRestarted,
+    CountOffByOne,
+    RaisesTwice,
+    MarkLost,
+    LeavesTheLastOneOut,
+    SettingsForgetWhatWaits,
+    ReasonOfAnother,
+}
+
+/// The real receive path with one thing spoiled.
+struct Path {
+    real: RxPipeline,
+    spoiled: Spoiled,
+    settings: Coalescing,
+    newest: Time,
+    /// An event to be given later, and when.
+    held: Option<(Time, Event)>,
+    /// Packets were on their way when an interrupt was decided: their time-out is the restarted one.
+    restarted: bool,
+    /// Interrupts made up by the mutant, so that numbers go on.
+    extra: u64,
+}
+
+impl Path {
+    fn new(spoiled: Spoiled) -> Self {
+        Self {
+            real: real(),
+            spoiled,
+            settings: Coalescing::DEFAULT,
+            newest: Time::ZERO,
+            held: None,
+            restarted: false,
+            extra: 0,
+        }
+    }
+
+    fn number(&self, interrupt: Interrupt) -> Interrupt {
+        Interrupt {
+            sequence: interrupt.sequence + self.extra,
+            ..interrupt
+        }
+    }
+
+    fn hold(&mut self, at: Time, interrupt: Interrupt) {
+        self.held = Some((at, Event::Interrupt(interrupt)));
+    }
+
+    /// What becomes of an interrupt of the real path; `None`: nothing, for now.
+    fn spoil(&mut self, now: Time, real: Interrupt) -> Option<Interrupt> {
+        let mut interrupt = self.number(real);
+        let restarted = std::mem::replace(&mut self.restarted, self.real.pending() > 0);
+        let timeout = real.reason == Reason::Timeout;
+        match self.spoiled {
+            Spoiled::TimerFromTheNewestArrival if timeout => {
+                let at = self.newest.plus_nanos(self.settings.delay_ns);
+                if at > now {
+                    self.hold(
+                        at,
+                        Interrupt {
+                            decided_at: at,
+                            ..interrupt
+                        },
+                    );
+                    return None;
+                }
+            }
+            Spoiled::TimerNeverCancelled if real.reason == Reason::Mark => {
+                self.extra += 1;
+                let at = now.plus_nanos(self.settings.delay_ns);
+                self.hold(
+                    at,
+                    Interrupt {
+                        reason: Reason::Timeout,
+                        packets: 0,
+                        sequence: interrupt.sequence + 1,
+                        decided_at: at,
+                    },
+                );
+            }
+            Spoiled::TimerNotRestarted if timeout && restarted => return None,
+            Spoiled::RaisesTwice => self.hold(now, interrupt),
+            Spoiled::LeavesTheLastOneOut if real.packets > 1 => interrupt.packets -= 1,
+            Spoiled::ReasonOfAnother if timeout => interrupt.reason = Reason::Count,
+            _ => {}
+        }
+        Some(interrupt)
+    }
+}
+
+impl ReceivePath for Path {
+    fn arrive(&mut self, now: Time, packet: PacketInfo) {
+        self.newest = now;
+        let marked = packet.marked && self.spoiled != Spoiled::MarkLost;
+        self.real.arrive(now, PacketInfo { marked, ..packet }).unwrap();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        if let Some((_, event)) = self.held.take_if(|(at, _)| *at <= now) {
+            return Some(event);
+        }
+        match self.real.poll(now)? {
+            Event::Completed {
+                count,
+                interrupt: Some(interrupt),
+            } if self.spoiled == Spoiled::RaisesBeforeTheDma => {
+                let completed = Event::Completed { count, interrupt: None };
+                self.held = Some((now, completed));
+                Some(Event::Interrupt(self.number(interrupt)))
+            }
+            Event::Completed { count, interrupt } => {
+                let interrupt = interrupt.and_then(|interrupt| self.spoil(now, interrupt));
+                Some(Event::Completed { count, interrupt })
+            }
+            Event::Interrupt(interrupt) => match self.spoil(now, interrupt) {
+                Some(interrupt) => Some(Event::Interrupt(interrupt)),
+                None => self.poll(now),
+            },
+            other => Some(other),
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let held = self.held.map(|(at, _)| at);
+        held.into_iter().chain(self.real.next_event()).min()
+    }
+
+    fn set_coalescing(&mut self, now: Time, mut settings: Coalescing) {
+        self.settings = settings;
+        if self.spoiled == Spoiled::CountOffByOne && settings.frames_max != 0 {
+            settings.frames_max += 1;
+        }
+        if self.spoiled == Spoiled::SettingsForgetWhatWaits && self.real.waiting() > 0 {
+            self.real.reset();
+        }
+        self.real.set_coalescing(now, settings);
+    }
+
+    fn set_dma(&mut self, model: DmaModel) {
+        self.real.set_dma(model);
+    }
+
+    fn restart(&mut self, now: Time) -> Interrupt {
+        self.real.restart(now)
+    }
+
+    fn reset(&mut self) {
+        self.real.reset();
+    }
+
+    fn counters(&self) -> &RxCounters {
+        self.real.counters()
+    }
+}
+
+#[test]
+fn mutants_of_the_receive_path_break_the_promise_that_is_theirs() {
+    conformance::receive_path(|| Path::new(Spoiled::Nothing)).expect("the wrapper itself spoils nothing");
+    let cases = [
+        (
+            Spoiled::RaisesBeforeTheDma,
+            "announced a packet before its DMA completed",
+        ),
+        (
+            Spoiled::TimerFromTheNewestArrival,
+            "let a packet wait longer than the time-out and its own DMA",
+        ),
+        (Spoiled::TimerNeverCancelled, "interrupted an idle host"),
+        (
+            Spoiled::TimerNotRestarted,
+            "let a packet wait longer than the time-out and its own DMA",
+        ),
+        (
+            Spoiled::CountOffByOne,
+            "let more packets wait than the count limit allows",
+        ),
+        (Spoiled::RaisesTwice, "gave an interrupt a number that is not the next"),
+        (
+            Spoiled::LeavesTheLastOneOut,
+            "announced a packet twice, or left one out that had completed",
+        ),
+        (
+            Spoiled::SettingsForgetWhatWaits,
+            "lost a packet when the settings changed",
+        ),
+        (Spoiled::ReasonOfAnother, "gave a reason that is not true"),
+    ];
+    for (spoiled, sentence) in cases {
+        let broken = conformance::receive_path(|| Path::new(spoiled)).expect_err("not found out");
+        assert!(broken.to_string().starts_with(sentence), "{spoiled:?}: {broken}");
+    }
+}
+
+/// A lost mark breaks no promise that holds for every strategy: it is the algorithms of the paper that it breaks.
+#[test]
+fn m_gf4_gf5_a_mutant_that_loses_marks_and_every_other_one_differs_from_the_specification() {
+    agrees(|| Path::new(Spoiled::Nothing), 2_000).expect("the wrapper itself spoils nothing");
+    conformance::receive_path(|| Path::new(Spoiled::MarkLost)).expect("a time-out for all is a policy too");
+    for spoiled in [
+        Spoiled::MarkLost,
+        Spoiled::RaisesBeforeTheDma,
+        Spoiled::TimerFromTheNewestArrival,
+        Spoiled::TimerNeverCancelled,
+        Spoiled::TimerNotRestarted,
+        Spoiled::CountOffByOne,
+        Spoiled::RaisesTwice,
+        Spoiled::LeavesTheLastOneOut,
+        Spoiled::SettingsForgetWhatWaits,
+        Spoiled::ReasonOfAnother,
+    ] {
+        let difference = agrees(|| Path::new(spoiled), 20_000).expect_err("no difference");
+        assert!(difference.contains("specification"), "{spoiled:?}: {difference}");
+    }
+}
