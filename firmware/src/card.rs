@@ -1,6 +1,7 @@
-//! One card: its receive queues and its control interface.
+//! One card: the composition, the one place where its mechanisms meet.
 //!
-//! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived.
+//! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived. What a mechanism does is
+//! in its own file; here is only who has what, and how all of them are reached.
 
 mod timed;
 
@@ -62,6 +63,20 @@ impl fmt::Display for UnknownQueue {
 impl core::error::Error for UnknownQueue {}
 
 /// A programmable card.
+///
+/// Each mechanism is a machine in a file or folder of its own, testable alone, in one field here and reached by one method; none knows
+/// another. All of them are driven alike: *events* are calls with the time, *actions* come out of `poll` until it says `None`, and
+/// [`Firmware::next_event`] is when somebody should poll again.
+///
+/// | machine | events in | actions out |
+/// |---|---|---|
+/// | [`rx`](Self::rx), the receive pipeline of a queue, with its strategy and its watchdog | `arrive`, `host_state`, `ring`, `restart`, `reset` | [`Event`](crate::Event): publish, signal, fetch the host's state |
+/// | [`steering_mut`](Self::steering_mut) | `queue`: which queue does this frame go to? | the answer |
+/// | [`misorder_mut`](Self::misorder_mut) | `sent`: a frame of the guest's | the byte to change |
+/// | [`timers_mut`](Self::timers_mut), clock interrupts among them | `arm`, `disarm`, `clock_state` | [`TimerEvent`](crate::timers::TimerEvent) |
+/// | [`multicast_mut`](Self::multicast_mut) | `send`, `receive`, `set_group`, `remove_group` | [`Accepted`](crate::multicast::Accepted) frames to forward, [`Action`](crate::multicast::Action) |
+/// | [`copy_engine_mut`](Self::copy_engine_mut), of a self-connected card | `submit`, `fail`, `reset` | [`CopyAction`](crate::copy_engine::CopyAction) |
+/// | [`handle_control`](Self::handle_control), what the guest asks of all of these | a control frame | the reply |
 #[derive(Clone, Debug)]
 pub struct Firmware {
     rx: Box<[RxPipeline]>,
