@@ -271,7 +271,8 @@ impl<S: Selection> Pipeline<S> {
     }
 
     /// A packet arrived while all before it were announced.
-    #[inline]
+    // Once per interrupt: `arrive`, which is called for each packet, shall stay small enough to be inlined.
+    #[inline(never)]
     fn first_unannounced(&mut self, arrived: Time) {
         self.unannounced_since = Some(arrived);
         self.watchdog.arrive(arrived);
