@@ -92,12 +92,19 @@ impl Interface {
         let mut name = [0u8; libc::IFNAMSIZ];
         // SAFETY: the buffer has the length that the call demands.
         let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };
-        let text = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if found.is_null() {
-            return Err(NetifError::NoSuchInterface {
-                name: format!("number {index}"),
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::ENXIO | libc::ENODEV) => NetifError::NoSuchInterface {
+                    name: format!("number {index}"),
+                },
+                _ => NetifError::Io {
+                    what: "ask the kernel about the interface",
+                    source,
+                },
             });
         }
+        let text = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         Self::find(&text)
     }
 

@@ -14,6 +14,12 @@ pub enum Error {
         /// What was asked for.
         board: String,
     },
+    /// The interface is there, but cannot be used now: switched off, or its MTU is too small.
+    #[error("{sentence}")]
+    BoardUnusable {
+        /// Why, and what helps.
+        sentence: String,
+    },
     /// The endpoint does not exist or is closed.
     #[error("the endpoint number is too high, or the endpoint is closed")]
     BadEndpoint,
@@ -84,7 +90,7 @@ impl Error {
     /// The number of `open-mx.h`.
     pub const fn code(&self) -> u32 {
         match self {
-            Self::BoardNotFound { .. } => 8,
+            Self::BoardNotFound { .. } | Self::BoardUnusable { .. } => 8,
             Self::BadEndpoint => 9,
             Self::BadSegments => 12,
             Self::BadRequest => 13,
@@ -117,7 +123,11 @@ impl From<OmxdError> for Error {
                 omxd::Refusal::NoPeer => Self::PeerNotFound,
                 omxd::Refusal::NotOpen => Self::Failed(StatusCode::EndpointClosed),
                 omxd::Refusal::NotAllowed => Self::AccessDenied { sentence },
-                omxd::Refusal::System => Self::Authority(error),
+                omxd::Refusal::Interface => Self::BoardUnusable { sentence },
+                omxd::Refusal::System => Self::System {
+                    what: "get it from omxd",
+                    source: std::io::Error::other(sentence),
+                },
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },
             OmxdError::Protocol | OmxdError::BadTable { .. } => Self::OtherVersion(error),

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use netif::NetifError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::{Error, blocking::timespec, clock, endpoint::Shared};
@@ -18,8 +19,10 @@ const PROGRAM_NS: u64 = 200_000;
 const LOOK: Duration = Duration::from_millis(1);
 /// While a program stays inside one call (it sleeps there), this seldom; it says when it leaves it.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
-/// An authority that is gone is looked for this often.
+/// An authority that is gone is looked for again after this long, and after twice as long each time it was not there.
 const SEEK: Duration = Duration::from_millis(100);
+/// But not more seldom than this: it keeps numbers for their programs for 5 s.
+const SEEK_RARELY: Duration = Duration::from_secs(2);
 
 struct Helper {
     endpoints: Mutex<Vec<Weak<Shared>>>,
@@ -89,7 +92,9 @@ struct Care {
     look: Duration,
     /// When to look for a lost authority.
     seek_at: Option<Instant>,
-    /// The authority gave the endpoint's number away: nothing can be done any more.
+    /// How long after that to look again.
+    seek: Duration,
+    /// The authority gave the endpoint's number away, or the interface does not exist any more: nothing can be done any more.
     lost: bool,
 }
 
@@ -107,6 +112,7 @@ fn run() {
                         stepped_at: 0,
                         look: LOOK,
                         seek_at: None,
+                        seek: SEEK,
                         lost: false,
                     });
                 }
@@ -213,6 +219,7 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
             "omxd ended; looking for its successor"
         );
         care.seek_at = Some(Instant::now());
+        care.seek = SEEK;
     }
     if let Some(seek_at) = care.seek_at
         && seek_at > Instant::now()
@@ -242,10 +249,17 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
             care.lost = true;
             never
         }
+        Err(omxd::OmxdError::Interface(error @ NetifError::NoSuchInterface { .. })) => {
+            tracing::error!("{error}; this endpoint reaches nobody on it any more");
+            care.lost = true;
+            never
+        }
         Err(error) => {
             tracing::debug!("{error}");
-            care.seek_at = Some(Instant::now() + SEEK);
-            SEEK
+            let seek = care.seek;
+            care.seek_at = Some(Instant::now() + seek);
+            care.seek = (seek * 2).min(SEEK_RARELY);
+            seek
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct EndpointOptions {
     pub ack_messages_max: u16,
     /// After this long without an answer a request is given up.
     pub give_up: Duration,
-    /// Packets that are lost on purpose, for tests: of each kind every n-th outgoing one.
+    /// Packets that are lost on purpose, for tests: of each kind one of n outgoing ones on average.
     pub packet_loss: Vec<(Lost, u32)>,
 }
 

@@ -3,6 +3,7 @@
 use mxoe::{
     engine::{PartnerId, Posted, SendError, SendOptions},
     matching::Selector,
+    wire::SESSION_NONE,
 };
 
 use crate::{
@@ -93,7 +94,9 @@ impl Core {
         if (known.mac, known.endpoint) != (to.mac(), to.endpoint) {
             return Some(StatusCode::Unreachable);
         }
-        (known.session != to.session).then_some(StatusCode::BadSession)
+        // A partner that was given up has none: it does not answer, which is all that is known.
+        let opened_anew = known.session != to.session && known.session != SESSION_NONE;
+        opened_anew.then_some(StatusCode::BadSession)
     }
 
     fn early(&mut self, request: Key) {

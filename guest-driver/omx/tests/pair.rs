@@ -345,6 +345,24 @@ fn cancel_takes_back_what_has_no_message_and_nothing_else() {
 }
 
 #[test]
+fn a_partner_that_was_given_up_stays_unreachable_until_it_shows_itself() {
+    let impatient = EndpointOptions {
+        give_up: Duration::from_secs(1),
+        progress: false,
+        ..options()
+    };
+    let Pair { a, b: _silent, to_b } = pair_with(&impatient);
+    for len in [10, 100_000] {
+        for synchronous in [true, false] {
+            let data = bytes(len, 1);
+            // Only the first waits: from then on nothing is sent.
+            let send = isend(&a, &data, to_b, 1, synchronous);
+            assert_eq!(wait(&a, send).code, StatusCode::Unreachable, "{len} {synchronous}");
+        }
+    }
+}
+
+#[test]
 fn messages_to_oneself_complete_when_matched_and_use_no_frame() {
     let Pair { a, .. } = pair();
     let own = a.connect(a.address().mac(), 0, KEY, LIMIT).unwrap();

@@ -32,7 +32,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// A peer is added while a frame is being handled: nothing may wait long for it.
 const PEER_LIMIT: Duration = Duration::from_millis(100);
 /// Another process's authority is just starting, or an old one ending: this long until one listens.
-const START_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(5);
 const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the authority of one interface.
@@ -40,6 +40,8 @@ pub struct Session {
     interface: Interface,
     place: Place,
     socket: OwnedFd,
+    /// The authority was started by a program: another one like it may take its place.
+    on_demand: bool,
     /// Answers that came too late or are still to come: they are for nobody.
     owed: AtomicU32,
     over: bool,
@@ -117,14 +119,19 @@ impl Session {
     /// [`OmxdError`]: no authority and no privilege, not in the group, the authority did not start.
     pub fn connect(interface: &Interface) -> Result<Self, OmxdError> {
         let place = Place::of(interface.index)?;
-        let socket = Self::reach(interface, &place)?;
-        Ok(Self {
+        let reached = Self::reach(interface, &place)?;
+        Ok(Self::with(interface, place, reached))
+    }
+
+    fn with(interface: &Interface, place: Place, (socket, on_demand): (OwnedFd, bool)) -> Self {
+        Self {
             interface: interface.clone(),
             place,
             socket,
+            on_demand,
             owed: AtomicU32::new(0),
             over: false,
-        })
+        }
     }
 
     /// Connects to the authority of `interface` if one runs.
@@ -133,18 +140,37 @@ impl Session {
     /// As [`Session::connect`].
     pub fn connect_to_running(interface: &Interface) -> Result<Option<Self>, OmxdError> {
         let place = Place::of(interface.index)?;
-        Ok(Self::try_reach(interface, &place)?.map(|socket| Self {
-            interface: interface.clone(),
-            place,
-            socket,
-            owed: AtomicU32::new(0),
-            over: false,
-        }))
+        let reached = Self::try_reach(interface, &place)?;
+        Ok(reached.map(|reached| Self::with(interface, place, reached)))
     }
 
-    fn reach(interface: &Interface, place: &Place) -> Result<OwnedFd, OmxdError> {
-        if let Some(socket) = Self::try_reach(interface, place)? {
-            return Ok(socket);
+    /// For an authority that was set up for `interface`: one that was started on demand ends, or began to. False: the one
+    /// there is stays.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub(crate) fn replace_on_demand(interface: &Interface) -> Result<bool, OmxdError> {
+        let Some(session) = Self::connect_to_running(interface)? else {
+            // It is just starting, or ending.
+            thread::sleep(START_PAUSE);
+            return Ok(true);
+        };
+        match session.order(&Request::GiveWay) {
+            // It hangs up when everything it had is free.
+            Ok(()) => match Self::hear(session.socket.as_fd(), ANSWER_LIMIT) {
+                Err(OmxdError::Gone) => Ok(true),
+                Err(error) => Err(error),
+                Ok(_) => Err(OmxdError::Protocol),
+            },
+            Err(OmxdError::Gone) => Ok(true),
+            Err(OmxdError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn reach(interface: &Interface, place: &Place) -> Result<(OwnedFd, bool), OmxdError> {
+        if let Some(reached) = Self::try_reach(interface, place)? {
+            return Ok(reached);
         }
         if !start::may_start() {
             return Err(OmxdError::NoAuthority {
@@ -155,9 +181,10 @@ impl Session {
         // trying tells when that is over: nothing becomes readable when another process lets go of a file lock.
         let begin = Instant::now();
         loop {
-            start::start(&interface.name)?;
-            if let Some(socket) = Self::try_reach(interface, place)? {
-                return Ok(socket);
+            // It may have been renamed since.
+            start::start(&Interface::find_by_index(interface.index)?.name)?;
+            if let Some(reached) = Self::try_reach(interface, place)? {
+                return Ok(reached);
             }
             if begin.elapsed() > START_LIMIT {
                 return Err(OmxdError::NotStarted {
@@ -168,7 +195,7 @@ impl Session {
         }
     }
 
-    fn try_reach(interface: &Interface, place: &Place) -> Result<Option<OwnedFd>, OmxdError> {
+    fn try_reach(interface: &Interface, place: &Place) -> Result<Option<(OwnedFd, bool)>, OmxdError> {
         let path = place.socket();
         let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -184,11 +211,16 @@ impl Session {
     }
 
     /// A connection counts when the authority answers: one that is about to end still takes connections.
-    fn greet(socket: OwnedFd) -> Result<Option<OwnedFd>, OmxdError> {
+    fn greet(socket: OwnedFd) -> Result<Option<(OwnedFd, bool)>, OmxdError> {
         match Self::ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
-            Ok((Reply::Hello, _)) => Ok(Some(socket)),
+            Ok((Reply::Hello { on_demand }, _)) => Ok(Some((socket, on_demand))),
             Ok(_) => Err(OmxdError::Protocol),
-            Err(OmxdError::Gone | OmxdError::Late) => Ok(None),
+            Err(OmxdError::Late) => Ok(None),
+            // It may have hung up with a word.
+            Err(OmxdError::Gone) => match Self::hear(socket.as_fd(), ANSWER_LIMIT) {
+                Ok((Reply::Refused { reason, sentence }, _)) => Err(OmxdError::Refused { reason, sentence }),
+                _ => Ok(None),
+            },
             Err(error) => Err(error),
         }
     }
@@ -259,7 +291,13 @@ impl Session {
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
     pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
-        self.socket = Self::reach(&self.interface, &self.place)?;
+        // One with settings is started again by whoever gave it those: another one would serve without them, and be in
+        // its way.
+        (self.socket, self.on_demand) = if self.on_demand {
+            Self::reach(&self.interface, &self.place)?
+        } else {
+            Self::try_reach(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
+        };
         self.owed.store(0, Ordering::Relaxed);
         let request = Request::Resume {
             endpoint,
@@ -396,7 +434,11 @@ impl AsFd for Session {
     }
 }
 
+/// What this program is called: by the name it was started under, which says more than its file where one file is many
+/// programs.
 fn command() -> String {
-    let own = std::env::current_exe().unwrap_or_default();
-    own.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    let called = std::env::args_os().next().unwrap_or_default();
+    let own = || std::env::current_exe().unwrap_or_default();
+    let path = if called.is_empty() { own() } else { called.into() };
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

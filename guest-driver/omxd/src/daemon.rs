@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::IoSlice,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -13,10 +13,10 @@ use mxoe::{
     authority::{Authority, AuthorityConfig, AuthorityEvent},
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX},
 };
-use netif::{AfPacket, AfPacketOptions, Interface, Netif};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError};
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    net::{SocketFlags, accept_with, sockopt},
+    net::sockopt,
 };
 
 use crate::{
@@ -26,14 +26,15 @@ use crate::{
     filter,
     marks::CardMarks,
     meetings::Meetings,
-    protocol::{self, Request},
-    setup::{begin_serial, choose_preset, default_board_name, group_id, listen_at},
+    setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
 };
 
+mod clients;
 mod requests;
 
-/// Connections at once: every endpoint, and as many programs that only ask.
-pub(crate) const CONNECTIONS_MAX: usize = 2 * ENDPOINTS as usize;
+pub(crate) use clients::CONNECTIONS_MAX;
+use clients::Connection;
+
 /// Frames handled before clients get their turn.
 const FRAMES_PER_TURN: usize = 64;
 /// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
@@ -81,14 +82,6 @@ impl DaemonOptions {
     }
 }
 
-struct Connection {
-    id: u64,
-    socket: OwnedFd,
-    pid: u32,
-    /// The system's administrator, or whoever started this authority.
-    privileged: bool,
-}
-
 /// The authority of one interface.
 pub struct Daemon {
     options: DaemonOptions,
@@ -106,6 +99,10 @@ pub struct Daemon {
     card: CardMarks,
     connections: Vec<Connection>,
     connection_next: u64,
+    /// Nothing is left to let anybody in with, until somebody leaves.
+    deaf: bool,
+    /// The authority that was set up for this interface is here: this one, started on demand, ends.
+    gives_way: bool,
     begin: Instant,
     idle_since: Instant,
     looked: Instant,
@@ -125,14 +122,12 @@ impl Daemon {
             None => group_id("omx"),
         };
         fs::create_dir_all(place.dir()).map_err(OmxdError::io("make the directory of omxd's sockets"))?;
-        let mut table =
-            PeerTableWriter::open(&place.table(), interface.mac)?.ok_or_else(|| OmxdError::AlreadyRunning {
-                interface: interface.name.clone(),
-            })?;
+        let mut table = own_table(&place, &interface, options.on_demand)?;
         let board_name = options
             .board_name
             .clone()
             .unwrap_or_else(|| default_board_name(&interface));
+        let board_name = cut_name(&board_name).to_owned();
         table.set_name(0, board_name.as_bytes());
 
         let begin = Instant::now();
@@ -178,6 +173,8 @@ impl Daemon {
             card: CardMarks::default(),
             connections: Vec::new(),
             connection_next: 0,
+            deaf: false,
+            gives_way: false,
             begin,
             idle_since: begin,
             looked: begin,
@@ -197,6 +194,13 @@ impl Daemon {
             let more_frames = self.handle_frames();
             self.handle_time()?;
             self.transmit();
+            if self.gives_way {
+                tracing::info!(
+                    interface = self.interface.name,
+                    "the omxd that was set up for this interface takes over"
+                );
+                return Ok(());
+            }
             if self.options.on_demand && self.connections.is_empty() && self.idle_since.elapsed() > LINGER {
                 tracing::info!(
                     interface = self.interface.name,
@@ -213,25 +217,38 @@ impl Daemon {
                 tv_sec: timeout.as_secs().cast_signed(),
                 tv_nsec: timeout.subsec_nanos().into(),
             };
-            let (stopped, listener, clients) = {
+            let (stopped, listener, port, clients) = {
+                let listening = if self.deaf { PollFlags::empty() } else { PollFlags::IN };
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(stop, PollFlags::IN),
-                    PollFd::new(&self.listener, PollFlags::IN),
+                    PollFd::new(&self.listener, listening),
                     PollFd::new(&self.port, PollFlags::IN),
                 ];
-                fds.extend(self.connections.iter().map(|c| PollFd::new(&c.socket, PollFlags::IN)));
+                fds.extend(self.connections.iter().flat_map(Connection::watched));
                 match poll(&mut fds, Some(&timeout)) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(OmxdError::io("wait for something to do")(error)),
                 }
+                let port = fds[2].revents();
                 let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-                (ready[0], ready[1], ready[3..].to_vec())
+                let clients: Vec<(bool, bool)> = ready[3..].chunks_exact(2).map(|two| (two[0], two[1])).collect();
+                (ready[0], ready[1], port, clients)
             };
+            if port.contains(PollFlags::ERR)
+                && let Ok(Err(error)) = sockopt::socket_error(&self.port)
+            {
+                // The link went down: the socket says so until somebody listens. Frames flow again when it is up.
+                tracing::debug!("the port says: {error}");
+            }
             if stopped {
                 return Ok(());
             }
-            for at in (0..clients.len()).rev().filter(|at| clients[*at]) {
-                self.serve(at);
+            for (at, (asks, ended)) in clients.into_iter().enumerate().rev() {
+                if ended {
+                    self.disconnect(at);
+                } else if asks {
+                    self.serve(at);
+                }
             }
             if listener {
                 self.accept();
@@ -284,7 +301,16 @@ impl Daemon {
         }
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            let seen = Interface::find_by_index(self.interface.index)?;
+            self.deaf = false;
+            let seen = match Interface::find_by_index(self.interface.index) {
+                Ok(seen) => seen,
+                Err(gone @ NetifError::NoSuchInterface { .. }) => return Err(gone.into()),
+                Err(error) => {
+                    // Out of descriptors, say: that tells nothing about the interface.
+                    tracing::debug!("{error}");
+                    return Ok(());
+                }
+            };
             if seen.name != self.interface.name {
                 tracing::info!(was = self.interface.name, is = seen.name, "the interface was renamed");
             }
@@ -292,7 +318,9 @@ impl Daemon {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
                     // Whoever emulates the card may have begun anew.
-                    self.card.ask(&seen.name)?;
+                    if let Err(error) = self.card.ask(&seen.name) {
+                        tracing::warn!("{error}; the card was not asked about marks");
+                    }
                 }
             }
             let sound = choose_preset(&seen, Some(self.preset));
@@ -316,48 +344,6 @@ impl Daemon {
             // Refused by the port or on the way: it is lost like any other frame, and what asked for it asks again.
             let _ = self.port.send(&[IoSlice::new(&frame[..len])]);
         }
-    }
-
-    fn accept(&mut self) {
-        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-            return;
-        };
-        if self.connections.len() >= CONNECTIONS_MAX {
-            tracing::warn!("a connection beyond {CONNECTIONS_MAX} was refused");
-            return;
-        }
-        let who = sockopt::socket_peercred(&socket);
-        let pid = who.map_or(0, |who| who.pid.as_raw_nonzero().get().cast_unsigned());
-        let privileged = who.is_ok_and(|who| who.uid.is_root() || who.uid == rustix::process::geteuid());
-        self.connections.push(Connection {
-            id: self.connection_next,
-            socket,
-            pid,
-            privileged,
-        });
-        self.connection_next += 1;
-    }
-
-    fn serve(&mut self, at: usize) {
-        match protocol::receive::<Request>(self.connections[at].socket.as_fd()) {
-            Ok(Some((request, _))) => {
-                if let Err(error) = self.answer(at, request) {
-                    tracing::debug!("{error}");
-                    self.disconnect(at);
-                }
-            }
-            Ok(None) => {}
-            Err(_) => self.disconnect(at),
-        }
-    }
-
-    fn disconnect(&mut self, at: usize) {
-        let connection = self.connections.remove(at);
-        self.endpoints.release(connection.id);
-        self.meetings.forget(connection.id);
-        self.counters.forget(connection.id);
-        self.endpoints_changed();
-        self.idle_since = Instant::now();
     }
 
     fn endpoints_changed(&mut self) {

@@ -83,6 +83,8 @@ pub(crate) enum Request {
     ClearCounters,
     /// What there is.
     Status,
+    /// The authority that was set up for this interface wants to begin: one that was started on demand ends.
+    GiveWay,
 }
 
 /// What comes through an endpoint's channel, with the socket and the memory of the pair: another endpoint wants to talk.
@@ -107,6 +109,8 @@ pub enum Refusal {
     NotOpen,
     /// Only the system's administrator may.
     NotAllowed,
+    /// The interface is switched off, or too small a one for these sizes on the wire.
+    Interface,
     /// The system refused something.
     System,
 }
@@ -114,7 +118,10 @@ pub enum Refusal {
 /// What the authority answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    Hello,
+    /// `on_demand`: started by a program, with no settings of its own.
+    Hello {
+        on_demand: bool,
+    },
     /// With the packet socket, the peer table, the channel for visits and the memory for counters.
     Opened(Opened),
     /// With a new channel for visits and new memory for counters.

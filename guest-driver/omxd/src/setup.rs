@@ -6,14 +6,15 @@ use std::{
         fd::OwnedFd,
         unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
+    time::Instant,
 };
 
 use ether::ETHERNET_HEADER_LEN;
-use mxoe::wire::Preset;
+use mxoe::wire::{HOST_NAME_LEN_MAX, Preset};
 use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-use crate::{OmxdError, Place, daemon::CONNECTIONS_MAX};
+use crate::{OmxdError, PeerTableWriter, Place, Session, client::START_LIMIT, daemon::CONNECTIONS_MAX};
 
 /// The preset that was asked for, or the native one that fits; it must fit the MTU.
 pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
@@ -44,6 +45,27 @@ pub(crate) fn default_board_name(interface: &Interface) -> String {
     let number = boards.iter().position(|board| board.index == interface.index);
     let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}:{}", node.trim_end(), number.unwrap_or(0))
+}
+
+/// As much of a name as other hosts and programs are told.
+pub(crate) fn cut_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(HOST_NAME_LEN_MAX - 1)]
+}
+
+/// The peer table of an interface, which makes this process its authority. An authority that was started on demand gives
+/// way to one that was not.
+pub(crate) fn own_table(place: &Place, interface: &Interface, on_demand: bool) -> Result<PeerTableWriter, OmxdError> {
+    let begin = Instant::now();
+    loop {
+        if let Some(table) = PeerTableWriter::open(&place.table(), interface.mac)? {
+            return Ok(table);
+        }
+        if on_demand || begin.elapsed() > START_LIMIT || !Session::replace_on_demand(interface)? {
+            return Err(OmxdError::AlreadyRunning {
+                interface: interface.name.clone(),
+            });
+        }
+    }
 }
 
 /// Differs from start to start, so that others notice that this board began anew.

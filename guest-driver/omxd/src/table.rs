@@ -40,6 +40,11 @@ const SLOT_REVERSE: usize = 1;
 const SLOT_NAME_VERSION: usize = 2;
 const SLOT_NAME: usize = 3;
 const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
+/// Who other than root had the peer added: the user's number and 1.
+const SLOT_USER: usize = SLOT_NAME + NAME_WORDS;
+const _: () = assert!(SLOT_USER < SLOT_WORDS);
+/// Peers that one user may have added: half of the table, so that nobody can take all of it.
+pub(crate) const USER_PEERS_MAX: u32 = PEERS / 2;
 /// Looks at a name that is being written before it counts as unknown: its writer may have died in the middle.
 const NAME_TRIES: u32 = 10_000;
 const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
@@ -167,6 +172,11 @@ impl Drop for PeerTable {
     }
 }
 
+/// Groups are no peers, and no address is none: only loopback has it itself.
+fn is_peer(mac: MacAddr, index: u16) -> bool {
+    !mac.is_multicast() && (mac.to_u64() != 0 || index == 0)
+}
+
 fn mac_of(value: u64) -> MacAddr {
     let bytes = value.to_be_bytes();
     MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
@@ -258,13 +268,13 @@ impl PeerTableWriter {
         self.fixed = true;
     }
 
-    /// The index of a peer, which is added if it is not there; `None`: the table is full, or the address is a group's.
+    /// The index of a peer, which is added if it is not there; `None`: the table is full, or the address is a group's or no address.
     pub fn add(&mut self, mac: MacAddr) -> Option<u16> {
         if let Some(index) = self.by_mac.get(&mac) {
             return Some(*index);
         }
         let index = self.table.len();
-        if u32::from(index) >= PEERS || mac.is_multicast() {
+        if u32::from(index) >= PEERS || !is_peer(mac, index) {
             return None;
         }
         let slot = |word| self.table.slot(index, word);
@@ -274,8 +284,27 @@ impl PeerTableWriter {
             slot(SLOT_NAME + word).store(0, Ordering::Relaxed);
         }
         slot(SLOT_NAME_VERSION).store(0, Ordering::Relaxed);
+        slot(SLOT_USER).store(0, Ordering::Relaxed);
         self.store(WORD_COUNT, u64::from(index) + 1);
         self.by_mac.insert(mac, index);
+        Some(index)
+    }
+
+    /// The same for a user without rights, who may have added [`USER_PEERS_MAX`] peers. New ones come in unless the table is
+    /// fixed.
+    pub(crate) fn index_or_add_for(&mut self, mac: MacAddr, user: u32) -> Option<u16> {
+        if let Some(index) = self.index(mac) {
+            return Some(index);
+        }
+        let tag = u64::from(user) + 1;
+        let count = (0..self.table.len())
+            .filter(|index| self.table.slot(*index, SLOT_USER).load(Ordering::Relaxed) == tag)
+            .count();
+        if self.fixed || count >= USER_PEERS_MAX as usize {
+            return None;
+        }
+        let index = self.add(mac)?;
+        self.table.slot(index, SLOT_USER).store(tag, Ordering::Relaxed);
         Some(index)
     }
 
@@ -408,5 +437,43 @@ mod tests {
         assert!(error.to_string().contains("is not a peer table"), "{error}");
         std::fs::write(&path, b"short").unwrap();
         assert!(PeerTableWriter::open(&path, OWN).is_err());
+    }
+
+    #[test]
+    fn no_address_is_no_peer_and_a_user_adds_half_of_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("peers");
+        let mut writer = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
+        assert_eq!((writer.add(MacAddr([0; 6])), writer.table().len()), (None, 1));
+        let mac = |number: u32| {
+            MacAddr(
+                (0x0200_0077_0000 + u64::from(number)).to_be_bytes()[2..]
+                    .try_into()
+                    .unwrap(),
+            )
+        };
+        for number in 0..USER_PEERS_MAX / 2 {
+            assert!(writer.index_or_add_for(mac(number), 1000).is_some());
+        }
+        // Also after another authority took over.
+        drop(writer);
+        let mut writer = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
+        for number in USER_PEERS_MAX / 2..USER_PEERS_MAX {
+            assert!(writer.index_or_add_for(mac(number), 1000).is_some());
+        }
+        assert_eq!(writer.index_or_add_for(mac(USER_PEERS_MAX), 1000), None);
+        assert_eq!(
+            writer.index_or_add_for(mac(3), 1000),
+            Some(4),
+            "what is there is no addition"
+        );
+        assert!(writer.index_or_add_for(mac(USER_PEERS_MAX), 1001).is_some());
+        assert!(writer.index_or_add(mac(USER_PEERS_MAX + 1)).is_some());
+        drop(writer);
+        // Loopback has no address, and a table all the same.
+        let own = PeerTableWriter::open(&dir.path().join("lo"), MacAddr([0; 6]))
+            .unwrap()
+            .unwrap();
+        assert_eq!(own.index(MacAddr([0; 6])), Some(0));
     }
 }

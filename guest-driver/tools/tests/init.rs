@@ -146,6 +146,37 @@ fn omx_init_starts_and_stops_the_daemons_of_the_boards() {
 }
 
 #[test]
+fn omx_init_fails_when_no_daemon_starts_on_any_interface() {
+    in_private_network("omx_init_fails_when_no_daemon_starts_on_any_interface", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let start = |log: &str| {
+            let output = host
+                .command(Path::new(INIT), "all")
+                .arg("start")
+                .env("OMX_LOG", host.at(log))
+                .output()
+                .unwrap();
+            (
+                output.status.code().unwrap(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )
+        };
+        let (code, error) = start("nowhere/log");
+        assert!(
+            code == 255 && error.contains("cannot open the log") && error.contains("no interface has an omxd"),
+            "{code} {error}"
+        );
+        // Interfaces that are off are no failure, nor is one of several that starts none.
+        veth.set_up(&veth.a, false);
+        veth.set_up(&veth.b, false);
+        assert_eq!(start("nowhere/log").0, 0);
+        veth.set_up(&veth.b, true);
+        assert_eq!(start("log").0, 0);
+        host.well(INIT, "all", &["kill"]);
+    });
+}
+
+#[test]
 fn discovery_is_part_of_omxd_and_says_so() {
     let host = Host::new();
     for action in ["start-discovery", "restart-discovery"] {

@@ -97,9 +97,7 @@ pub struct Authority {
 impl Authority {
     /// An authority that knows no names and announces nothing.
     pub fn new(mut config: AuthorityConfig) -> Self {
-        if config.name.len() >= HOST_NAME_LEN_MAX {
-            config.name = config.name[..HOST_NAME_LEN_MAX - 1].into();
-        }
+        config.name = cut(&config.name);
         Self {
             config,
             counters: Counters::default(),
@@ -138,7 +136,12 @@ impl Authority {
     /// Gives a peer a name, as a table of names does. What is beyond 79 bytes is cut.
     pub fn set_name(&mut self, peer: u16, name: &[u8]) {
         let place = self.place(peer);
-        self.names[place] = Some(name[..name.len().min(HOST_NAME_LEN_MAX - 1)].into());
+        self.names[place] = Some(cut(name));
+    }
+
+    /// Gives this board another name: queries are answered with it from now on. What is beyond 79 bytes is cut.
+    pub fn set_own_name(&mut self, name: &[u8]) {
+        self.config.name = cut(name);
     }
 
     /// A peer was added to the table: asks for its name unless it has one.
@@ -354,4 +357,9 @@ impl Authority {
         self.counters.count(counter);
         Some(len)
     }
+}
+
+/// As much of a name as fits a reply with its terminating zero.
+fn cut(name: &[u8]) -> Box<[u8]> {
+    name[..name.len().min(HOST_NAME_LEN_MAX - 1)].into()
 }

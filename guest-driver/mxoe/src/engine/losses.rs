@@ -44,18 +44,56 @@ impl Lost {
 pub(super) struct Loss {
     what: Lost,
     every: u32,
-    seen: u32,
+    /// Packets up to and with the next one that is lost.
+    left: u32,
+    random: u32,
+}
+
+impl Loss {
+    fn new(what: Lost, every: u32, seed: u32) -> Self {
+        let random = seed | 1;
+        let mut loss = Self {
+            what,
+            every,
+            left: 0,
+            random,
+        };
+        loss.left = loss.distance();
+        loss
+    }
+
+    /// From one lost packet to the next: 1 to 2 `every` − 1, `every` on average. At a fixed distance a peer that repeats a round
+    /// of as many packets would lose the same one each time.
+    fn distance(&mut self) -> u32 {
+        // Xorshift (Marsaglia 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        let span = u64::from(self.every) * 2 - 1;
+        ((u64::from(self.random) % span) as u32).saturating_add(1)
+    }
+
+    /// Whether this packet is the one.
+    fn hits(&mut self) -> bool {
+        self.left -= 1;
+        let hit = self.left == 0;
+        if hit {
+            self.left = self.distance();
+        }
+        hit
+    }
 }
 
 /// Where CONNECT says whether it is a reply.
 const IS_REPLY: usize = HEAD_LEN + 26;
 
 impl<P: Peers> Engine<P> {
-    /// Loses every `every`-th outgoing packet of those named, on purpose; 0: none any more.
+    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that the endpoint's
+    /// session decides; 0: none any more.
     pub fn set_packet_loss(&mut self, what: Lost, every: u32) {
         self.losses.retain(|loss| loss.what != what);
         if every > 0 {
-            self.losses.push(Loss { what, every, seen: 0 });
+            self.losses.push(Loss::new(what, every, self.config.session));
         }
     }
 
@@ -72,17 +110,37 @@ impl<P: Peers> Engine<P> {
                 Lost::ConnectRequest => kind == Some(PacketType::Connect) && !is_reply,
                 Lost::ConnectReply => is_reply,
             };
-            if named {
-                loss.seen += 1;
-                if loss.seen >= loss.every {
-                    loss.seen = 0;
-                    lost = true;
-                }
-            }
+            lost |= named && loss.hits();
         }
         if lost {
             self.counters.count(Counter::LostOnPurpose);
         }
         lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_as_many_as_asked_for_and_hit_no_period() {
+        for every in [1, 2, 25, 1000] {
+            let mut loss = Loss::new(Lost::Any, every, 7);
+            let packets = every * 1000;
+            let mut places = alloc::vec![0u32; every as usize];
+            for packet in 0..packets {
+                if loss.hits() {
+                    places[(packet % every) as usize] += 1;
+                }
+            }
+            let lost: u32 = places.iter().sum();
+            assert!((900..=1100).contains(&lost), "{lost} of {packets} at 1 in {every}");
+            let most = places.iter().max().copied();
+            assert!(
+                every < 25 || most < Some(120),
+                "one place of {every} was hit {most:?} times"
+            );
+        }
     }
 }

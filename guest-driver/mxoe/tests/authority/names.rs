@@ -113,6 +113,21 @@ fn names_are_asked_for_until_they_come() {
 }
 
 #[test]
+fn a_renamed_board_answers_with_its_new_name() {
+    let mut rig = rig();
+    rig.authority.set_own_name(&[b'n'; 100]);
+    rig.put(query(0x1234));
+    let sent = rig.sent();
+    let (_, packet) = rig.dialect.decode(&sent[0]).unwrap();
+    let expected = HostReply {
+        peer_index: 0,
+        magic: 0x1234,
+        name: &[b'n'; 79],
+    };
+    assert_eq!(packet, Packet::HostReply(expected));
+}
+
+#[test]
 fn replies_with_impossible_names_are_dropped() {
     let mut rig = rig();
     let good = rig.frame(PEER, OWN, 0, reply(HOST_MAGIC_FIRST, b"peer:0"));

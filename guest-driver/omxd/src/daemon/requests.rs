@@ -4,13 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
-use netif::{AfPacketOptions, Interface, PreparedSocket};
+use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket};
 
 use super::Daemon;
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, filter,
     protocol::{self, Opened, Refusal, Reply, Request},
-    setup::choose_preset,
+    setup::{choose_preset, cut_name},
+    table::USER_PEERS_MAX,
 };
 
 /// Longest name of a program that is kept.
@@ -60,7 +61,17 @@ impl Daemon {
                     what(right)
                 ),
             },
-            Request::Hello => Reply::Hello,
+            Request::Hello => Reply::Hello {
+                on_demand: self.options.on_demand,
+            },
+            Request::GiveWay if self.options.on_demand && self.connections[at].privileged => {
+                self.gives_way = true;
+                Reply::Done
+            }
+            Request::GiveWay => Reply::Refused {
+                reason: Refusal::NotAllowed,
+                sentence: "this omxd stays".to_owned(),
+            },
             Request::Open { endpoint, command } => match self.open(endpoint) {
                 Ok((opened, socket)) => {
                     // A connection stands for one endpoint.
@@ -89,15 +100,22 @@ impl Daemon {
             Request::AddPeer { mac } => {
                 let mac = mac_of(mac);
                 let is_new = self.table.index(mac).is_none();
-                let index = self.table.index_or_add(mac);
+                let user = self.connections[at].user;
+                let index = if self.connections[at].privileged || self.options.user_rights & RIGHT_PEERS != 0 {
+                    self.table.index_or_add(mac)
+                } else {
+                    self.table.index_or_add_for(mac, user)
+                };
                 self.added(mac, is_new, index)
             }
             Request::SetName { mac, name } => self.set_name(mac, &name),
             Request::ClearNames => {
                 for index in 1..self.table.table().len() {
                     self.table.set_name(index, b"");
-                    self.authority.peer_added(self.now(), index);
                 }
+                self.authority.clear_names(self.now());
+                // This board's own name is not forgotten.
+                self.authority.set_name(0, self.board_name.as_bytes());
                 Reply::Done
             }
             Request::ClearCounters => {
@@ -130,7 +148,8 @@ impl Daemon {
             None => Reply::Refused {
                 reason: Refusal::NoPeer,
                 sentence: format!(
-                    "{mac} is no peer's address, or the peer table is full ({} peers) or static",
+                    "{mac} is no peer's address, or the peer table is full ({} peers) or static, or has {USER_PEERS_MAX} \
+                     peers of this user",
                     crate::PEERS
                 ),
             },
@@ -138,9 +157,11 @@ impl Daemon {
     }
 
     fn set_name(&mut self, mac: Option<u64>, name: &str) -> Reply {
+        let name = cut_name(name);
         let index = match mac {
             None => {
                 name.clone_into(&mut self.board_name);
+                self.authority.set_own_name(name.as_bytes());
                 0
             }
             Some(mac) => {
@@ -160,7 +181,13 @@ impl Daemon {
 
     fn open(&self, endpoint: Option<u8>) -> Result<(Opened, OwnedFd), (Refusal, String)> {
         let endpoint = self.endpoints.choose(endpoint)?;
-        let system = |error: OmxdError| (Refusal::System, error.to_string());
+        let system = |error: OmxdError| {
+            let reason = match error {
+                OmxdError::Interface(NetifError::Io { .. }) | OmxdError::Io { .. } => Refusal::System,
+                _ => Refusal::Interface,
+            };
+            (reason, error.to_string())
+        };
         let interface = Interface::find_by_index(self.interface.index).map_err(|e| system(e.into()))?;
         choose_preset(&interface, Some(self.preset)).map_err(system)?;
         let options = AfPacketOptions {

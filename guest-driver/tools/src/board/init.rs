@@ -183,7 +183,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
     }
-    let mut attached = Vec::new();
+    let (mut attached, mut failed) = (Vec::new(), false);
     match &names {
         Some(names) => {
             for change in changes(names) {
@@ -203,13 +203,17 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
                 match start_one(arguments, &options, &interface) {
                     Ok(()) => attached.push(interface.name),
                     // Of all interfaces, some are no use for messages; of those that are named, each must be.
-                    Err(error) if !named => eprintln!("omx_init: {}: {error:#}", interface.name),
+                    Err(error) if !named => {
+                        failed |= interface.up;
+                        eprintln!("omx_init: {}: {error:#}", interface.name);
+                    }
                     Err(error) => return Err(error.context(interface.name)),
                 }
             }
         }
     }
     if attached.is_empty() {
+        ensure!(!failed, "no interface has an omxd");
         return Ok(());
     }
     let beside = env::current_exe()?.with_file_name("omx_info");

@@ -1,0 +1,116 @@
+//! Who is connected to the authority: let in up to limits of which no single user can take everything, heard, and let go as
+//! soon as the program ended, whoever else has the connection.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    time::Instant,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags},
+    io::Errno,
+    net::{SocketFlags, accept_with, sockopt},
+    process::{PidfdFlags, pidfd_open},
+};
+
+use super::Daemon;
+use crate::{
+    ENDPOINTS,
+    protocol::{self, Refusal, Reply, Request},
+};
+
+/// Connections at once: every endpoint, and three times as many programs that only ask.
+pub(crate) const CONNECTIONS_MAX: usize = 4 * ENDPOINTS as usize;
+/// Connections of one user other than root: every endpoint and as many programs that ask, which leaves as many for others.
+const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
+
+/// A program that is connected.
+pub(super) struct Connection {
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    /// Readable when the program ended: a child of it may have the socket, too. `None` where the system does not say.
+    program: Option<OwnedFd>,
+    pub(super) pid: u32,
+    pub(super) user: u32,
+    /// The system's administrator, or whoever started this authority.
+    pub(super) privileged: bool,
+}
+
+impl Connection {
+    /// What it is heard by, and what says that its program ended.
+    pub(super) fn watched(&self) -> [PollFd<'_>; 2] {
+        let program = match &self.program {
+            Some(program) => PollFd::new(program, PollFlags::IN),
+            None => PollFd::new(&self.socket, PollFlags::empty()),
+        };
+        [PollFd::new(&self.socket, PollFlags::IN), program]
+    }
+}
+
+impl Daemon {
+    pub(super) fn accept(&mut self) {
+        let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => socket,
+            Err(error) => {
+                if [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&error) {
+                    tracing::warn!("nobody can be let in until somebody leaves: {error}");
+                    self.deaf = true;
+                }
+                return;
+            }
+        };
+        let who = sockopt::socket_peercred(&socket);
+        let user = who.map_or(u32::MAX, |who| who.uid.as_raw());
+        let privileged = who.is_ok_and(|who| who.uid.is_root() || who.uid == rustix::process::geteuid());
+        let of_user = self.connections.iter().filter(|other| other.user == user).count();
+        let full = if self.connections.len() >= CONNECTIONS_MAX {
+            Some(format!("all {CONNECTIONS_MAX} connections to omxd are taken"))
+        } else if !privileged && of_user >= USER_CONNECTIONS_MAX {
+            Some(format!(
+                "user {user} has {of_user} connections to omxd, as many as one user may; end some of its programs"
+            ))
+        } else {
+            None
+        };
+        if let Some(sentence) = full {
+            tracing::warn!("{sentence}; another one was refused");
+            let reason = Refusal::Busy;
+            // Who does not wait for the answer needs none.
+            let _ = protocol::send(socket.as_fd(), &Reply::Refused { reason, sentence }, &[]);
+            return;
+        }
+        let pid = who.ok().map(|who| who.pid);
+        self.connections.push(Connection {
+            id: self.connection_next,
+            socket,
+            program: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+            pid: pid.map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned()),
+            user,
+            privileged,
+        });
+        self.connection_next += 1;
+    }
+
+    pub(super) fn serve(&mut self, at: usize) {
+        match protocol::receive::<Request>(self.connections[at].socket.as_fd()) {
+            Ok(Some((request, _))) => {
+                if let Err(error) = self.answer(at, request) {
+                    tracing::debug!("{error}");
+                    self.disconnect(at);
+                }
+            }
+            Ok(None) => {}
+            Err(_) => self.disconnect(at),
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, at: usize) {
+        let connection = self.connections.remove(at);
+        self.endpoints.release(connection.id);
+        self.meetings.forget(connection.id);
+        self.counters.forget(connection.id);
+        self.endpoints_changed();
+        self.idle_since = Instant::now();
+        self.deaf = false;
+    }
+}
