@@ -299,13 +299,14 @@ fn packets_can_be_lost_on_purpose() {
             node.engine.set_packet_loss(what, 7);
         }
         let to = world.connect(0, 1);
-        for _ in 0..7 {
+        // Two losses are at most 13 packets apart.
+        for _ in 0..13 {
             world.connect(1, 0);
             world.connect(0, 1);
         }
         let now = world.now;
-        world.nodes[1].post_any(now, 30);
-        for number in 0..10 {
+        world.nodes[1].post_any(now, 120);
+        for number in 0..40 {
             for (at, length) in [4, 5_000, 50_000].into_iter().enumerate() {
                 let match_info = number * 3 + at as u64;
                 world.nodes[0].send(now, to, match_info, length, SendOptions::default());
@@ -313,7 +314,7 @@ fn packets_can_be_lost_on_purpose() {
         }
         world.kick(0);
         assert!(
-            world.run(60_000_000_000, |world| world.nodes[1].program.got.len() == 30),
+            world.run(60_000_000_000, |world| world.nodes[1].program.got.len() == 120),
             "{what:?} {}",
             world.report()
         );
