@@ -24,6 +24,7 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         core.now = now;
+        core.gather.end_row();
         let before = core.completions();
         let result = with(&mut core);
         if core.stopped == 0 {
@@ -156,7 +157,37 @@ impl Endpoint {
     ) -> Result<Request, Error> {
         // SAFETY: the caller's promise is that of `Segments::new`.
         let memory = unsafe { Segments::new(segments) }?;
-        self.post(|core| core.send(memory, to, match_info, context, synchronous).map(Request))
+        let _inside = self.enter();
+        let now = clock::now();
+        let mut core = self.lock();
+        if core.closed {
+            return Err(Error::BadEndpoint);
+        }
+        core.now = now;
+        let before = core.completions();
+        let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
+        let others_held = !core.gather.is_empty();
+        let watched = self.shared.helped && core.stopped == 0;
+        if core.gather.posted(now, watched)
+            && let Ok(request) = sent
+        {
+            core.held(request);
+            if !self.shared.holds.load(Ordering::Relaxed) {
+                self.shared.holds.store(true, Ordering::Relaxed);
+            }
+            self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
+            self.shared.wake_if(&core, before);
+            return sent;
+        }
+        if core.stopped == 0 {
+            // What was posted goes out before anything else is looked at.
+            core.flush(now);
+        }
+        let mut core = self.step(core, Some(now), before);
+        if others_held {
+            core.gather.goes_on(clock::now());
+        }
+        sent
     }
 
     /// Posts a receive for messages whose information, masked, is `match_info`.
@@ -273,6 +304,9 @@ impl Endpoint {
             let mut core = self.lock();
             if core.handler_runs.is_none() || core.handler_runs == Some(std::thread::current().id()) {
                 if !core.stopped_by_program {
+                    if !core.gather.is_empty() {
+                        core.flush(clock::now());
+                    }
                     core.stopped_by_program = true;
                     core.stopped += 1;
                 }

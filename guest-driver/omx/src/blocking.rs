@@ -39,6 +39,7 @@ impl Endpoint {
         if let Some(found) = look(&mut core) {
             return Some(found);
         }
+        core.gather.end_row();
         let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
         let begin = timed.then(clock::now);
         let after = |limit: Duration| {

@@ -20,7 +20,9 @@ use omxd::{CounterPage, Session};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    Address, Board, EndpointOptions, Error, Waiting, binding, clock, environment, handler, helper,
+    Address, Board, EndpointOptions, Error, Waiting, binding, clock, environment,
+    gather::Gather,
+    handler, helper,
     local::{Local, LocalOptions},
     number::OpenNumber,
     peers::{EndpointPeers, SharedPeers},
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) looked_at_rarely: AtomicBool,
     /// The helper thread waits for this endpoint's frames.
     pub(crate) watched: AtomicBool,
+    /// Sends may be held: the helper thread sends them at its next look.
+    pub(crate) holds: AtomicBool,
     /// The helper thread makes progress here.
     pub(crate) helped: bool,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
@@ -110,6 +114,24 @@ impl Shared {
     /// The endpoint's number.
     pub(crate) const fn own_endpoint(&self) -> u8 {
         self.own.endpoint
+    }
+
+    /// Wakes whoever sleeps if requests were completed since.
+    #[inline]
+    pub(crate) fn wake_if(&self, core: &Core, completions_before: u64) {
+        if core.sleepers > 0 && core.completions() != completions_before {
+            self.wake_sleepers();
+        }
+    }
+
+    /// What is held goes out.
+    pub(crate) fn flush_held(&self) {
+        let mut core = self.lock();
+        if !core.gather.is_empty() {
+            let before = core.completions();
+            core.flush(clock::now());
+            self.wake_if(&core, before);
+        }
     }
 
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
@@ -223,6 +245,7 @@ impl Endpoint {
             store: Store::new(options.unexpected_bytes_max, seed),
             port,
             burst: Burst::new(),
+            gather: Gather::new(),
             local,
             page,
             own,
@@ -253,6 +276,7 @@ impl Endpoint {
                 stepped_at: AtomicU64::new(clock::now().as_nanos()),
                 looked_at_rarely: AtomicBool::new(false),
                 watched: AtomicBool::new(false),
+                holds: AtomicBool::new(false),
                 helped: options.progress,
                 session: keeper,
                 board,
@@ -316,7 +340,8 @@ impl Endpoint {
     /// Makes progress and shows the handler what came; ends with the lock.
     #[inline]
     pub(crate) fn advance(&self, now: Option<Time>) -> Locked<'_> {
-        let core = self.lock();
+        let mut core = self.lock();
+        core.gather.end_row();
         let before = core.completions();
         self.step(core, now, before)
     }
@@ -326,7 +351,7 @@ impl Endpoint {
     pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
-        self.wake_if(&core, completions_before);
+        self.shared.wake_if(&core, completions_before);
         if core.store.requests.has_unheard() {
             self.shared.unheard.store(true, Ordering::Relaxed);
         }
@@ -335,16 +360,8 @@ impl Endpoint {
         }
         let before = core.completions();
         let core = handler::run(self, core);
-        self.wake_if(&core, before);
+        self.shared.wake_if(&core, before);
         core
-    }
-
-    /// Wakes whoever sleeps if requests were completed since.
-    #[inline]
-    fn wake_if(&self, core: &Core, completions_before: u64) {
-        if core.sleepers > 0 && core.completions() != completions_before {
-            self.shared.wake_sleepers();
-        }
     }
 
     /// Closes the endpoint: acknowledgements that are due go out, everything pending is dropped, and calls on other clones

@@ -15,7 +15,7 @@ use crate::{Error, blocking::timespec, clock, endpoint::Shared};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
-/// While a program calls the library the helper looks this often whether it stopped.
+/// While a program calls the library the helper looks this often whether it stopped, and sends what it holds back.
 const LOOK: Duration = Duration::from_millis(1);
 /// While a program stays inside one call (it sleeps there), this seldom; it says when it leaves it.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
@@ -143,6 +143,9 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     let mut next = keep_authority(care, shared, watched);
     if !shared.helped {
         return next;
+    }
+    if shared.holds.swap(false, Ordering::Relaxed) {
+        shared.flush_held();
     }
     let stepped_at = shared.stepped_at.load(Ordering::Relaxed);
     let now = clock::now();

@@ -24,6 +24,7 @@ mod copies;
 mod endpoint;
 mod environment;
 mod error;
+mod gather;
 mod handler;
 mod helper;
 mod local;

@@ -7,7 +7,7 @@ use mxoe::{
 };
 
 use crate::{
-    Address, Error, StatusCode,
+    Address, Error, Request, StatusCode,
     memory::Segments,
     progress::Core,
     request::{PARTNER_SELF, RequestKind},
@@ -99,6 +99,14 @@ impl Core {
         opened_anew.then_some(StatusCode::BadSession)
     }
 
+    /// A send waits to go out with others.
+    pub(crate) fn held(&mut self, request: Request) {
+        let batch = self.gather.batch();
+        if let Some(entry) = self.store.requests.get_mut(request.0) {
+            entry.batch = batch;
+        }
+    }
+
     fn early(&mut self, request: Key) {
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.transferred = entry.status.length;
@@ -118,7 +126,10 @@ impl Core {
         let data = &mut data[..memory.len() as usize];
         memory.read(data);
         match self.engine.send_inline(self.now, partner, match_info, request, data)? {
-            Posted::Early(_) => self.early(request),
+            Posted::Early(_) => {
+                self.early(request);
+                self.gather.offer();
+            }
             Posted::Pending(send) => {
                 if let Some(entry) = self.store.requests.get_mut(request) {
                     entry.send = Some(send);
@@ -161,6 +172,9 @@ impl Core {
                     *request = None;
                 }
                 self.early(request);
+                if self.engine.config().dialect.sizes().fragments_of(length) == 1 {
+                    self.gather.offer();
+                }
                 Ok(())
             }
             Ok(Posted::Pending(send)) => {

@@ -9,6 +9,7 @@ use omxd::CounterPage;
 
 use crate::{
     StatusCode, clock,
+    gather::Gather,
     handler::Handler,
     local::{LOCAL_BASE, Local},
     number::OpenNumber,
@@ -31,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) port: Box<dyn Netif + Send>,
     pub(crate) burst: Burst,
+    /// Sends that wait to go out together.
+    pub(crate) gather: Gather,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
     /// Where the authority sees the counts.
@@ -80,7 +83,7 @@ impl Core {
                 self.store.copies.finish();
                 frames += 1;
             }
-            if now.is_none() && self.idle_looks < IDLE_LOOKS {
+            if now.is_none() && self.idle_looks < IDLE_LOOKS && self.gather.is_empty() {
                 self.idle_looks += 1;
                 return false;
             }
@@ -109,6 +112,7 @@ impl Core {
         let sent = self
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
+        self.gather.flushed();
         self.events();
         sent > 0
     }
@@ -168,6 +172,10 @@ impl Core {
     #[inline]
     pub(crate) fn take(&mut self, request: Key) -> Option<Status> {
         let entry = self.store.requests.take(request)?;
+        if self.gather.holds(entry.batch) {
+            // What the program knows to be over is on the wire, but for what it posted since.
+            self.flush(clock::now());
+        }
         Some(Status {
             address: match entry.source {
                 Some(source) => self.address(source),

@@ -152,6 +152,8 @@ pub(crate) struct Entry {
     pub(crate) send: Option<SendId>,
     /// A send's data are safe elsewhere.
     pub(crate) buffered: bool,
+    /// The batch that a send was held in, or 0.
+    pub(crate) batch: u32,
     /// Nobody will take the completion.
     forgotten: bool,
     next: Option<Key>,
@@ -197,6 +199,7 @@ impl Requests {
             posted: None,
             send: None,
             buffered: false,
+            batch: 0,
             forgotten: false,
             next: None,
             previous: None,
