@@ -43,8 +43,8 @@ pub(crate) struct PendingRing {
     slots: Box<[Slot; PENDING_MAX]>,
     head: usize,
     len: usize,
-    /// A marked packet was added since the ring was last empty.
-    may_be_marked: bool,
+    /// Marked packets in the ring.
+    marked: u32,
     /// A packet with a modelled time of completion was added since the ring was last empty.
     may_be_timed: bool,
 }
@@ -58,7 +58,7 @@ impl PendingRing {
             slots,
             head: 0,
             len: 0,
-            may_be_marked: false,
+            marked: 0,
             may_be_timed: false,
         }
     }
@@ -73,10 +73,10 @@ impl PendingRing {
         self.len >= PENDING_MAX
     }
 
-    /// False only if no packet is marked.
+    /// How many packets are marked.
     #[inline]
-    pub(crate) fn may_be_marked(&self) -> bool {
-        self.may_be_marked
+    pub(crate) fn marked(&self) -> u32 {
+        self.marked
     }
 
     /// False only if no packet has a modelled time of completion.
@@ -108,7 +108,7 @@ impl PendingRing {
         debug_assert!(!self.is_full());
         self.slots[(self.head + self.len) & (PENDING_MAX - 1)] = slot;
         self.len += 1;
-        self.may_be_marked |= slot.packet.marked;
+        self.marked += u32::from(slot.packet.marked);
     }
 
     /// Adds packets that arrived at once and take no modelled time; there must be room for all. Returns their sums.
@@ -128,7 +128,7 @@ impl PendingRing {
             added.marked += u64::from(packet.marked);
         }
         self.len = end - self.head;
-        self.may_be_marked |= added.marked != 0;
+        self.marked += added.marked as u32;
         added
     }
 
@@ -141,6 +141,7 @@ impl PendingRing {
         } else {
             self.len -= 1;
             self.head = (self.head + 1) & (PENDING_MAX - 1);
+            self.marked -= u32::from(slot.packet.marked);
         }
         Some(slot)
     }
@@ -150,7 +151,7 @@ impl PendingRing {
     pub(crate) fn clear(&mut self) {
         self.head = 0;
         self.len = 0;
-        self.may_be_marked = false;
+        self.marked = 0;
         self.may_be_timed = false;
     }
 }

@@ -12,7 +12,7 @@ use ether::Time;
 
 use crate::{
     AdaptiveState, Coalescing, DmaModel, Interrupt, PacketInfo, Reason, RxCounters, StrategyKind,
-    coalescing::{Action, Active, Attention, Completion, Oldest, Selection},
+    coalescing::{Action, Active, Attention, Completion, Oldest, Selection, Together},
     dma::DmaEngines,
     pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
     watchdog::Watchdog,
@@ -206,7 +206,10 @@ impl<S: Selection> Pipeline<S> {
         if let Some(reason) = self.due {
             return Some(Event::Interrupt(self.raise(self.decided_until, reason)));
         }
-        let mut count = self.complete_all_unheard(now);
+        let (mut count, interrupt) = self.complete_all(now);
+        if interrupt.is_some() {
+            return Some(Event::Completed { count, interrupt });
+        }
         loop {
             let timeout = self.timeout();
             let decision = self.decision.max(self.decided_until);
@@ -280,24 +283,45 @@ impl<S: Selection> Pipeline<S> {
     }
 
     /// All pending packets complete in one step, if they all do so now and neither the strategy nor the count limit could
-    /// have anything to say: the common case of plain traffic without modelled DMA times. Gives their number.
+    /// have anything to say, or the strategy says it of all at once: the common cases without modelled DMA times. Gives their
+    /// number, and the interrupt that was decided after the last.
     #[inline]
-    fn complete_all_unheard(&mut self, now: Time) -> u32 {
+    fn complete_all(&mut self, now: Time) -> (u32, Option<Interrupt>) {
         let all = self.pending.len() as u32;
+        let mut together = false;
         let unheard = match self.strategy.attention() {
             Attention::EveryPacket => false,
-            Attention::MarkedPackets => !self.pending.may_be_marked(),
+            Attention::MarkedPackets => self.pending.marked() == 0,
+            Attention::MarkedTogether => {
+                together = self.pending.marked() != 0;
+                true
+            }
             Attention::NoPacket => true,
         };
         let timeout_first = self.timeout().min(self.decision) < now;
         let count_reached = self.waiting.saturating_add(all) >= self.count_limit;
         if all == 0 || !unheard || timeout_first || count_reached || self.pending.may_be_timed() {
-            return 0;
+            return (0, None);
         }
-        self.pending.clear();
         self.decided_until = now;
         self.waiting += all;
-        all
+        let interrupt = if together { self.complete_together(now) } else { None };
+        self.pending.clear();
+        (all, interrupt)
+    }
+
+    /// All pending packets complete, and the strategy hears of them as a whole.
+    #[inline(never)]
+    fn complete_together(&mut self, at: Time) -> Option<Interrupt> {
+        let last = self.pending.back()?.packet;
+        let marked = self.pending.marked();
+        self.pending.clear();
+        let (put_off, action) = self.strategy.completed_together(Together { at, marked, last });
+        self.counters.strategy_mut(self.coalescing.strategy).deferred += u64::from(put_off);
+        match action {
+            Action::Raise(reason) => Some(self.raise(at, reason)),
+            Action::Wait | Action::Defer => None,
+        }
     }
 
     /// The oldest pending packet's DMA completes.

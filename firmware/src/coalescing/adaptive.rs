@@ -3,7 +3,7 @@
 //! The delay follows the recent traffic: none while it is quiet, up to that of the settings under load. Packets are not
 //! looked at one by one: what is counted is what interrupts announce, as Linux' DIM and Intel's ITR do.
 
-use super::{Action, Attention, Completion, Oldest, Strategy};
+use super::{Action, Attention, Completion, Oldest, Strategy, Together};
 
 /// The longest delay is that of the settings; each level below has half of it, and level 0 none.
 const LEVEL_MAX: u8 = 4;
@@ -80,6 +80,11 @@ impl<M: Strategy> Strategy for Adaptive<M> {
     #[inline]
     fn completed(&mut self, completion: Completion) -> Action {
         self.marks.completed(completion)
+    }
+
+    #[inline]
+    fn completed_together(&mut self, together: Together) -> (u32, Action) {
+        self.marks.completed_together(together)
     }
 
     #[inline]

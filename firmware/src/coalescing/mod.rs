@@ -152,6 +152,17 @@ pub struct Completion {
     pub others_pending: bool,
 }
 
+/// What a strategy is told: the DMAs of several packets have completed at one moment, and all of them had arrived by then.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// When.
+    pub at: Time,
+    /// How many of them are marked; at least 1.
+    pub marked: u32,
+    /// The last one's descriptor.
+    pub last: PacketInfo,
+}
+
 /// What a strategy may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -170,6 +181,9 @@ pub enum Attention {
     EveryPacket,
     /// Those of marked packets: as things stand, it would answer [`Action::Wait`] to any unmarked one.
     MarkedPackets,
+    /// As [`Attention::MarkedPackets`]; and packets that complete at one moment, all of which had arrived by then, it would
+    /// rather hear of as a whole, by [`Strategy::completed_together`].
+    MarkedTogether,
     /// None: it would answer [`Action::Wait`] to any packet.
     NoPacket,
 }
@@ -184,6 +198,13 @@ pub enum Attention {
 pub trait Strategy: Copy + Default {
     /// A packet reached host memory.
     fn completed(&mut self, completion: Completion) -> Action;
+
+    /// Packets reached host memory at one moment, marked ones among them: what the last of them comes to, and how often before it
+    /// an interrupt was put off. Asked only if [`Strategy::attention`] wants that.
+    #[inline]
+    fn completed_together(&mut self, _together: Together) -> (u32, Action) {
+        (0, Action::Wait)
+    }
 
     /// Which completions matter as things stand. A shortcut and no more: answers must not depend on it being taken.
     #[inline]

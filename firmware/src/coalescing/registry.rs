@@ -7,8 +7,8 @@ use core::{fmt, str::FromStr};
 use crate::conformance::{self, Broken};
 
 use super::{
-    Action, AdaptiveState, Attention, Coalescing, Completion, Oldest, Selection, Strategy, adaptive::Adaptive,
-    disabled, open_mx, stream, timeout,
+    Action, AdaptiveState, Attention, Coalescing, Completion, Oldest, Selection, Strategy, Together,
+    adaptive::Adaptive, disabled, open_mx, stream, timeout,
 };
 
 macro_rules! strategies {
@@ -74,6 +74,13 @@ macro_rules! strategies {
             fn completed(&mut self, completion: Completion) -> Action {
                 match self {
                     $(Self::$kind(strategy) => strategy.completed(completion),)*
+                }
+            }
+
+            #[inline]
+            fn completed_together(&mut self, together: Together) -> (u32, Action) {
+                match self {
+                    $(Self::$kind(strategy) => strategy.completed_together(together),)*
                 }
             }
 

@@ -4,7 +4,7 @@
 //! DMA. The interrupt is told to be *deferred* if the flag was set when it was raised, whether or not the last packet is
 //! marked itself.
 
-use super::{Action, Attention, Completion, Strategy};
+use super::{Action, Attention, Completion, Strategy, Together};
 use crate::Reason;
 
 /// Raises when a marked packet has completed and no other DMA is pending.
@@ -37,8 +37,16 @@ impl Strategy for Stream {
         if self.deferred {
             Attention::EveryPacket
         } else {
-            Attention::MarkedPackets
+            Attention::MarkedTogether
         }
+    }
+
+    /// All marked packets but the last one of all put their interrupt off, and the last one raises.
+    #[inline]
+    fn completed_together(&mut self, together: Together) -> (u32, Action) {
+        let put_off = together.marked - u32::from(together.last.marked);
+        let reason = if put_off > 0 { Reason::Deferred } else { Reason::Mark };
+        (put_off, Action::Raise(reason))
     }
 
     /// Any interrupt announces the marked packet that asked for one: a flag that outlived it would announce unmarked

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Coalescing, PacketInfo, Pipeline, PipelineConfig, Reason,
-    coalescing::{Action, AdaptiveState, Attention, Completion, Disabled, Oldest, Selection, Strategy},
+    coalescing::{Action, AdaptiveState, Attention, Completion, Disabled, Oldest, Selection, Strategy, Together},
 };
 
 /// Sequences of calls, and loads with and without the shortcut of `attention`.
@@ -80,7 +80,7 @@ fn calls<S: Strategy>(numbers: &mut Numbers) -> Result<(), Broken> {
         };
         let heard = match strategy.attention() {
             Attention::EveryPacket => true,
-            Attention::MarkedPackets => packet.marked,
+            Attention::MarkedPackets | Attention::MarkedTogether => packet.marked,
             Attention::NoPacket => false,
         };
         let action = strategy.completed(completion);
@@ -183,6 +183,13 @@ impl<S: Strategy> Strategy for Only<S> {
         match self {
             Self::Off(off) => off.completed(completion),
             Self::On(strategy) => strategy.completed(completion),
+        }
+    }
+
+    fn completed_together(&mut self, together: Together) -> (u32, Action) {
+        match self {
+            Self::Off(off) => off.completed_together(together),
+            Self::On(strategy) => strategy.completed_together(together),
         }
     }
 
