@@ -18,6 +18,7 @@ use crate::{
     control::{CONTROL_FRAME_MAX, ControlCounters, GroupWishes, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
+    recorder::{RECORDER_EVENTS_MIN, RecordKind, Tape},
     timers::Timers,
 };
 
@@ -89,6 +90,8 @@ pub struct Firmware {
     pub(crate) control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
     copy_engine: Option<CopyEngine>,
+    /// Events of the card that are no queue's.
+    tape: Tape,
 }
 
 impl Firmware {
@@ -112,6 +115,50 @@ impl Firmware {
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
+            tape: Tape::default(),
+        }
+    }
+
+    /// Switches the flight recorder on, with room for about `events` events of the whole card; one that is on begins anew.
+    /// Allocates its rings, one per queue and one for the card.
+    pub fn start_recorder(&mut self, events: usize) {
+        let each = (events / (self.rx.len() + 1)).max(RECORDER_EVENTS_MIN);
+        self.tape.start(0, each);
+        (0..)
+            .zip(&mut self.rx)
+            .for_each(|(queue, rx)| rx.tape.start(queue, each));
+    }
+
+    /// Switches the flight recorder off and forgets what it holds.
+    pub fn stop_recorder(&mut self) {
+        self.tape.stop();
+        self.rx.iter_mut().for_each(|rx| rx.tape.stop());
+    }
+
+    /// True while the flight recorder is on.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.tape.is_on()
+    }
+
+    /// Takes what the flight recorder holds: appends the bytes of its records to `out`, queue by queue, each in its order. To
+    /// be called more often than the rings are full, or events are overwritten (which [`RecordKind::Lost`] says).
+    pub fn drain_recorder(&mut self, out: &mut Vec<u8>) {
+        self.tape.drain_to(out);
+        self.rx.iter_mut().for_each(|rx| rx.tape.drain_to(out));
+    }
+
+    /// For the flight recorder: the card sent `frames` of its guest on, `bytes` in all.
+    #[inline]
+    pub fn note_forwarded(&mut self, now: Time, frames: u32, bytes: u64) {
+        self.tape.note(now, RecordKind::Forward, frames, bytes);
+    }
+
+    /// For the flight recorder: a frame was dropped, for a reason that has this `code` with the driver.
+    #[inline]
+    pub fn note_dropped(&mut self, now: Time, code: u8) {
+        if self.tape.is_on() {
+            self.tape.note_drop(now, code);
         }
     }
 

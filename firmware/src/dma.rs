@@ -130,6 +130,8 @@ pub(crate) struct DmaEngines {
     remainder: u64,
     /// Completion of the newest transfer: no later one completes before it.
     last: Time,
+    /// When the newest transfer got its engine.
+    last_started: Time,
 }
 
 impl DmaEngines {
@@ -141,6 +143,7 @@ impl DmaEngines {
             bus_free_at: Time::ZERO,
             remainder: 0,
             last: Time::ZERO,
+            last_started: Time::ZERO,
         }
     }
 
@@ -157,6 +160,11 @@ impl DmaEngines {
         self.next_engine = 0;
         self.remainder = 0;
         self.bus_free_at = self.last;
+    }
+
+    /// When the transfer that was submitted last got its engine.
+    pub(crate) fn last_started(&self) -> Time {
+        self.last_started
     }
 
     /// True if transfers take no modelled time: they complete at the next poll, and are not submitted here.
@@ -190,6 +198,7 @@ impl DmaEngines {
         }
         done = done.max(self.last);
         self.last = done;
+        self.last_started = started;
         self.free_at[self.next_engine] = done;
         self.next_engine += 1;
         if self.next_engine >= parallelism as usize {

@@ -25,6 +25,7 @@ mod packet;
 mod pending;
 mod pipeline;
 pub mod reception;
+pub mod recorder;
 mod steering;
 pub mod timers;
 pub mod watchdog;

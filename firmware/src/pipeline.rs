@@ -15,6 +15,7 @@ use crate::{
     coalescing::{Action, Active, Attention, Completion, Oldest, Selection, Together},
     dma::DmaEngines,
     pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
+    recorder::{RecordKind, Tape},
     watchdog::Watchdog,
 };
 
@@ -101,6 +102,7 @@ pub struct Pipeline<S> {
     latest: Time,
     sequence: u64,
     counters: RxCounters,
+    pub(crate) tape: Tape,
 }
 
 impl<S: Selection> Pipeline<S> {
@@ -127,6 +129,7 @@ impl<S: Selection> Pipeline<S> {
             latest: Time::ZERO,
             sequence: 0,
             counters: RxCounters::default(),
+            tape: Tape::default(),
         }
     }
 
@@ -157,6 +160,9 @@ impl<S: Selection> Pipeline<S> {
             completes_at,
             packet,
         });
+        if self.tape.is_on() {
+            self.record_arrival(arrived, packet);
+        }
         if self.unannounced_since.is_none() {
             self.first_unannounced(arrived);
         }
@@ -184,6 +190,10 @@ impl<S: Selection> Pipeline<S> {
         let arrived = now.max(self.latest);
         self.latest = arrived;
         let added = self.pending.extend(arrived, packets);
+        self.tape.note(arrived, RecordKind::Arrive, count as u32, added.bytes);
+        if added.marked != 0 {
+            self.tape.note(arrived, RecordKind::Mark, added.marked as u32, 0);
+        }
         let counts = self.counters.strategy_mut(self.coalescing.strategy);
         counts.packets += count as u64;
         counts.bytes += added.bytes;
@@ -305,6 +315,7 @@ impl<S: Selection> Pipeline<S> {
         }
         self.decided_until = now;
         self.waiting += all;
+        self.tape.note(now, RecordKind::DmaEnd, all, 0);
         let interrupt = if together { self.complete_together(now) } else { None };
         self.pending.clear();
         (all, interrupt)
@@ -318,6 +329,9 @@ impl<S: Selection> Pipeline<S> {
         self.pending.clear();
         let (put_off, action) = self.strategy.completed_together(Together { at, marked, last });
         self.counters.strategy_mut(self.coalescing.strategy).deferred += u64::from(put_off);
+        if put_off != 0 {
+            self.tape.note(at, RecordKind::Defer, put_off, 0);
+        }
         match action {
             Action::Raise(reason) => Some(self.raise(at, reason)),
             Action::Wait | Action::Defer => None,
@@ -330,6 +344,7 @@ impl<S: Selection> Pipeline<S> {
         let packet = self.pending.pop()?.packet;
         self.decided_until = at;
         self.waiting += 1;
+        self.tape.note(at, RecordKind::DmaEnd, 1, 0);
         // A packet that arrives later than this completion may already be in the ring if the driver polls late.
         let others_pending = self.pending.front().is_some_and(|next| next.arrived <= at);
         match self.strategy.completed(Completion {
@@ -338,7 +353,10 @@ impl<S: Selection> Pipeline<S> {
             others_pending,
         }) {
             Action::Raise(reason) => return Some(self.raise(at, reason)),
-            Action::Defer => self.counters.strategy_mut(self.coalescing.strategy).deferred += 1,
+            Action::Defer => {
+                self.counters.strategy_mut(self.coalescing.strategy).deferred += 1;
+                self.tape.note(at, RecordKind::Defer, 1, 0);
+            }
             Action::Wait => {}
         }
         (self.waiting >= self.count_limit).then(|| self.raise(at, Reason::Count))
@@ -362,7 +380,21 @@ impl<S: Selection> Pipeline<S> {
         self.strategy.announced();
         self.counters.record(self.coalescing.strategy, &interrupt);
         self.restart_timer();
+        self.tape.note_raise(&interrupt);
         interrupt
+    }
+
+    /// What the flight recorder is told of a packet that arrived alone.
+    #[cold]
+    #[inline(never)]
+    fn record_arrival(&mut self, arrived: Time, packet: PacketInfo) {
+        self.tape.note(arrived, RecordKind::Arrive, 1, packet.len.into());
+        if packet.marked {
+            self.tape.note(arrived, RecordKind::Mark, 1, 0);
+        }
+        if !self.dma.is_zero() {
+            self.tape.note(self.dma.last_started(), RecordKind::DmaStart, 1, 0);
+        }
     }
 
     /// Counts the time-out from the oldest pending packet: to be used when nothing waits.
@@ -504,12 +536,14 @@ impl<S: Selection> Pipeline<S> {
     #[inline]
     pub fn note_signalled(&mut self) {
         self.counters.strategy_mut(self.coalescing.strategy).signalled += 1;
+        self.tape.note(self.latest, RecordKind::Signal, 1, 0);
     }
 
     /// A decided interrupt was not signalled because the guest's driver did not want it.
     #[inline]
     pub fn note_suppressed(&mut self) {
         self.counters.strategy_mut(self.coalescing.strategy).suppressed += 1;
+        self.tape.note(self.latest, RecordKind::Suppress, 1, 0);
     }
 
     /// What was counted since the queue was made.

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 
-use ether::Time;
+use ether::{MacAddr, Time};
 use firmware::{
-    DmaModel, Firmware, FirmwareConfig,
+    CONTROL_FRAME_MAX, DmaModel, Firmware, FirmwareConfig,
+    control::{Reply, Request, ability},
     copy_engine::{
         COPY_MTU_MIN, COPY_QUEUE_MAX, CopyAction, CopyEngine, CopyEngineConfig, CopyError, CopyId, CopyRequest,
         NOTIFICATION_LEN, Notification, Place, Space,
@@ -471,6 +472,57 @@ fn m_ci1_a_card_that_is_connected_to_itself_says_when_its_next_copy_arrives() {
     let engine = nic.copy_engine_mut().expect("connected");
     engine.icopy(t(0), 0, 5000, 4000).expect("accepted");
     assert_eq!(nic.next_event(), Some(t(350 + 1600)));
+}
+
+#[test]
+fn m_ci1_a_guest_reads_the_counters_of_its_card_and_a_card_of_a_network_has_none() {
+    let guest = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+    let ask = |nic: &mut Firmware, request: Request| {
+        let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
+        let len = request.encode(guest, 1, &mut frame);
+        let len = nic.handle_control(t(0), &frame[..len], &mut reply);
+        Reply::decode(&reply[..len]).expect("a reply").1
+    };
+    let hello = Request::Hello {
+        version_min: 1,
+        version_max: 1,
+    };
+    let mut nic = Firmware::new(FirmwareConfig::default());
+    let Reply::Refused(refusal) = ask(&mut nic, Request::GetCopyEngine) else {
+        panic!("it has none");
+    };
+    assert_eq!(refusal.code, 3);
+    let Reply::Hello(before) = ask(&mut nic, hello) else {
+        panic!("no hello");
+    };
+    nic.connect_to_itself(CopyEngineConfig::IO_AT);
+    let Reply::Hello(after) = ask(&mut nic, hello) else {
+        panic!("no hello");
+    };
+    assert_eq!(before.bits | ability::COPY_ENGINE, after.bits);
+    assert_ne!(before.bits, after.bits);
+    let engine = nic.copy_engine_mut().expect("connected");
+    engine.icopy_k2u(t(0), 0, 0, 5000).expect("accepted");
+    assert!(engine.icopy(t(0), 0, 0, 1).is_err());
+    while engine.poll(t(1_000_000)).is_some() {}
+    engine.icopy(t(0), 0, 5000, 10).expect("accepted");
+    let expected = *engine.counters();
+    let Reply::GetCopyEngine(report) = ask(&mut nic, Request::GetCopyEngine) else {
+        panic!("no report");
+    };
+    assert_eq!(
+        (report.mtu, report.queue_max, report.queued, report.submit_ns),
+        (4096, 512, 1, 350)
+    );
+    assert_eq!(report.counters, expected);
+    assert_eq!(
+        (
+            expected.frames,
+            expected.completed,
+            expected.refused_for(CopyError::Overlap)
+        ),
+        (2, 1, 1)
+    );
 }
 
 #[test]

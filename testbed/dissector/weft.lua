@@ -504,7 +504,7 @@ local OPERATIONS = {
     [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [5] = "GET_STEERING",
     [6] = "SET_STEERING", [7] = "GET_WATCHDOG", [8] = "SET_WATCHDOG", [9] = "ARM_TIMER", [10] = "DISARM_TIMER",
     [11] = "TIMER_EXPIRED", [12] = "JOIN_GROUP", [13] = "LEAVE_GROUP",
-    [14] = "GET_GROUPS", [16] = "GET_ADAPTIVE",
+    [14] = "GET_GROUPS", [15] = "GET_COPY_ENGINE", [16] = "GET_ADAPTIVE",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -608,6 +608,18 @@ local GROUP_COUNTERS = {
 for _, name in ipairs(GROUP_COUNTERS) do
     declare_ctl(name, ProtoField.uint64, (name:gsub("_", " ")), base.DEC)
 end
+declare_ctl("copy.mtu", ProtoField.uint32, "Longest frame (bytes)", base.DEC)
+declare_ctl("copy.queue_max", ProtoField.uint16, "Copies that may be under way", base.DEC)
+declare_ctl("copy.queued", ProtoField.uint16, "Copies under way", base.DEC)
+declare_ctl("copy.submit_ns", ProtoField.uint32, "Cost of a submission (ns)", base.DEC)
+local COPY_LIST = { { "copy.mtu", 4 }, { "copy.queue_max", 2 }, { "copy.queued", 2 }, { "copy.submit_ns", 4 }, { "", 4 } }
+for _, name in ipairs({
+    "submitted", "submitted_bytes", "frames", "moved_bytes", "notifications", "completed", "failed", "cancelled", "host_ns",
+    "queue_peak", "refused.queue_full", "refused.overlap", "refused.empty", "refused.range", "refused.misaligned",
+}) do
+    declare_ctl("copy." .. name, ProtoField.uint64, "copy " .. name:gsub("[_.]", " "), base.DEC)
+    COPY_LIST[#COPY_LIST + 1] = { "copy." .. name, 8 }
+end
 ctl.fields = ctl_fields
 
 local ctl_malformed =
@@ -669,6 +681,7 @@ local REQUESTS = {
     [12] = { 4, { { "group", 2 }, { "", 2 } } },
     [13] = { 4, { { "group", 2 }, { "", 2 } } },
     [14] = { 4, { { "group", 2 }, { "", 2 } } },
+    [15] = { 4, { { "", 4 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
 }
 local REPLIES = {
@@ -687,6 +700,7 @@ local REPLIES = {
     [13] = { 80, GROUP_LIST },
     [14] = { 80, GROUP_LIST },
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
+    [15] = { 16 + 15 * 8, COPY_LIST },
 }
 
 function ctl.dissector(t, pinfo, root)

@@ -14,4 +14,5 @@ pub mod qemu;
 pub mod report;
 pub mod state;
 pub mod supervisor;
+pub mod trace;
 pub mod vnicd_client;

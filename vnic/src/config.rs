@@ -97,6 +97,9 @@ pub struct PortEntry {
     /// See [`PortSettings::offloads`].
     #[serde(default = "yes")]
     pub offloads: bool,
+    /// See [`PortSettings::loopback`].
+    #[serde(default)]
+    pub loopback: bool,
     /// Interrupt coalescing at start.
     #[serde(default)]
     pub coalescing: CoalescingSettings,
@@ -245,6 +248,7 @@ impl PortEntry {
             queue_pairs: self.queue_pairs,
             mtu: self.mtu,
             offloads: self.offloads,
+            loopback: self.loopback,
             coalescing: self.coalescing.clone(),
             dma: self.dma.clone(),
             steering: self.steering.clone(),

@@ -301,6 +301,7 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
         queue_pairs: args.queue_pairs,
         mtu: args.mtu,
         offloads: !args.no_offloads,
+        loopback: false,
         coalescing: CoalescingSettings {
             strategy: args.strategy.clone(),
             delay_ns: args.delay_us * 1000,

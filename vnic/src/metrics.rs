@@ -337,6 +337,16 @@ impl Collector for Ports {
                     .encode_counter::<NoLabelSet, u64, u64>(&value(queue), None)?;
             }
         }
+        let copies = stats.iter().flat_map(|port| {
+            let counts = port.copy_engine.iter().flatten();
+            counts.map(move |(key, value)| (port.name.as_str(), Some(("event", key.as_str())), *value))
+        });
+        counters(
+            &mut encoder,
+            "port_copy_engine",
+            "The copy engine of a self-connected card",
+            copies,
+        )?;
         let waiting = "Packets that wait for their interrupt";
         let samples = stats
             .iter()

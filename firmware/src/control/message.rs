@@ -5,7 +5,7 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
-use super::{Doorbell, TimerReport, WatchdogReport};
+use super::{CopyEngineReport, Doorbell, TimerReport, WatchdogReport};
 use crate::{
     AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
     SteeringTable, StrategyKind, TableEntries, TimerKind, multicast::GroupCounters,
@@ -98,6 +98,8 @@ pub enum Request {
         /// The one with the lowest number above this one.
         after: u16,
     },
+    /// What did the copy engine of a self-connected card do?
+    GetCopyEngine,
 }
 
 /// What a card answers, and what it says unasked.
@@ -133,6 +135,8 @@ pub enum Reply {
     LeaveGroup(GroupReport),
     /// To [`Request::GetGroups`]: group 0 if there is none.
     GetGroups(GroupReport),
+    /// To [`Request::GetCopyEngine`].
+    GetCopyEngine(CopyEngineReport),
     /// To any request: not done, and why.
     Refused(Refusal),
 }
@@ -155,6 +159,8 @@ pub mod ability {
     pub const ADAPTIVE: u32 = 1 << 8;
     /// The card multicasts to groups, and requests about them are understood.
     pub const GROUPS: u32 = 1 << 6;
+    /// The card is connected to itself, and tells what its copy engine did.
+    pub const COPY_ENGINE: u32 = 1 << 7;
 }
 
 /// What a card can do.

@@ -3,6 +3,7 @@
 //! Requests and replies as values, their encoding, and the card's service with its limits. How frames get to the card and
 //! back is the driver's business.
 
+mod copy_engine;
 mod groups;
 mod message;
 mod reply;
@@ -12,6 +13,7 @@ mod steering;
 mod timed;
 mod wire;
 
+pub use copy_engine::CopyEngineReport;
 pub use groups::{GROUP_CHANGES_BURST, GROUP_CHANGES_PER_S, GroupRefusal, GroupRequest};
 pub use message::{
     Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, Reply, Request,

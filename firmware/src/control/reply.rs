@@ -8,8 +8,8 @@ use core::fmt;
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CounterReport, Refusal, Reply, StrategySet, groups,
-    steering, timed,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CopyEngineReport, CounterReport, Refusal, Reply,
+    StrategySet, groups, steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts, StrategyKind};
@@ -73,6 +73,7 @@ impl Reply {
             Self::JoinGroup(_) => (operation::JOIN_GROUP, 0),
             Self::LeaveGroup(_) => (operation::LEAVE_GROUP, 0),
             Self::GetGroups(_) => (operation::GET_GROUPS, 0),
+            Self::GetCopyEngine(_) => (operation::GET_COPY_ENGINE, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -102,6 +103,7 @@ impl Reply {
             Self::JoinGroup(report) | Self::LeaveGroup(report) | Self::GetGroups(report) => {
                 groups::write_report(&mut writer, report);
             }
+            Self::GetCopyEngine(report) => report.write(&mut writer),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -149,6 +151,7 @@ impl Reply {
             operation::JOIN_GROUP => groups::read_report(&mut reader).map(Self::JoinGroup),
             operation::LEAVE_GROUP => groups::read_report(&mut reader).map(Self::LeaveGroup),
             operation::GET_GROUPS => groups::read_report(&mut reader).map(Self::GetGroups),
+            operation::GET_COPY_ENGINE => CopyEngineReport::read(&mut reader).map(Self::GetCopyEngine),
             _ => return Err(ReplyError::UnknownOperation),
         };
         reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)

@@ -115,6 +115,7 @@ impl Request {
             | Self::GetGroups { after: number } => {
                 groups::write_request(&mut writer, number);
             }
+            Self::GetCopyEngine => writer.u32(0),
         }
         writer.finish()
     }
@@ -135,6 +136,7 @@ impl Request {
             Self::JoinGroup { .. } => operation::JOIN_GROUP,
             Self::LeaveGroup { .. } => operation::LEAVE_GROUP,
             Self::GetGroups { .. } => operation::GET_GROUPS,
+            Self::GetCopyEngine => operation::GET_COPY_ENGINE,
         }
     }
 
@@ -195,6 +197,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         | operation::GET_COUNTERS
         | operation::GET_STEERING
         | operation::GET_WATCHDOG
+        | operation::GET_COPY_ENGINE
         | operation::GET_ADAPTIVE
         | operation::DISARM_TIMER => 4,
         operation::SET_WATCHDOG | operation::ARM_TIMER => 8,
@@ -224,6 +227,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::JOIN_GROUP | operation::LEAVE_GROUP | operation::GET_GROUPS => {
             groups::read_request(code, &mut reader).ok_or(LENGTH)?
         }
+        operation::GET_COPY_ENGINE => zero(reader.u32().ok_or(LENGTH)?, Request::GetCopyEngine),
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }
 }

@@ -8,8 +8,8 @@ use alloc::borrow::Cow;
 use ether::{Frame, MacAddr, Time};
 
 use super::{
-    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CounterReport, Refusal,
-    RefusalCode, Reply, Request, StrategySet, ability, groups,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CopyEngineReport, CounterReport,
+    Refusal, RefusalCode, Reply, Request, StrategySet, ability, groups,
     request::{Decoded, Reject},
     steering, timed,
 };
@@ -142,14 +142,7 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
             Ok(Reply::Hello(Abilities {
                 version: CONTROL_VERSION,
                 queue_pairs: nic.queue_pairs(),
-                bits: ability::COALESCING
-                    | ability::MARKS
-                    | ability::COUNTERS
-                    | ability::STEERING
-                    | ability::WATCHDOG
-                    | ability::TIMERS
-                    | ability::GROUPS
-                    | ability::ADAPTIVE,
+                bits: abilities(nic),
                 strategies: StrategySet::all(),
                 delay_ns_max: DELAY_NS_MAX as u32,
                 frames_max_max: FRAMES_MAX_MAX,
@@ -198,7 +191,29 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
         Request::JoinGroup { group } => groups::wish(nic, now, group, true).map(Reply::JoinGroup),
         Request::LeaveGroup { group } => groups::wish(nic, now, group, false).map(Reply::LeaveGroup),
         Request::GetGroups { after } => Ok(Reply::GetGroups(groups::next_report(nic, after))),
+        Request::GetCopyEngine => {
+            let report = CopyEngineReport::of(nic).ok_or(Reject::new(
+                RefusalCode::Operation,
+                "this card is not connected to itself, so it has no copy engine",
+            ))?;
+            Ok(Reply::GetCopyEngine(report))
+        }
     }
+}
+
+fn abilities(nic: &Firmware) -> u32 {
+    let mut bits = ability::COALESCING
+        | ability::MARKS
+        | ability::COUNTERS
+        | ability::STEERING
+        | ability::WATCHDOG
+        | ability::TIMERS
+        | ability::GROUPS
+        | ability::ADAPTIVE;
+    if nic.copy_engine().is_some() {
+        bits |= ability::COPY_ENGINE;
+    }
+    bits
 }
 
 fn report(nic: &Firmware, queue: u16) -> Result<CoalescingReport, UnknownQueue> {

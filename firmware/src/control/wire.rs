@@ -36,6 +36,7 @@ pub(super) mod operation {
     pub(in super::super) const JOIN_GROUP: u8 = 12;
     pub(in super::super) const LEAVE_GROUP: u8 = 13;
     pub(in super::super) const GET_GROUPS: u8 = 14;
+    pub(in super::super) const GET_COPY_ENGINE: u8 = 15;
 }
 
 /// The common header without its constant parts.

@@ -31,7 +31,7 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 12 {
+        match self.byte() % 13 {
             5 => Request::GetSteering {
                 table: self.table(),
                 first: u16::from_be_bytes([self.byte() % 2, self.byte()]),
@@ -54,6 +54,7 @@ impl Nearly<'_> {
                 version_max: self.byte() % 4,
             },
             1 => Request::GetCoalescing { queue },
+            12 => Request::GetCopyEngine,
             2 => {
                 let fields = self.byte();
                 let delay_ns = u32::from_be_bytes([self.byte() % 128, self.byte(), self.byte(), self.byte()]);

@@ -264,6 +264,21 @@ pub enum NicVerb {
     /// Multicast groups of cards: who is in which, and what each card did with their packets.
     #[command(subcommand)]
     Group(GroupVerb),
+    /// What a node's cards do, event by event, as a picture or as a list.
+    ///
+    /// Switches the flight recorders of the cards on, off again at the end: after --seconds, or with Ctrl-C. Then writes what
+    /// they told to standard output.
+    Trace(TraceArgs),
+    /// Swap a rebuilt vnicd in under running guests; their links, rings and settings stay.
+    ///
+    /// The program is the vnicd beside this weft, or in $WEFT_BIN_DIR. It is tried first; if it does not start, the running one
+    /// goes on. Guests are without network for as long as their QEMU takes to find it, a second at most.
+    Reload,
+    /// Copies of the cards that are connected to themselves.
+    CopyEngine {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
+    },
     /// Connection, rings, offloads.
     Info {
         /// `NODE` or `NODE.ethN` (default: all).
@@ -312,6 +327,34 @@ pub enum GroupVerb {
         #[arg(value_parser = ["binary", "binomial", "chain"])]
         shape: String,
     },
+}
+
+/// Options of `nic trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// `NODE`, or `NODE.ethN`.
+    pub node: String,
+    /// Only this card of the node: 0 is eth0.
+    #[arg(long, value_name = "N")]
+    pub card: Option<usize>,
+    /// Write to a file instead.
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// `perfetto` is JSON for https://ui.perfetto.dev, `text` a line per event.
+    #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
+    pub format: TraceFormat,
+    /// End by itself after so long.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: Option<u64>,
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TraceFormat {
+    /// Chrome's trace event format.
+    Perfetto,
+    /// Lines.
+    Text,
 }
 
 /// Verbs about cables.

@@ -4,13 +4,16 @@
 mod adaptive;
 pub mod args;
 mod check;
+mod copies;
 mod group;
 mod guest;
 mod lab;
 mod nic;
 mod nic_queues;
 mod prepare;
+mod reload;
 mod terminal;
+mod trace;
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -105,6 +108,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Group(verb)) => group::group(cli, verb)?,
+        Verb::Nic(NicVerb::Trace(args)) => trace::trace(&client(cli)?, args)?,
+        Verb::Nic(NicVerb::Reload) => reload::reload(cli)?,
+        Verb::Nic(NicVerb::CopyEngine { nic }) => copies::copy_engine(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Watchdog { nic, delay }) => nic::watchdog(cli, nic, *delay)?,
         Verb::Nic(NicVerb::Coalesce {

@@ -402,6 +402,10 @@ impl Nodes<'_> {
             &mut link.to_guest.seed,
             &mut link.from_guest.seed,
         );
+        let loopback = settings::loopback(nic, queue_pairs, problems);
+        if loopback {
+            link = PortLinks::default();
+        }
         let coalescing = [defaults.nic.coalescing.as_ref(), nic.coalescing.as_ref()];
         Some(Nic {
             switch: self.switches[switch].clone(),
@@ -410,6 +414,7 @@ impl Nodes<'_> {
             queue_pairs,
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
+            loopback,
             coalescing: settings::coalescing(&coalescing, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),
             steering: settings::steering(
@@ -468,6 +473,10 @@ fn nic_address(
 ) -> Option<Ipv4Net> {
     let subnet = domains.subnets[domain].0;
     let Some(text) = &nic.address else {
+        if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) {
+            // Nobody could answer.
+            return None;
+        }
         let free = subnet.first_free(&domains.taken[domain]);
         match free {
             Some(free) => _ = domains.taken[domain].insert(free.address),

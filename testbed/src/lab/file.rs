@@ -117,6 +117,10 @@ pub struct NicFile {
     pub mtu: Option<Spanned<u32>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
     pub offloads: Option<bool>,
+    /// Connect the NIC to itself (default false): what the guest sends comes back into its receive buffers, a copy engine. It
+    /// is at no switch, has no cable and one queue pair, and an address only if one is stated.
+    #[schemars(with = "Option<bool>")]
+    pub loopback: Option<Spanned<bool>>,
     /// When the card interrupts its guest.
     pub coalescing: Option<CoalescingFile>,
     /// The modelled DMA engine.

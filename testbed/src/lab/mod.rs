@@ -110,6 +110,8 @@ pub struct Nic {
     pub mtu: u32,
     /// Checksum and segmentation offloads.
     pub offloads: bool,
+    /// Connected to itself, as a copy engine, and to no switch.
+    pub loopback: bool,
     /// Interrupt coalescing.
     pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.

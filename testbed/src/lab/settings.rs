@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use super::{
     check::Problems,
-    file::{CoalescingFile, DmaFile, LinkFile, SteeringFile},
+    file::{CoalescingFile, DmaFile, LinkFile, NicFile, SteeringFile},
     units::Span,
 };
 use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings, MisorderSettings, SteeringSettings};
@@ -23,6 +23,26 @@ pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
 const LINK_DELAY: &str = "a link delay";
 const REORDER_DELAY: &str = "a reordering delay";
 const COALESCING_DELAY: &str = "a coalescing delay";
+
+/// Whether the NIC is connected to itself; what cannot be had together with that is a mistake in the file.
+pub(super) fn loopback(nic: &NicFile, queue_pairs: u16, problems: &mut Problems) -> bool {
+    let Some(on) = nic.loopback.as_ref().filter(|on| *on.get_ref()) else {
+        return false;
+    };
+    if queue_pairs != 1 {
+        let message = format!("a NIC that is connected to itself has one queue pair, not {queue_pairs}");
+        problems.add(
+            on.span(),
+            message,
+            "queue_pairs = 1 beside it: a copy engine has one ring",
+        );
+    }
+    if nic.link.is_some() || nic.link_to_guest.is_some() || nic.link_from_guest.is_some() {
+        let message = "a NIC that is connected to itself has no cable whose settings could be changed".to_owned();
+        problems.add(on.span(), message, "leave out loopback, or link and its directions");
+    }
+    true
+}
 
 pub(super) fn span_within(value: &Spanned<Span>, max_ns: u64, what: &str, problems: &mut Problems) -> u64 {
     let span = *value.get_ref();

@@ -8,6 +8,7 @@ mod memory;
 mod node;
 pub mod protocol;
 pub mod reaper;
+mod reload;
 mod server;
 mod settings;
 mod vnicd;
@@ -96,6 +97,8 @@ struct Inner {
     /// To signal `vnicd` without the risk that its number names another process by now.
     vnicd: Option<OwnedFd>,
     vnicd_restarts: u32,
+    /// The program that `vnicd` is started from, and what is under way with it.
+    reload: reload::State,
     /// We are told of every change of a setting, and have not read all of it to its end.
     watching: bool,
     nodes: BTreeMap<String, Guest>,
@@ -215,6 +218,7 @@ impl Supervisor {
             vnicd_pid: None,
             vnicd: None,
             vnicd_restarts: 0,
+            reload: reload::State::new()?,
             watching: false,
             nodes,
             version: 0,

@@ -2,6 +2,8 @@
 //! After the answer to `watch` a line per change of state follows; after the answer to `agent` the frames of a guest's
 //! agent (`testbed/agent/PROTOCOL.md`).
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -55,6 +57,11 @@ pub enum Request {
         /// What to change.
         change: LinkChange,
     },
+    /// Swaps this `vnicd` in for the one that runs; answers a [`ReloadReport`] when it serves the guests again.
+    Reload {
+        /// Full path of the program.
+        program: PathBuf,
+    },
     /// Joins this connection to the agent of a node.
     Agent {
         /// The node.
@@ -72,6 +79,36 @@ pub enum Answer<T> {
     Ok(T),
     /// Not done; one sentence.
     Error(String),
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadReport {
+    /// The `vnicd` that ran before.
+    pub old: VnicdBuild,
+    /// The one that runs now.
+    pub new: VnicdBuild,
+    /// Why that is the old program again; none if it is the one that was asked for.
+    pub went_back: Option<String>,
+    /// Frames that did not arrive: on links with a long delay, or within a modelled DMA.
+    pub lost_frames: u64,
+    /// Cards that had their guest before.
+    pub cards: usize,
+    /// Of these, the ones that have not found their guest again.
+    pub missing: Vec<String>,
+    /// From the last frame that the old one took to the time when the last card had its guest again, in milliseconds.
+    pub pause_ms: u64,
+}
+
+/// Which `vnicd` it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VnicdBuild {
+    /// Its version.
+    pub version: String,
+    /// First bytes of the SHA-256 of the program, in hexadecimal: builds of one version differ in it.
+    pub digest: String,
+    /// Its process.
+    pub pid: u32,
 }
 
 /// A lab as `ps` shows it.

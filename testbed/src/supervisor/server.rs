@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{
     Inner, Shared, carrier, node,
     protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
-    thread,
+    reload, thread,
 };
 use crate::vnicd_client::{
     TrunkDirection,
@@ -84,6 +84,7 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 direction,
                 change,
             } => answer(stream, trunk(shared, (&a, &b), direction, &change))?,
+            Request::Reload { program } => answer(stream, reload::reload(shared, &program))?,
             Request::Agent { node } => return agent(shared, &node, stream),
             Request::Down => {
                 shared.update(|inner| inner.phase = LabPhase::Stopping);

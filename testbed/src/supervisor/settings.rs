@@ -73,6 +73,7 @@ impl Settings {
                 queue_pairs: nic.queue_pairs,
                 mtu: nic.mtu,
                 offloads: nic.offloads,
+                loopback: nic.loopback,
                 coalescing: memory.coalescing.clone(),
                 dma: memory.dma.clone(),
                 steering: memory.steering.clone(),

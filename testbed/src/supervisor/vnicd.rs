@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::{Read, Seek, SeekFrom},
-    os::unix::process::ExitStatusExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -15,7 +15,10 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{Shared, carrier};
-use crate::{qemu::spawn_bound, vnicd_client::VnicdClient};
+use crate::{
+    qemu::spawn_bound,
+    vnicd_client::{Info, VnicdClient, config::VnicdConfig},
+};
 
 /// How long a new `vnicd` may take until its control socket answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,54 +42,74 @@ pub(super) struct Vnicd {
 impl Vnicd {
     /// Starts it with the remembered settings and waits until it answers.
     pub(super) fn start(shared: &Shared) -> Result<Self> {
-        let config_path = shared.state.file("vnicd.json");
         let config = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
-        std::fs::write(&config_path, serde_json::to_vec_pretty(&config)?)
-            .with_context(|| format!("cannot write {}", config_path.display()))?;
-        let control = shared.state.vnicd_socket()?;
-        let log_path = shared.state.file("vnicd.log");
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(&log_path)
-            .with_context(|| format!("cannot write {}", log_path.display()))?;
-        let binary = crate::programs::find("vnicd")?;
-        let mut command = Command::new(&binary);
-        command
-            .arg("--config")
-            .arg(&config_path)
-            .arg("--control")
-            .arg(&control)
-            .arg("--metrics-socket")
-            .arg(shared.state.socket("metrics.sock")?)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        let child = spawn_bound(command).with_context(|| format!("cannot start {}", binary.display()))?;
-        let mut vnicd = Self { child };
-        shared.watch_child(vnicd.child.id());
-        vnicd.wait_until_it_answers(&control, &log_path)?;
+        let program = shared.inner().reload.program();
+        let metrics = shared.state.socket("metrics.sock")?;
+        let (vnicd, _) = Self::start_at(shared, &program, "vnicd", &config, Some(&metrics))?;
         let (pid, handle) = (vnicd.child.id(), super::handle_of(vnicd.child.id())?);
         shared.update(|inner| (inner.vnicd_pid, inner.vnicd) = (Some(pid), Some(handle)));
         Ok(vnicd)
     }
 
-    fn wait_until_it_answers(&mut self, control: &Path, log: &Path) -> Result<()> {
+    /// Starts `program` with this configuration, and files in the lab's folder that begin with `name`; waits until it answers.
+    pub(super) fn start_at(
+        shared: &Shared,
+        program: &Path,
+        name: &str,
+        config: &VnicdConfig,
+        metrics: Option<&Path>,
+    ) -> Result<(Self, Info)> {
+        let config_path = shared.state.file(&format!("{name}.json"));
+        std::fs::write(&config_path, serde_json::to_vec_pretty(config)?)
+            .with_context(|| format!("cannot write {}", config_path.display()))?;
+        let control = shared.state.socket(&format!("{name}.sock"))?;
+        let log_path = shared.state.file(&format!("{name}.log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log_path)
+            .with_context(|| format!("cannot write {}", log_path.display()))?;
+        let logged = log.metadata().map_or(0, |found| found.len());
+        let mut command = Command::new(program);
+        command
+            .arg0("vnicd")
+            .arg("--config")
+            .arg(&config_path)
+            .arg("--control")
+            .arg(&control);
+        if let Some(metrics) = metrics {
+            command.arg("--metrics-socket").arg(metrics);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = spawn_bound(command).with_context(|| format!("cannot start {}", program.display()))?;
+        let mut vnicd = Self { child };
+        shared.watch_child(vnicd.child.id());
+        let info = vnicd.wait_until_it_answers(&control, (&log_path, logged))?;
+        Ok((vnicd, info))
+    }
+
+    fn wait_until_it_answers(&mut self, control: &Path, (log, logged): (&Path, u64)) -> Result<Info> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                bail!("vnicd ended at once ({}): {}", describe(status), last_words(log));
+                bail!(
+                    "vnicd ended at once ({}): {}",
+                    describe(status),
+                    words_since(log, logged)
+                );
             }
             // A socket file may be there from a vnicd that was killed: only an answer from this one counts.
             let answer = VnicdClient::connect(control).and_then(|mut client| client.info());
-            if answer.is_ok_and(|info| info.pid == self.child.id()) {
-                return Ok(());
+            if let Ok(info) = answer
+                && info.pid == self.child.id()
+            {
+                return Ok(info);
             }
             if Instant::now() > deadline {
                 bail!(
                     "vnicd does not answer after {} s: {}",
                     START_TIMEOUT.as_secs(),
-                    last_words(log)
+                    words_since(log, logged)
                 );
             }
             std::thread::sleep(CONNECT_PAUSE);
@@ -131,18 +154,27 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
             return;
         }
         let how = ended.map_or_else(|error| error.to_string(), describe);
-        short_lives = if started.elapsed() < SHORT_LIFE {
+        let reloads = shared.inner().reload.is_under_way();
+        short_lives = if reloads {
+            0
+        } else if started.elapsed() < SHORT_LIFE {
             short_lives + 1
         } else {
             0
         };
-        tracing::warn!(%how, "vnicd has ended: starting it again");
+        if !reloads {
+            tracing::warn!(%how, "vnicd has ended: starting it again");
+        }
         // The next one begins with every change that this one told of.
         let drained = |inner: &mut super::Inner| (!inner.watching).then_some(());
         shared.wait_for(Some(Instant::now() + super::WATCH_DRAIN_TIMEOUT), drained);
         let again = if short_lives < SHORT_LIVES_MAX {
             started = Instant::now();
-            Vnicd::start(shared)
+            match Vnicd::start(shared) {
+                // What was under trial a moment ago does not start: the program before it does.
+                Err(error) if shared.update(|inner| inner.reload.go_back(&error)) => Vnicd::start(shared),
+                outcome => outcome,
+            }
         } else {
             let log = shared.state.file("vnicd.log");
             Err(anyhow::anyhow!(
@@ -153,7 +185,10 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
         match again {
             Ok(new) => {
                 vnicd = new;
-                shared.update(|inner| inner.vnicd_restarts += 1);
+                shared.update(|inner| {
+                    inner.vnicd_restarts += u32::from(!reloads);
+                    inner.reload.started();
+                });
                 if let Err(error) = carrier::keep_pulled(shared) {
                     return shared.fail(error);
                 }
@@ -174,10 +209,15 @@ pub(super) fn describe(status: ExitStatus) -> String {
 
 /// The end of a log file, from the start of a line.
 pub(super) fn last_words(log: &Path) -> String {
+    words_since(log, 0)
+}
+
+/// The end of what was written to a log file behind its first `start` bytes.
+fn words_since(log: &Path, start: u64) -> String {
     let read = |log: &PathBuf| -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_LEN_MAX)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_LEN_MAX).max(start)))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)

@@ -42,6 +42,9 @@ pub struct PortConfig {
     pub mtu: u32,
     /// Checksum and segmentation offloads offered.
     pub offloads: bool,
+    /// Connected to itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub loopback: bool,
     /// Interrupt coalescing.
     pub coalescing: CoalescingSettings,
     /// Modelled DMA engine.

@@ -2,6 +2,7 @@
 //! Remembers nothing; the supervisor does.
 
 pub mod config;
+pub mod trace;
 
 pub use vnic::{report, shard::SettingsEvent};
 
@@ -109,6 +110,17 @@ pub enum GroupChange {
 #[derive(Deserialize)]
 struct Groups {
     groups: Vec<GroupInfo>,
+}
+
+/// What `drain` answers: frames that had not arrived after the time that it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// On modelled links.
+    pub on_links: u64,
+    /// On their way into guests' memory.
+    pub in_dma: u64,
+    /// How long it waited, in nanoseconds.
+    pub waited_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -295,6 +307,23 @@ impl VnicdClient {
             GroupChange::Tree { group, tree } => json!({ "group": group, "tree": tree }),
         };
         self.call::<Groups>("group", request).map(|groups| groups.groups)
+    }
+
+    /// Lets `vnicd` take nothing more from guests, until this connection ends, and waits until what is under way has arrived;
+    /// says what has not.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn drain(&mut self) -> Result<Drained, VnicdError> {
+        self.call("drain", json!({}))
+    }
+
+    /// Asks `vnicd` to end.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn shutdown(&mut self) -> Result<(), VnicdError> {
+        self.call::<Value>("shutdown", json!({})).map(drop)
     }
 
     /// Asks for a sign of life.

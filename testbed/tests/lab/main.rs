@@ -12,6 +12,7 @@ mod messages;
 mod multicast;
 mod nic;
 mod readme;
+mod recorder;
 mod refusals;
 mod resume;
 mod steering;

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
 use crate::session::socket::{ClaimError, ClaimedSocket};
-use crate::shard::{CaptureReader, Chunk, Fabric};
+use crate::shard::{CaptureReader, Chunk, Fabric, TraceReader};
 use request::{Next, answer, error_line};
 use server::{Place, Server, Service};
 
@@ -28,6 +28,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a capture without traffic looks whether its reader is still there.
 const CAPTURE_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often a flight recorder is emptied: at a million events a second, the usual ring is a third full by then.
+const TRACE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Permissions of the control socket: whoever may change cards is whoever runs them.
 const MODE: u32 = 0o600;
@@ -78,6 +81,7 @@ fn serve_client(
     socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     let mut reader = BufReader::new(socket);
     let mut line = Vec::new();
+    let mut drain = None;
     loop {
         line.clear();
         let len = (&mut reader).take(LINE_LEN_MAX).read_until(b'\n', &mut line)?;
@@ -99,7 +103,12 @@ fn serve_client(
             Next::Go => {}
             Next::Watch => return serve_watch(socket, fabric),
             Next::Capture(capture) => return serve_capture(socket, &capture),
+            Next::Trace(trace) => return serve_trace(socket, &trace),
+            Next::Drain(new) => drain = Some(new),
             Next::Shutdown => {
+                if let Some(drain) = drain {
+                    drain.for_good();
+                }
                 on_shutdown();
                 return Ok(());
             }
@@ -141,9 +150,35 @@ fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()
     }
 }
 
+/// Carries a card's flight recorder until the client closes the connection, or its sending side of it: then what is still
+/// in the recorder comes before the end. While a slow reader is waited for, the recorder overwrites its oldest events, and
+/// says so.
+fn serve_trace(socket: &Socket, trace: &TraceReader) -> std::io::Result<()> {
+    socket.set_write_timeout(None)?;
+    let mut bytes = Vec::new();
+    loop {
+        let is_last = is_finished_within(socket, TRACE_INTERVAL)?;
+        bytes.clear();
+        trace.take(&mut bytes);
+        write_all(socket, &bytes)?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
 /// True once the peer has nothing more to say, whether it still listens or not.
 fn is_finished(socket: &Socket) -> std::io::Result<bool> {
-    match poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&Timespec::default())) {
+    is_finished_within(socket, Duration::ZERO)
+}
+
+/// As [`is_finished`], after waiting for that no longer than `limit`.
+fn is_finished_within(socket: &Socket, limit: Duration) -> std::io::Result<bool> {
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    match poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&limit)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use firmware::recorder::{RECORD_LEN, RECORD_VERSION, RECORDER_EVENTS_MAX, RECORDER_EVENTS_MIN};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -10,10 +11,11 @@ use serde_json::{Map, Value, json};
 use crate::report::{
     CoalescingChange, Direction, DmaChange, LinkChange, MisorderChange, PortInfo, PortStats, SteeringChange,
 };
-use crate::shard::{CaptureReader, Fabric};
+use crate::shard::{CaptureReader, Drain, Fabric, TRACE_EVENTS_DEFAULT, TraceReader};
 
 /// The operations, for the sentence that names them.
-const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, group, watch, capture, ping, shutdown";
+const OPS: &str =
+    "info, stats, coalesce, steering, misorder, link, dma, trunk, group, watch, capture, trace, drain, ping, shutdown";
 
 /// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
 const SNAPLEN_MAX: u64 = 1 << 18;
@@ -26,6 +28,10 @@ pub enum Next {
     Watch,
     /// The connection now carries this capture.
     Capture(CaptureReader),
+    /// The connection now carries the records of a card's flight recorder.
+    Trace(TraceReader),
+    /// Nothing is taken from guests until the connection or the process ends.
+    Drain(Drain),
     /// The process is to end.
     Shutdown,
 }
@@ -80,6 +86,17 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         "shutdown" => {
             no_more(op, fields)?;
             return Ok((json!({}), Next::Shutdown));
+        }
+        "drain" => {
+            no_more(op, fields)?;
+            let drain = fabric.drain();
+            let (left, waited) = drain.wait();
+            let answer = json!({
+                "on_links": left.on_links,
+                "in_dma": left.in_dma,
+                "waited_ns": u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
+            });
+            return Ok((answer, Next::Drain(drain)));
         }
         "info" => {
             no_more(op, fields)?;
@@ -155,6 +172,27 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
                 .start_capture(&ports, snaplen)
                 .map_err(|error| error.to_string())?;
             return Ok((json!({}), Next::Capture(reader)));
+        }
+        "trace" => {
+            let port = port(op, fields)?;
+            let events = match fields.remove("events") {
+                None => TRACE_EVENTS_DEFAULT,
+                Some(value) => value
+                    .as_u64()
+                    .and_then(|events| usize::try_from(events).ok())
+                    .filter(|events| (RECORDER_EVENTS_MIN..=RECORDER_EVENTS_MAX).contains(events))
+                    .ok_or_else(|| {
+                        format!("{op}: \"events\" must be a number from {RECORDER_EVENTS_MIN} to {RECORDER_EVENTS_MAX}")
+                    })?,
+            };
+            no_more(op, fields)?;
+            let reader = fabric.start_trace(&port, events).map_err(|error| error.to_string())?;
+            let answer = json!({
+                "record_version": RECORD_VERSION,
+                "record_bytes": RECORD_LEN,
+                "origin_unix_ns": reader.origin_unix_ns,
+            });
+            return Ok((answer, Next::Trace(reader)));
         }
         _ => return Err(format!("there is no operation {op:?}, only {OPS}")),
     };

@@ -437,3 +437,49 @@ fn the_end_of_the_server_is_the_end_of_every_client() {
     capturing.reader.read_to_end(&mut rest).unwrap();
     assert!(!bench.folder.path().join("c").exists());
 }
+
+#[test]
+fn a_trace_carries_whole_records_for_one_reader_and_ends_with_it() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    let about = client.ok(json!({ "op": "trace", "port": "a", "events": 1000 }));
+    assert_eq!(
+        (about["record_version"].as_u64(), about["record_bytes"].as_u64()),
+        (Some(1), Some(24))
+    );
+    let busy = bench.connect().ask(json!({ "op": "trace", "port": "a" }));
+    assert!(busy["error"].as_str().unwrap().contains("being traced already"));
+    for (request, sentence) in [
+        (json!({ "op": "trace" }), "\"port\" is missing"),
+        (json!({ "op": "trace", "port": "x" }), "there is no port"),
+        (json!({ "op": "trace", "port": "b", "events": 5 }), "from 256 to 262144"),
+    ] {
+        let refused = bench.connect().ask(request);
+        assert!(refused["error"].as_str().unwrap().contains(sentence), "{refused}");
+    }
+    bench.fabric.shard.with(|inner, now| {
+        let nic = &mut inner.port(0).nic;
+        let packet = firmware::PacketInfo { len: 77, marked: false };
+        nic.rx(0).arrive(now, packet).unwrap();
+        nic.note_dropped(now, 0x80);
+    });
+    client.reader.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    let mut bytes = Vec::new();
+    client.reader.read_to_end(&mut bytes).unwrap();
+    let (records, rest) = bytes.as_chunks::<24>();
+    assert!(rest.is_empty());
+    let kinds: Vec<_> = records
+        .iter()
+        .map(|record| firmware::recorder::Record::from_bytes(record).unwrap())
+        .map(|record| (record.kind.name(), record.detail, record.number))
+        .collect();
+    assert!(
+        kinds.contains(&("drop", 0x80, 0)) && kinds.contains(&("arrive", 0, 77)),
+        "{kinds:?}"
+    );
+    // It is off again, and free for the next reader.
+    let deadline = Instant::now() + PATIENCE;
+    while bench.connect().ask(json!({ "op": "trace", "port": "a" }))["ok"].is_null() {
+        assert!(Instant::now() < deadline);
+    }
+}

@@ -49,6 +49,8 @@ pub struct PortSettings {
     pub mtu: u32,
     /// Whether checksum and segmentation offloads are offered to the guest.
     pub offloads: bool,
+    /// The card's output is wired to its input: it is a copy engine, and at no switch.
+    pub loopback: bool,
     /// Interrupt coalescing at start.
     pub coalescing: CoalescingSettings,
     /// DMA engine at start.
@@ -68,7 +70,7 @@ pub struct PortSettings {
 pub struct PortInfo {
     /// Unique name.
     pub name: String,
-    /// Name of its switch.
+    /// Name of its switch; `(itself)` for a card that is connected to itself.
     pub switch: String,
     /// The guest's address if configured or seen.
     #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
@@ -269,6 +271,9 @@ pub struct PortStats {
     pub link: LinkStats,
     /// The port's counters in its switch.
     pub switch: Counts,
+    /// The copy engine of a card that is connected to itself; none for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_engine: Option<Counts>,
 }
 
 fn mac_out<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {

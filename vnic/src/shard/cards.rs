@@ -97,11 +97,11 @@ impl Inner {
     pub(super) fn card_frame_from_guest(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
         let port = &mut self.ports[index];
         if !frame.header.is_plain() {
-            port.drop_tx(TxDrop::BadOffload);
+            port.drop_tx(TxDrop::BadOffload, now);
             return;
         }
         if frame.len > port.from_guest.config().mtu + LINK_OVERHEAD {
-            port.drop_tx(TxDrop::TooLong);
+            port.drop_tx(TxDrop::TooLong, now);
             return;
         }
         port.counters.tx_frames += 1;
@@ -160,7 +160,7 @@ impl Inner {
             };
         };
         if frame.len > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
-            port.drop_rx(RxDrop::TooLong);
+            port.drop_rx(RxDrop::TooLong, now);
         } else {
             port.to_guest.count_passed(1, u64::from(frame.len));
             let frame = CardFrame::of(frame.inline, tail, frame.len);
@@ -220,7 +220,7 @@ impl Inner {
             self.gather = bytes;
             let port = &mut self.ports[index];
             if pooled.is_none() {
-                port.drop_tx(TxDrop::PoolShare);
+                port.drop_tx(TxDrop::PoolShare, now);
             }
             port.keep(buffer, pooled);
         }
@@ -297,8 +297,8 @@ impl Inner {
             };
             match self.pool_admitted(bytes, stage, of_card(index), admission) {
                 Ok(_) => {}
-                Err(Dropped::PoolShare) => self.ports[index].drop_tx(TxDrop::PoolShare),
-                Err(Dropped::Link) => self.ports[index].drop_tx(TxDrop::Link),
+                Err(Dropped::PoolShare) => self.ports[index].drop_tx(TxDrop::PoolShare, now),
+                Err(Dropped::Link) => self.ports[index].drop_tx(TxDrop::Link, now),
             }
         }
         self.gather = memory;
@@ -309,7 +309,7 @@ impl Inner {
         let frame = packet.as_ref();
         let port = &mut self.ports[index];
         let Some(queue) = port.rx_queue(frame.inline) else {
-            port.drop_rx(RxDrop::NotReady);
+            port.drop_rx(RxDrop::NotReady, now);
             return;
         };
         let mut outcome = Err(Refused::NoBuffer);
@@ -327,7 +327,7 @@ impl Inner {
             Err(Refused::NoBuffer) if !in_order || self.ports[index].may_hold(queue, now) => {
                 let memory = std::mem::take(&mut self.gather);
                 let memory = self.whole(packet, memory);
-                self.wait_at_port(index, of_card(index), &memory[..packet.len as usize]);
+                self.wait_at_port(index, of_card(index), &memory[..packet.len as usize], now);
                 self.gather = memory;
             }
             Err(refused) => {

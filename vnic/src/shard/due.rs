@@ -62,7 +62,7 @@ impl Inner {
             let mut rest = [Piece::EMPTY];
             let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
             match port.rx_queue(whole.inline) {
-                None => port.drop_rx(RxDrop::NotReady),
+                None => port.drop_rx(RxDrop::NotReady, now),
                 Some(queue) => {
                     if self.ports[index].still_stalled(queue, now) {
                         self.ports[index].waiting.push_front(frame);

@@ -10,6 +10,7 @@ use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
 use super::card_settings::{set_misorder, set_steering};
+use super::loopback;
 use super::port::Port;
 use super::trunk::Trunk;
 use super::watch::Subject;
@@ -78,6 +79,9 @@ pub enum FabricError {
     /// A value does not make sense; the sentence says which and why.
     #[error("{0}")]
     Invalid(String),
+    /// A card's flight recorder has one reader at a time.
+    #[error("port {0:?} is being traced already")]
+    Traced(String),
     /// A port can be captured by one reader at a time.
     #[error("port {0:?} is being captured already")]
     Captured(String),
@@ -90,7 +94,7 @@ pub(super) fn invalid(error: impl std::fmt::Display) -> FabricError {
 /// All switches and ports of the process. Cheap to clone; the shard's thread ends with [`Fabric::shutdown`].
 #[derive(Clone)]
 pub struct Fabric {
-    pub(super) shard: Arc<Shard>,
+    pub(crate) shard: Arc<Shard>,
 }
 
 impl Fabric {
@@ -124,6 +128,7 @@ impl Fabric {
     /// # Errors
     /// A name that exists, or settings out of range.
     pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<Device, FabricError> {
+        loopback::check(&settings)?;
         let nic = make_nic(&settings)?;
         let to_guest = Link::new(link_from(&settings.link.to_guest, SEED_TO_GUEST)?);
         let from_guest = Link::new(link_from(&settings.link.from_guest, SEED_FROM_GUEST)?);
@@ -144,10 +149,15 @@ impl Fabric {
                 return Err(FabricError::PortExists(settings.name.clone()));
             }
             let index = inner.ports.len();
-            let state = &mut inner.switches[switch.0];
+            let switch = if settings.loopback {
+                inner.add_switch_of_one()
+            } else {
+                switch.0
+            };
+            let state = &mut inner.switches[switch];
             let switch_port = state.switch.try_add_port().map_err(invalid)?;
             state.bind(switch_port, index);
-            let port = Port::new(settings.clone(), switch.0, switch_port, nic, to_guest, from_guest);
+            let port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
             inner.ports.push(port);
             for &group in &settings.groups {
                 inner.join_configured(index, group, now)?;
@@ -237,6 +247,7 @@ impl Fabric {
                 if direction != Direction::ToGuest {
                     change.apply_to(&mut links.from_guest);
                 }
+                loopback::check_link(&port.settings, &links)?;
                 let to_guest = link_from(&links.to_guest, SEED_TO_GUEST)?;
                 let from_guest = link_from(&links.from_guest, SEED_FROM_GUEST)?;
                 port.to_guest.set_config(to_guest);
@@ -356,6 +367,7 @@ pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError>
     });
     nic.set_watchdog(ether::Time::ZERO, None, settings.coalescing.watchdog_ns)
         .map_err(invalid)?;
+    loopback::connect(&mut nic, settings);
     for queue in queues {
         let coalescing = judged(&queue.strategy, queue.delay_ns, queue.frames, queue.marks)?;
         nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)

@@ -48,11 +48,11 @@ impl Inner {
         let port = &mut self.ports[origin.port()];
         let held = port.pairs[origin.pair()].tx.held.take();
         if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
-            port.drop_tx(TxDrop::Runt);
+            port.drop_tx(TxDrop::Runt, now);
             return DROPPED;
         }
         let Ok(header) = frame.header.checked(port.sender, frame.len) else {
-            port.drop_tx(TxDrop::BadOffload);
+            port.drop_tx(TxDrop::BadOffload, now);
             return DROPPED;
         };
         let longest = if header.is_segmented() {
@@ -61,7 +61,7 @@ impl Inner {
             port.settings.mtu + LINK_OVERHEAD
         };
         if frame.len > longest {
-            port.drop_tx(TxDrop::TooLong);
+            port.drop_tx(TxDrop::TooLong, now);
             return DROPPED;
         }
         let frame = FrameRef { header, ..*frame };
@@ -74,6 +74,9 @@ impl Inner {
         if is_card_frame(frame.inline) {
             self.card_frame_from_guest(origin.port(), &frame, now);
             return DROPPED;
+        }
+        if port.settings.loopback {
+            return self.loop_back(origin, &frame, now, held);
         }
         let misordered;
         let frame = match port.nic.misorder_mut().sent(frame.inline) {
@@ -92,7 +95,7 @@ impl Inner {
             };
         }
         if wire_len(&frame) > port.from_guest.config().mtu + LINK_OVERHEAD {
-            port.drop_tx(TxDrop::TooLong);
+            port.drop_tx(TxDrop::TooLong, now);
             return DROPPED;
         }
         let (switch, switch_port) = (port.switch, port.switch_port);
@@ -102,6 +105,7 @@ impl Inner {
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
             port.from_guest.count_passed(1, u64::from(frame.len));
+            port.nic.note_forwarded(now, 1, u64::from(frame.len));
         }
         outcome
     }
@@ -113,6 +117,7 @@ impl Inner {
             let port = &mut inner.ports[origin.port()];
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += bytes.len() as u64;
+            port.nic.note_forwarded(now, 1, bytes.len() as u64);
             if let Some(capture) = &mut port.capture {
                 capture.sent(bytes, now);
             }
@@ -134,12 +139,12 @@ impl Inner {
             }
             match inner.pool_admitted(bytes, stage, origin, admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolShare) => inner.ports[origin.port()].drop_tx(TxDrop::PoolShare),
-                Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link),
+                Err(Dropped::PoolShare) => inner.ports[origin.port()].drop_tx(TxDrop::PoolShare, now),
+                Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link, now),
             }
         });
         if !resolved {
-            self.ports[origin.port()].drop_tx(TxDrop::BadOffload);
+            self.ports[origin.port()].drop_tx(TxDrop::BadOffload, now);
         }
         copies
     }
@@ -239,11 +244,11 @@ impl Inner {
             };
         }
         if wire_len(frame) > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
-            port.drop_rx(RxDrop::TooLong);
+            port.drop_rx(RxDrop::TooLong, now);
             return TAKEN;
         }
         let Some(queue) = port.rx_queue(frame.inline) else {
-            port.drop_rx(RxDrop::NotReady);
+            port.drop_rx(RxDrop::NotReady, now);
             return TAKEN;
         };
         self.working_on = Some(index);
@@ -261,7 +266,7 @@ impl Inner {
                 None => self.hold(origin, index, queue, now),
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
                 Some(bytes) => Outcome::Taken {
-                    copies: self.wait_at_port(index, origin, bytes),
+                    copies: self.wait_at_port(index, origin, bytes, now),
                 },
             },
             Err(refused) => {
@@ -273,7 +278,7 @@ impl Inner {
 
     /// Keeps a whole frame that found no buffer at its port; returns the copies in the pool.
     #[cold]
-    pub(super) fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8]) -> u32 {
+    pub(super) fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8], now: Time) -> u32 {
         let pooled = self.pool.copy_of(bytes, Stage::Card(index), origin);
         let port = &mut self.ports[index];
         match pooled {
@@ -283,7 +288,7 @@ impl Inner {
                 u32::from(origin.is_awaited())
             }
             None => {
-                port.drop_rx(RxDrop::PoolShare);
+                port.drop_rx(RxDrop::PoolShare, now);
                 0
             }
         }
@@ -292,8 +297,8 @@ impl Inner {
     pub(super) fn refused(&mut self, index: usize, refused: Refused, now: Time) {
         let port = &mut self.ports[index];
         match refused {
-            Refused::NoBuffer => port.drop_rx(RxDrop::NoBuffer),
-            Refused::BufferTooSmall => port.drop_rx(RxDrop::BufferTooSmall),
+            Refused::NoBuffer => port.drop_rx(RxDrop::NoBuffer, now),
+            Refused::BufferTooSmall => port.drop_rx(RxDrop::BufferTooSmall, now),
             Refused::Rule(rule) => port.fail_rule(rule, now),
         }
     }
@@ -311,19 +316,19 @@ impl Inner {
         let resolved = self.resolve(frame, |inner, bytes| {
             let port = &mut inner.ports[index];
             if bytes.len() as u32 > port.settings.mtu + LINK_OVERHEAD {
-                port.drop_rx(RxDrop::TooLong);
+                port.drop_rx(RxDrop::TooLong, now);
                 return;
             }
             port.counters.copied_bytes += bytes.len() as u64;
             let admission = port.to_guest.admit(now, bytes.len());
             match inner.pool_admitted(bytes, Stage::Card(index), origin, admission) {
                 Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolShare) => inner.ports[index].drop_rx(RxDrop::PoolShare),
-                Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link),
+                Err(Dropped::PoolShare) => inner.ports[index].drop_rx(RxDrop::PoolShare, now),
+                Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link, now),
             }
         });
         if !resolved {
-            self.ports[index].drop_rx(RxDrop::BadOffload);
+            self.ports[index].drop_rx(RxDrop::BadOffload, now);
         }
         copies
     }
@@ -432,7 +437,7 @@ impl Inner {
         let mut rest = [Piece::EMPTY];
         let whole = FrameRef::of_bytes(&reply[..len], &mut rest, NetHeader::default());
         if !port.pairs[0].rx.is_ready() {
-            port.drop_rx(RxDrop::NotReady);
+            port.drop_rx(RxDrop::NotReady, now);
             return;
         }
         if let Err(refused) = self.deliver_apart(index, 0, &whole, now) {

@@ -8,6 +8,7 @@ mod capture;
 mod card_settings;
 mod cards;
 mod counters;
+mod drain;
 mod drops;
 mod due;
 mod fabric_handle;
@@ -17,6 +18,7 @@ mod frame;
 mod groups;
 mod hold;
 mod host_state;
+mod loopback;
 mod polling;
 mod pool;
 mod port;
@@ -34,10 +36,13 @@ mod tests_card;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
+mod tests_loopback;
+#[cfg(test)]
 mod tests_multicast;
 #[cfg(test)]
 mod tests_timed;
 mod timed;
+mod trace;
 mod transmit;
 mod trunk;
 mod watch;
@@ -48,10 +53,12 @@ use ether::Time;
 use fabric::{Egress, Switch};
 
 pub use capture::{CaptureReader, Chunk};
+pub use drain::{Drain, UnderWay};
 pub use drops::{RxDrop, TxDrop};
 pub use fabric_handle::{Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId};
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
+pub use trace::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
 pub use watch::{SettingsEvent, Watch};
 
 use cards::CardQueue;
@@ -99,12 +106,15 @@ pub(crate) struct Inner {
     polling: Polling,
     /// The guests of a process that was here before may still be on their way back; see [`returning`].
     returning: Returning,
+    /// How many want that nothing more is taken from guests; see [`drain`].
+    drains: u32,
 }
 
 impl Inner {
     fn new(origin_unix_ns: u64, settings: FabricSettings) -> Self {
         Self {
             returning: Returning::new(settings.return_ns),
+            drains: 0,
             switches: Vec::new(),
             ports: Vec::new(),
             trunks: Vec::new(),
@@ -235,7 +245,7 @@ impl Inner {
             }
             if let Some(mut run) = self.begin_run(origin, &frame) {
                 taken += self.follow(&mut run, (index, pair), &batch, taken, now);
-                self.end_run(index, &run);
+                self.end_run(index, &run, now);
             }
         }
         let held = taken < batch.len();
@@ -273,7 +283,7 @@ impl Inner {
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let side = &self.ports[index].pairs[pair].tx;
-        if self.returning.is_on() && side.resumed {
+        if self.drains != 0 || self.returning.is_on() && side.resumed {
             return true;
         }
         match side.held {

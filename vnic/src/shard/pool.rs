@@ -96,6 +96,11 @@ impl Pool {
         })
     }
 
+    /// Frames that wait for their time.
+    pub fn waiting(&self) -> usize {
+        self.due.len()
+    }
+
     /// Books `size` bytes to `port`. False, and nothing is booked, if its share is used up.
     fn take_share(&mut self, port: usize, size: usize) -> bool {
         if self.used.len() <= port {

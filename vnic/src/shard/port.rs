@@ -21,6 +21,7 @@ use super::hold::Patience;
 use super::host_state::LastPoll;
 use super::pool::Pooled;
 use super::receive::{Refused, RxSide};
+use super::trace::TRACED_TX_DROP;
 use super::transmit::TxSide;
 use crate::device::RingActivity;
 use crate::memory::MemoryMap;
@@ -338,13 +339,15 @@ impl Port {
     }
 
     /// Counts a drop towards the guest.
-    pub fn drop_rx(&mut self, reason: RxDrop) {
+    pub fn drop_rx(&mut self, reason: RxDrop, now: Time) {
         self.counters.rx_drops[reason as usize] += 1;
+        self.nic.note_dropped(now, reason as u8);
     }
 
     /// Counts a drop of what the guest sent.
-    pub fn drop_tx(&mut self, reason: TxDrop) {
+    pub fn drop_tx(&mut self, reason: TxDrop, now: Time) {
         self.counters.tx_drops[reason as usize] += 1;
+        self.nic.note_dropped(now, reason as u8 | TRACED_TX_DROP);
     }
 
     /// The receive queue for a frame, as the card steers it, or `None` if no receive ring is ready.

@@ -107,6 +107,16 @@ impl Rig {
 
     /// Adds a guest at `switch` and returns its number.
     pub fn add_guest(&mut self, switch: usize, features: u64) -> usize {
+        self.add_card(switch, features, false)
+    }
+
+    /// Adds a guest whose card is connected to itself and returns its number.
+    pub fn add_loopback_guest(&mut self, features: u64) -> usize {
+        let switch = self.inner.add_switch_of_one();
+        self.add_card(switch, features, true)
+    }
+
+    fn add_card(&mut self, switch: usize, features: u64, loopback: bool) -> usize {
         let number = self.guests.len();
         let settings = PortSettings {
             name: format!("g{number}"),
@@ -116,6 +126,7 @@ impl Rig {
             queue_pairs: 1,
             mtu: 9000,
             offloads: true,
+            loopback,
             coalescing: Default::default(),
             dma: Default::default(),
             steering: Default::default(),

@@ -175,6 +175,7 @@ impl Inner {
                 ("not_learned", switch.not_learned),
                 ("dropped", switch.dropped_total()),
             ]),
+            copy_engine: super::loopback::counters(&port.nic),
         }
     }
 }

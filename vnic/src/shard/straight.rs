@@ -121,7 +121,7 @@ impl Inner {
 
     /// Counts the frames of a run that ended.
     #[inline]
-    pub(super) fn end_run(&mut self, port: usize, run: &Run) {
+    pub(super) fn end_run(&mut self, port: usize, run: &Run, now: Time) {
         if run.frames == 0 {
             return;
         }
@@ -129,6 +129,7 @@ impl Inner {
         port.counters.tx_frames += run.frames;
         port.counters.tx_bytes += run.bytes;
         port.from_guest.count_passed(run.frames, run.bytes);
+        port.nic.note_forwarded(now, run.frames as u32, run.bytes);
         let (switch, ingress) = (port.switch, port.switch_port);
         self.switches[switch]
             .switch

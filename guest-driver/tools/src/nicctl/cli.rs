@@ -13,6 +13,7 @@ use netif::{AfPacket, AfPacketOptions};
 use omxd::{CONTROL_RING_LEN, Card, CardError};
 
 use super::{
+    copy_engine::CopyEngineOutput,
     group::Group,
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
     steering::{self, Steering},
@@ -77,6 +78,8 @@ enum Command {
     /// Timers of the card, which ring by a frame and an interrupt
     #[command(subcommand)]
     Timer(Timer),
+    /// What the copy engine of a card that is connected to itself did
+    CopyEngine,
 }
 
 #[derive(Debug, Args)]
@@ -169,6 +172,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Watchdog(change) => watchdog(&mut card, arguments.json, change).with_context(|| interface.clone())?,
         Command::Timer(verb) => timer(&mut card, arguments.json, verb).with_context(|| interface.clone())?,
+        Command::CopyEngine => {
+            let reply = card.ask(&Request::GetCopyEngine).with_context(|| interface.clone())?;
+            let Reply::GetCopyEngine(report) = reply else {
+                bail!(CardError::Unexpected);
+            };
+            print(arguments.json, &CopyEngineOutput::from(report))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

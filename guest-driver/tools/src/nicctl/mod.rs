@@ -3,11 +3,13 @@
 //! Speaks the in-band protocol of `firmware::control` over one network interface; the conversation is `omxd::Card`.
 
 mod cli;
+mod copy_engine;
 mod group;
 mod report;
 mod steering;
 mod timed;
 
 pub use cli::{Arguments, main};
+pub use copy_engine::CopyEngineOutput;
 pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};
 pub use steering::{SteeredOutput, SteeringOutput};

@@ -36,6 +36,7 @@ impl From<Abilities> for InfoOutput {
             (ability::TIMERS, "timers"),
             (ability::GROUPS, "groups"),
             (ability::ADAPTIVE, "adaptive state"),
+            (ability::COPY_ENGINE, "copy-engine"),
         ];
         Self {
             version: card.version,

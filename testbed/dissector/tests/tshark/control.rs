@@ -6,6 +6,7 @@ use firmware::{
     CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Lateness, Reason, RxCounts, SteeringChange,
     SteeringMode, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
     control::{Reply, Request, doorbell_frame},
+    copy_engine::CopyEngineConfig,
     timers::Expiry,
 };
 
@@ -105,7 +106,20 @@ fn fields() -> Vec<String> {
         "clock_missed",
     ];
     let late = lateness(&Lateness::default()).into_iter().map(|(name, _)| name);
+    let copies = [
+        "mtu",
+        "queue_max",
+        "submit_ns",
+        "submitted",
+        "submitted_bytes",
+        "frames",
+        "moved_bytes",
+        "completed",
+        "refused.overlap",
+        "refused.misaligned",
+    ];
     let names = fixed.into_iter().map(str::to_owned).chain(late);
+    let names = names.chain(copies.iter().map(|name| format!("copy.{name}")));
     let counters = counters(&RxCounts::default()).into_iter().map(|(name, _)| name);
     let mut list: Vec<String> = names.chain(counters).map(|name| format!("weftctl.{name}")).collect();
     list.push(EXPERT.to_owned());
@@ -124,7 +138,7 @@ fn request(numbers: &mut Numbers) -> Request {
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
     let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
-    match numbers.below(14) {
+    match numbers.below(15) {
         10 => Request::JoinGroup { group: queue },
         11 => Request::LeaveGroup { group: queue },
         9 => Request::GetGroups { after: queue },
@@ -143,6 +157,7 @@ fn request(numbers: &mut Numbers) -> Request {
                 },
             }
         }
+        14 => Request::GetCopyEngine,
         0 => Request::Hello {
             version_min: numbers.below(2) as u8,
             version_max: 1 + numbers.below(3) as u8,
@@ -215,6 +230,7 @@ fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("frames_max", change.frames_max.unwrap_or(0).into()),
             ("marks", change.marks.unwrap_or(false).into()),
         ],
+        Request::GetCopyEngine => vec![("operation", 15)],
         Request::GetCounters { queue, strategy } => vec![
             ("operation", 4),
             ("queue", queue.unwrap_or(0xffff).into()),
@@ -373,6 +389,19 @@ fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
             ("late_ns", doorbell.late_ns.into()),
             ("ring", doorbell.sequence),
         ]),
+        Reply::GetCopyEngine(report) => named(&[
+            ("status", 0),
+            ("copy.mtu", report.mtu.into()),
+            ("copy.queue_max", report.queue_max.into()),
+            ("copy.submit_ns", report.submit_ns.into()),
+            ("copy.submitted", report.counters.submitted),
+            ("copy.submitted_bytes", report.counters.submitted_bytes),
+            ("copy.frames", report.counters.frames),
+            ("copy.moved_bytes", report.counters.moved_bytes),
+            ("copy.completed", report.counters.completed),
+            ("copy.refused.overlap", report.counters.refused[1]),
+            ("copy.refused.misaligned", report.counters.refused[4]),
+        ]),
         Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
     }
 }
@@ -384,9 +413,19 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
         queue_pairs: 4,
         ..FirmwareConfig::default()
     });
+    nic.connect_to_itself(CopyEngineConfig::IO_AT);
     let mut frames = Vec::new();
     let mut wanted = Vec::new();
     for id in 0..1500_u16 {
+        let engine = nic.copy_engine_mut().unwrap();
+        // Some of them are refused, some are cut.
+        _ = engine.icopy(
+            Time::ZERO,
+            numbers.below(9000) as u64,
+            4000,
+            4 + numbers.below(9000) as u32,
+        );
+        while engine.poll(Time::MAX).is_some() {}
         let request = request(&mut numbers);
         let mut frame = [0; CONTROL_FRAME_MAX];
         let len = request.encode(GUEST, id, &mut frame);

@@ -1,0 +1,309 @@
+//! The flight recorder: what a card did lately and when, in rings of fixed size that overwrite their oldest events.
+//!
+//! Off, it costs a test of a pointer here and there; on, one record per event, or per group of packets that have it at one
+//! instant. Nothing is allocated while it records. Who reads it, and what a picture of it looks like, is not here.
+
+use alloc::{boxed::Box, vec, vec::Vec};
+use ether::Time;
+
+use crate::Interrupt;
+
+/// Most events that a ring keeps: 6 MiB, and at a million packets per second a few hundred milliseconds.
+pub const RECORDER_EVENTS_MAX: usize = 1 << 18;
+/// Fewest events that a ring keeps: less than a batch of frames says nothing.
+pub const RECORDER_EVENTS_MIN: usize = 1 << 8;
+/// Length of a record in bytes.
+pub const RECORD_LEN: usize = 24;
+/// Version of the layout of records ([`Record::to_bytes`]); it changes when a reader of an older one would misread.
+pub const RECORD_VERSION: u16 = 1;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// So many (`number`) older events of this ring were overwritten before anybody read them.
+    Lost = 0,
+    /// Packets arrived for a receive queue: `count` of them, `bytes` in all.
+    Arrive = 1,
+    /// The DMA of a packet began; without a modelled time it begins with the arrival, and there is no such record.
+    DmaStart = 2,
+    /// The DMAs of `count` packets completed.
+    DmaEnd = 3,
+    /// Of the packets that arrived at this instant, `count` carry the latency-sensitive mark.
+    Mark = 4,
+    /// The strategy put off the interrupt of a marked packet, since others are on their way (M-GF5).
+    Defer = 5,
+    /// An interrupt was decided: `detail` is its reason, `count` the packets it announces, `number` which of the queue it is.
+    Raise = 6,
+    /// The guest's driver did not want that interrupt.
+    Suppress = 7,
+    /// That interrupt was signalled to the guest.
+    Signal = 8,
+    /// The card sent `count` frames of its guest on, `bytes` in all.
+    Forward = 9,
+    /// A frame was dropped at this card; `detail` says why, in codes of whoever drives the firmware.
+    Drop = 10,
+}
+
+impl RecordKind {
+    /// All kinds, in the order of their codes.
+    pub const ALL: [Self; 11] = [
+        Self::Lost,
+        Self::Arrive,
+        Self::DmaStart,
+        Self::DmaEnd,
+        Self::Mark,
+        Self::Defer,
+        Self::Raise,
+        Self::Suppress,
+        Self::Signal,
+        Self::Forward,
+        Self::Drop,
+    ];
+
+    /// The name in pictures and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Arrive => "arrive",
+            Self::DmaStart => "dma-start",
+            Self::DmaEnd => "dma-end",
+            Self::Mark => "mark",
+            Self::Defer => "defer",
+            Self::Raise => "raise",
+            Self::Suppress => "suppress",
+            Self::Signal => "signal",
+            Self::Forward => "forward",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When. Records of a ring are in the order in which they were written, which for a late driver is not that of time.
+    pub at: Time,
+    /// What.
+    pub kind: RecordKind,
+    /// A code that depends on the kind; 0 otherwise.
+    pub detail: u8,
+    /// The receive queue; 0 for what concerns the whole card.
+    pub queue: u16,
+    /// Packets or frames it is about.
+    pub count: u32,
+    /// Their bytes, or a number that depends on the kind; 0 otherwise.
+    pub number: u64,
+}
+
+impl Record {
+    /// A record about one packet.
+    pub const fn new(at: Time, kind: RecordKind) -> Self {
+        Self {
+            at,
+            kind,
+            detail: 0,
+            queue: 0,
+            count: 1,
+            number: 0,
+        }
+    }
+
+    /// Its bytes, little-endian: time in nanoseconds (8), kind (1), detail (1), queue (2), count (4), number (8).
+    pub fn to_bytes(&self) -> [u8; RECORD_LEN] {
+        let mut bytes = [0; RECORD_LEN];
+        bytes[..8].copy_from_slice(&self.at.as_nanos().to_le_bytes());
+        bytes[8] = self.kind as u8;
+        bytes[9] = self.detail;
+        bytes[10..12].copy_from_slice(&self.queue.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.count.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    /// Reads them again; `None` for a kind that is not known.
+    pub fn from_bytes(bytes: &[u8; RECORD_LEN]) -> Option<Self> {
+        let (time, rest) = bytes.split_first_chunk::<8>()?;
+        let (&[kind, detail], rest) = rest.split_first_chunk::<2>()?;
+        let (queue, rest) = rest.split_first_chunk::<2>()?;
+        let (count, number) = rest.split_first_chunk::<4>()?;
+        Some(Self {
+            at: Time::from_nanos(u64::from_le_bytes(*time)),
+            kind: *RecordKind::ALL.get(usize::from(kind))?,
+            detail,
+            queue: u16::from_le_bytes(*queue),
+            count: u32::from_le_bytes(*count),
+            number: u64::from_le_bytes(*number.first_chunk::<8>()?),
+        })
+    }
+
+    /// True if `self` and `next` are about the same at one instant, so that one record with both counts says as much.
+    fn joins(&self, next: &Self) -> bool {
+        self.at == next.at
+            && self.kind == next.kind
+            && self.detail == next.detail
+            && self.queue == next.queue
+            && !matches!(self.kind, RecordKind::Raise | RecordKind::Lost)
+    }
+}
+
+/// A ring of records.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    /// A power of two of them.
+    ring: Box<[Record]>,
+    /// Records written since the ring was last emptied.
+    written: u64,
+    /// Records that were overwritten before anybody read them, since the recorder was made.
+    overwritten: u64,
+}
+
+impl Recorder {
+    /// An empty ring for at least `events` events, within the limits [`RECORDER_EVENTS_MIN`] and [`RECORDER_EVENTS_MAX`].
+    pub fn new(events: usize) -> Self {
+        let events = events
+            .clamp(RECORDER_EVENTS_MIN, RECORDER_EVENTS_MAX)
+            .next_power_of_two();
+        Self {
+            ring: vec![Record::new(Time::ZERO, RecordKind::Lost); events].into_boxed_slice(),
+            written: 0,
+            overwritten: 0,
+        }
+    }
+
+    /// Notes an event; one like the last at the same instant adds to it.
+    #[inline]
+    pub fn note(&mut self, record: Record) {
+        let mask = self.ring.len() - 1;
+        if self.written != 0 {
+            let last = &mut self.ring[(self.written - 1) as usize & mask];
+            if last.joins(&record) {
+                last.count = last.count.saturating_add(record.count);
+                last.number = last.number.saturating_add(record.number);
+                return;
+            }
+        }
+        self.ring[self.written as usize & mask] = record;
+        self.written += 1;
+    }
+
+    /// Records that are kept now.
+    pub fn len(&self) -> usize {
+        self.written.min(self.ring.len() as u64) as usize
+    }
+
+    /// True if nothing was noted since the ring was last emptied.
+    pub fn is_empty(&self) -> bool {
+        self.written == 0
+    }
+
+    /// Records that were overwritten, since the recorder was made.
+    pub fn overwritten(&self) -> u64 {
+        self.overwritten + self.missing()
+    }
+
+    fn missing(&self) -> u64 {
+        self.written.saturating_sub(self.ring.len() as u64)
+    }
+
+    /// Hands what is kept to `each`, oldest first, and empties the ring. Overwritten events are told first, as one record of
+    /// kind [`RecordKind::Lost`] with the time of the oldest that is left.
+    pub fn drain(&mut self, mut each: impl FnMut(&Record)) {
+        let mask = self.ring.len() - 1;
+        let (kept, missing) = (self.len() as u64, self.missing());
+        let first = self.written - kept;
+        if missing != 0 {
+            let oldest = &self.ring[first as usize & mask];
+            each(&Record {
+                queue: oldest.queue,
+                count: 0,
+                number: missing,
+                ..Record::new(oldest.at, RecordKind::Lost)
+            });
+        }
+        for position in first..self.written {
+            each(&self.ring[position as usize & mask]);
+        }
+        self.overwritten += missing;
+        self.written = 0;
+    }
+}
+
+/// A recorder that may be off: what a machine keeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tape {
+    recorder: Option<Box<Recorder>>,
+    /// The receive queue whose events these are.
+    queue: u16,
+}
+
+impl Tape {
+    /// Starts with an empty ring; one that runs already is emptied.
+    pub(crate) fn start(&mut self, queue: u16, events: usize) {
+        *self = Self {
+            recorder: Some(Box::new(Recorder::new(events))),
+            queue,
+        };
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.recorder = None;
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Notes `count` packets of `bytes` in all.
+    #[inline]
+    pub(crate) fn note(&mut self, at: Time, kind: RecordKind, count: u32, bytes: u64) {
+        if self.is_on() {
+            self.write(at, kind, 0, count, bytes);
+        }
+    }
+
+    /// Notes a decided interrupt.
+    #[inline]
+    pub(crate) fn note_raise(&mut self, interrupt: &Interrupt) {
+        if self.is_on() {
+            let Interrupt {
+                reason,
+                packets,
+                sequence,
+                decided_at,
+            } = *interrupt;
+            self.write(decided_at, RecordKind::Raise, reason as u8, packets, sequence);
+        }
+    }
+
+    /// Notes a dropped frame.
+    pub(crate) fn note_drop(&mut self, at: Time, code: u8) {
+        self.write(at, RecordKind::Drop, code, 1, 0);
+    }
+
+    // Kept out of the way of cards that record nothing.
+    #[cold]
+    #[inline(never)]
+    fn write(&mut self, at: Time, kind: RecordKind, detail: u8, count: u32, number: u64) {
+        let queue = self.queue;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(Record {
+                at,
+                kind,
+                detail,
+                queue,
+                count,
+                number,
+            });
+        }
+    }
+
+    /// Appends the bytes of all records to `out` and empties the ring.
+    pub(crate) fn drain_to(&mut self, out: &mut Vec<u8>) {
+        if let Some(recorder) = &mut self.recorder {
+            out.reserve(recorder.len() * RECORD_LEN);
+            recorder.drain(|record| out.extend_from_slice(&record.to_bytes()));
+        }
+    }
+}

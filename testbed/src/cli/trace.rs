@@ -1,0 +1,102 @@
+//! The verb `nic trace`: the flight recorders of a node's cards, switched on for a while, and what they told.
+
+use std::{
+    io::{self, BufWriter, Write},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    args::{TraceArgs, TraceFormat},
+    nic::ports,
+};
+use crate::{
+    lab::port_name,
+    report::{file::OutFile, say},
+    supervisor::client::Client,
+    trace::{CardTrace, perfetto, write_text},
+    vnicd_client::trace::{TRACE_RECORDS_MAX, TraceEnd},
+};
+
+/// Records until the time is over, Ctrl-C, or a card has told as much as is kept; then writes.
+pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
+    let target = match args.card {
+        Some(card) => port_name(&args.node, card),
+        None => args.node.clone(),
+    };
+    let names = ports(client, Some(&target))?.into_iter().map(|port| port.name);
+    // Before anything begins: a file that cannot be written shall not cost anybody time.
+    let mut file = args.out.as_deref().map(OutFile::open).transpose()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let (enough, ended) = mpsc::channel();
+    let mut readers = Vec::new();
+    for nic in names {
+        let trace = client.vnicd()?.trace(&nic)?;
+        let (handle, origin_unix_ns, enough) = (trace.handle(), trace.origin_unix_ns, enough.clone());
+        let reader = thread::Builder::new().name("trace".to_owned()).spawn(move || {
+            let read = trace.read_to_end();
+            // Nobody listens any more when all are asked to end.
+            _ = enough.send(());
+            read
+        })?;
+        readers.push((nic, origin_unix_ns, handle, reader));
+    }
+    if args.seconds.is_none() {
+        let names: Vec<_> = readers.iter().map(|(nic, ..)| nic.as_str()).collect();
+        say(format_args!("weft: recording {}; Ctrl-C ends it", names.join(", ")));
+    }
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            _ = enough.send(());
+        }
+    })?;
+    let patience = args.seconds.map_or(Duration::MAX, Duration::from_secs);
+    // Whether the time was over or somebody said so makes no difference.
+    _ = ended.recv_timeout(patience);
+    readers.iter().for_each(|(_, _, handle, _)| handle.end());
+    let mut traces = Vec::new();
+    for (nic, origin_unix_ns, _, reader) in readers {
+        let read = reader
+            .join()
+            .map_err(|_| anyhow::anyhow!("an internal error while reading the trace of {nic}"))?;
+        let (records, end) = read.with_context(|| format!("the trace of {nic} broke"))?;
+        match end {
+            TraceEnd::Asked => {}
+            TraceEnd::Full => say(format_args!(
+                "weft: {nic} told {TRACE_RECORDS_MAX} events, and the trace ends with the last of them"
+            )),
+            TraceEnd::Gone => say(format_args!("weft: vnicd has ended, and the trace of {nic} with it")),
+        }
+        let mut trace = CardTrace {
+            nic,
+            origin_unix_ns,
+            records,
+        };
+        trace.sort();
+        traces.push(trace);
+    }
+    match &mut file {
+        Some(file) => write(&traces, args.format, file.writer()?)?,
+        None => write(&traces, args.format, io::stdout().lock())?,
+    }
+    if let Some(file) = file {
+        file.keep();
+    }
+    Ok(())
+}
+
+fn write(traces: &[CardTrace], format: TraceFormat, out: impl Write) -> Result<()> {
+    let mut out = BufWriter::new(out);
+    match format {
+        TraceFormat::Perfetto => perfetto::write_json(traces, &mut out)?,
+        TraceFormat::Text => write_text(traces, &mut out)?,
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,317 @@
+//! Swaps a rebuilt `vnicd` in under running guests: tries the new program, lets the old one bring to an end what is under way, and
+//! goes back to the old program if the new one fails. Starting and keeping `vnicd` is `vnicd`'s business; guests reconnect by
+//! themselves.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fd::AsRawFd;
+use sha2::{Digest, Sha256};
+
+use super::{
+    Inner, Shared,
+    protocol::{LabPhase, ReloadReport, VnicdBuild},
+    vnicd::Vnicd,
+};
+use crate::vnicd_client::{Info, config::VnicdConfig};
+
+/// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
+const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long guests are waited for: QEMU looks for its backend every second or more often.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often `vnicd` is asked who has come back.
+const RETURN_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Bytes of a program's digest that are shown: enough to tell two builds apart.
+const DIGEST_BYTES: usize = 6;
+
+/// Which program `vnicd` is started from, and what is under way with that.
+#[derive(Debug)]
+pub(super) struct State {
+    program: Program,
+    /// A swap is under way: the program before, until the new one has started.
+    before: Option<Program>,
+    under_way: bool,
+    /// Why the new program did not start.
+    failure: Option<String>,
+    /// Grows with every `vnicd` that was started.
+    starts: u64,
+}
+
+/// A program, by its path or, where that may name another one by now, by a handle of the file.
+#[derive(Debug)]
+enum Program {
+    Path(PathBuf),
+    Open(File),
+}
+
+impl State {
+    /// The program beside this one.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            program: Program::Path(crate::programs::find("vnicd")?),
+            before: None,
+            under_way: false,
+            failure: None,
+            starts: 0,
+        })
+    }
+
+    /// A path that starts the program in force.
+    pub(super) fn program(&self) -> PathBuf {
+        match &self.program {
+            Program::Path(path) => path.clone(),
+            // Ours by number and not "self": whoever opens it is our child.
+            Program::Open(file) => format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(),
+        }
+    }
+
+    /// `vnicd` ends because it is swapped.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// Makes the program before a swap the one in force again, if there is one.
+    pub(super) fn go_back(&mut self, why: &anyhow::Error) -> bool {
+        match self.before.take() {
+            Some(before) => {
+                self.program = before;
+                self.failure = Some(format!("{why:#}"));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The program in force has started.
+    pub(super) fn started(&mut self) {
+        self.before = None;
+        self.under_way = false;
+        self.starts += 1;
+    }
+
+    fn give_up(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.program = before;
+        }
+        self.under_way = false;
+    }
+}
+
+/// Does what [`Request::Reload`](super::protocol::Request::Reload) asks for.
+pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
+    let old_pid = shared.update(|inner| {
+        ensure!(inner.phase != LabPhase::Stopping, "the lab is being ended");
+        ensure!(!inner.reload.under_way, "a reload is under way already");
+        let pid = inner.vnicd_pid.context("vnicd is just being started")?;
+        inner.reload.under_way = true;
+        inner.reload.failure = None;
+        Ok(pid)
+    })?;
+    let report = swap(shared, program, old_pid);
+    // Where it did not come to a start of anything, the old one goes on.
+    shared.update(|inner| {
+        if report.is_err() && inner.vnicd_pid == Some(old_pid) {
+            inner.reload.give_up();
+        }
+    });
+    report
+}
+
+fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadReport> {
+    let new_file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
+    // The file behind the running process, whatever its path names by now.
+    let old_file = File::open(format!("/proc/{old_pid}/exe")).context("cannot get hold of the running vnicd")?;
+    let (old_digest, new_digest) = (digest(&old_file)?, digest(&new_file)?);
+    let tried = trial(shared, program).context("the new vnicd does not start, so the old one goes on")?;
+
+    let mut vnicd = shared.vnicd()?;
+    let info = vnicd.info()?;
+    let connected: Vec<String> = with_guests(&info).map(str::to_owned).collect();
+    let starts = shared.inner().reload.starts;
+    let began = Instant::now();
+    let drained = vnicd.drain()?;
+    shared.update(|inner| {
+        let before = std::mem::replace(&mut inner.reload.program, Program::Path(program.to_owned()));
+        // A path that still names the running file is better to show than a handle.
+        let before = match before {
+            Program::Path(path) if is_same_file(&path, &old_file) => Program::Path(path),
+            _ => Program::Open(old_file),
+        };
+        inner.reload.before = Some(before);
+    });
+    vnicd.shutdown()?;
+    drop(vnicd);
+    let again = |inner: &mut Inner| match inner.phase {
+        LabPhase::Stopping => Some(None),
+        _ => (inner.reload.starts > starts).then(|| Some(inner.reload.failure.take())),
+    };
+    let went_back = match shared.wait_for(Some(Instant::now() + SWAP_TIMEOUT), again) {
+        Some(Some(failure)) => failure,
+        Some(None) => bail!("the lab is being ended"),
+        None => bail!("no vnicd has started within {} s", SWAP_TIMEOUT.as_secs()),
+    };
+    let (now, missing) = wait_for_guests(shared, &connected)?;
+    let digest = if went_back.is_some() { &old_digest } else { &new_digest };
+    let version = if went_back.is_some() {
+        &info.version
+    } else {
+        &tried.version
+    };
+    Ok(ReloadReport {
+        old: VnicdBuild {
+            version: info.version.clone(),
+            digest: old_digest.clone(),
+            pid: old_pid,
+        },
+        new: VnicdBuild {
+            version: version.clone(),
+            digest: digest.clone(),
+            pid: now.pid,
+        },
+        went_back,
+        lost_frames: drained.on_links + drained.in_dma,
+        cards: connected.len(),
+        missing,
+        pause_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Starts the program beside the running one, with the same settings and sockets that nobody uses, and ends it again.
+fn trial(shared: &Shared, program: &Path) -> Result<Info> {
+    let mut config: VnicdConfig = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
+    for (number, port) in config.ports.iter_mut().enumerate() {
+        let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
+        port.listen = socket
+            .to_str()
+            .context("the folder of the lab is not named in UTF-8")?
+            .to_owned();
+    }
+    let outcome = Vnicd::start_at(shared, program, "trial", &config, None);
+    let info = outcome.map(|(vnicd, info)| {
+        drop(vnicd);
+        info
+    });
+    // It was killed at the end, and leaves its sockets behind.
+    let sockets = config.ports.iter().map(|port| PathBuf::from(&port.listen));
+    let files = ["trial.json", "trial.sock", "trial.log"].map(|name| shared.state.file(name));
+    for path in sockets.chain(files) {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %path.display(), "left behind by the trial of a vnicd");
+            }
+            _ => {}
+        }
+    }
+    info
+}
+
+fn with_guests(info: &Info) -> impl Iterator<Item = &str> {
+    let connected = info.ports.iter().filter(|port| port.connected);
+    connected.map(|port| port.name.as_str())
+}
+
+/// Waits until `vnicd` has these cards' guests again; says which it has not.
+fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<String>)> {
+    let deadline = Instant::now() + RETURN_TIMEOUT;
+    loop {
+        let info = shared.vnicd()?.info()?;
+        let back: Vec<&str> = with_guests(&info).collect();
+        let missing: Vec<String> = connected
+            .iter()
+            .filter(|name| !back.contains(&name.as_str()))
+            .cloned()
+            .collect();
+        let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
+        if missing.is_empty() || Instant::now() > deadline {
+            return Ok((info, missing));
+        }
+        if shared
+            .wait_for(Some(Instant::now() + RETURN_LOOK_INTERVAL), stopping)
+            .is_some()
+        {
+            bail!("the lab is being ended");
+        }
+    }
+}
+
+fn is_same_file(path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let of_path = std::fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let of_file = file.metadata().map(|found| (found.dev(), found.ino()));
+    matches!((of_path, of_file), (Ok(a), Ok(b)) if a == b)
+}
+
+/// The first bytes of the file's SHA-256, in hexadecimal.
+fn digest(mut file: &File) -> Result<String> {
+    let mut hash = Sha256::new();
+    let mut piece = [0; 1 << 16];
+    loop {
+        match file.read(&mut piece).context("cannot read a vnicd")? {
+            0 => break,
+            len => hash.update(&piece[..len]),
+        }
+    }
+    let bytes = hash.finalize();
+    Ok(bytes[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State {
+            program: Program::Path("/new/vnicd".into()),
+            before: Some(Program::Path("/old/vnicd".into())),
+            under_way: true,
+            failure: None,
+            starts: 1,
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_start_is_left_for_the_one_before_and_only_once() {
+        let why = anyhow::anyhow!("it ended at once");
+        let mut swapped = state();
+        assert!(swapped.go_back(&why));
+        assert_eq!(swapped.program(), Path::new("/old/vnicd"));
+        assert_eq!(swapped.failure.as_deref(), Some("it ended at once"));
+        assert!(!swapped.go_back(&why), "there is none before that");
+
+        let mut swapped = state();
+        swapped.started();
+        assert!(!swapped.is_under_way() && swapped.starts == 2);
+        assert!(!swapped.go_back(&why), "once it has started, it is the one");
+        assert_eq!(swapped.program(), Path::new("/new/vnicd"));
+    }
+
+    #[test]
+    fn a_file_whose_path_names_another_one_by_now_can_still_be_started() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("program");
+        std::fs::copy("/bin/true", &path).expect("copied");
+        let open = File::open(&path).expect("it is there");
+        assert!(is_same_file(&path, &open));
+        let before = digest(&open).expect("readable");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, "something else").expect("written");
+        assert!(!is_same_file(&path, &open));
+        assert_eq!(before.len(), 2 * DIGEST_BYTES);
+        assert_ne!(digest(&File::open(&path).expect("there")).expect("readable"), before);
+        let mut swapped = state();
+        swapped.program = Program::Open(open);
+        let status = std::process::Command::new(swapped.program())
+            .status()
+            .expect("it starts");
+        assert!(status.success());
+    }
+}

@@ -1,0 +1,62 @@
+//! What flight recorders told, as a picture for <https://ui.perfetto.dev> and as a list of lines. Reading the recorders is
+//! `vnicd_client`'s business.
+
+pub mod perfetto;
+mod text;
+
+use firmware::{
+    Reason,
+    recorder::{Record, RecordKind},
+};
+use vnic::shard::{DropAt, drop_reason};
+
+pub use text::write_text;
+
+/// The records of one card.
+#[derive(Clone, Debug)]
+pub struct CardTrace {
+    /// `node.ethN`.
+    pub nic: String,
+    /// What time 0 of the records is, in nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+    /// What happened, in the order in which it was read.
+    pub records: Vec<Record>,
+}
+
+impl CardTrace {
+    /// Puts the records in the order of time; those of one instant stay as they were written.
+    pub fn sort(&mut self) {
+        self.records.sort_by_key(|record| record.at);
+    }
+}
+
+/// The earliest time in all traces, in nanoseconds; 0 if nothing happened.
+#[must_use]
+pub fn first_ns(traces: &[CardTrace]) -> u64 {
+    let times = traces
+        .iter()
+        .flat_map(|trace| &trace.records)
+        .map(|record| record.at.as_nanos());
+    times.min().unwrap_or(0)
+}
+
+/// The reason of a decided interrupt.
+fn reason(record: &Record) -> &'static str {
+    Reason::ALL
+        .get(usize::from(record.detail))
+        .map_or("unknown", |reason| reason.name())
+}
+
+/// Which way a dropped frame went, and why it was dropped.
+fn drop_words(record: &Record) -> (&'static str, &'static str) {
+    match drop_reason(record.detail) {
+        Some((DropAt::Rx, reason)) => ("to the guest", reason),
+        Some((DropAt::Tx, reason)) => ("from the guest", reason),
+        None => ("somewhere", "unknown"),
+    }
+}
+
+/// Whether a record is about the card and none of its queues.
+fn is_of_card(record: &Record) -> bool {
+    matches!(record.kind, RecordKind::Forward | RecordKind::Drop)
+}

@@ -1,0 +1,109 @@
+//! Reading a card's flight recorder over `vnicd`'s control socket: records as they come, until somebody asks for the end.
+//! What they mean and how they are shown is in `trace`.
+
+use std::{
+    io::{self, BufReader, Read},
+    os::unix::net::UnixStream,
+    sync::{Arc, atomic::Ordering},
+};
+
+use firmware::recorder::{RECORD_LEN, RECORD_VERSION, Record};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{CaptureEnd, VnicdClient, VnicdError};
+
+/// Records that are kept of one card: 32 MiB of memory, and more than a picture shows.
+pub const TRACE_RECORDS_MAX: usize = 1 << 20;
+
+/// What `trace` answers before the records come.
+#[derive(Deserialize)]
+struct About {
+    record_version: u16,
+    record_bytes: usize,
+    origin_unix_ns: u64,
+}
+
+/// A flight recorder that is on as long as this lives.
+#[derive(Debug)]
+pub struct Trace {
+    reader: BufReader<UnixStream>,
+    end: Arc<CaptureEnd>,
+    /// What time 0 of the records is, in nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+}
+
+/// How a trace came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEnd {
+    /// Somebody asked for it.
+    Asked,
+    /// [`TRACE_RECORDS_MAX`] records are there.
+    Full,
+    /// `vnicd` has ended.
+    Gone,
+}
+
+impl VnicdClient {
+    /// Switches the flight recorder of a port's card on and turns this connection into a stream of its records.
+    ///
+    /// # Errors
+    /// See [`VnicdError`]; a recorder has one reader at a time.
+    pub fn trace(mut self, port: &str) -> Result<Trace, VnicdError> {
+        let about: About = self.call("trace", json!({ "port": port }))?;
+        if about.record_version != RECORD_VERSION || about.record_bytes != RECORD_LEN {
+            return Err(VnicdError::Unexpected {
+                request: "trace".to_owned(),
+                why: format!(
+                    "its records are of version {}, this weft reads version {RECORD_VERSION}",
+                    about.record_version
+                ),
+            });
+        }
+        let stream = self.reader.get_ref();
+        stream.set_read_timeout(None).map_err(VnicdError::Unreachable)?;
+        let end = CaptureEnd {
+            stream: stream.try_clone().map_err(VnicdError::Unreachable)?,
+            asked: Arc::default(),
+        };
+        Ok(Trace {
+            reader: self.reader,
+            end: Arc::new(end),
+            origin_unix_ns: about.origin_unix_ns,
+        })
+    }
+}
+
+impl Trace {
+    /// A handle that ends the trace from elsewhere.
+    #[must_use]
+    pub fn handle(&self) -> Arc<CaptureEnd> {
+        Arc::clone(&self.end)
+    }
+
+    /// Reads until the handle asks for the end, and then what the recorder still holds.
+    ///
+    /// # Errors
+    /// When what comes are no records.
+    pub fn read_to_end(mut self) -> io::Result<(Vec<Record>, TraceEnd)> {
+        let mut records = Vec::new();
+        let mut bytes = [0; RECORD_LEN];
+        loop {
+            match self.reader.read_exact(&mut bytes) {
+                Ok(()) => {}
+                // A record that `vnicd` did not finish is none.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    let asked = self.end.asked.load(Ordering::SeqCst);
+                    return Ok((records, if asked { TraceEnd::Asked } else { TraceEnd::Gone }));
+                }
+                Err(error) => return Err(error),
+            }
+            let record = Record::from_bytes(&bytes)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what vnicd sends are no records"))?;
+            records.push(record);
+            if records.len() == TRACE_RECORDS_MAX {
+                return Ok((records, TraceEnd::Full));
+            }
+        }
+    }
+}

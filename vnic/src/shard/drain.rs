@@ -1,0 +1,75 @@
+//! Before an orderly end: nothing more is taken from guests, and what is under way arrives. Frames that guests queue meanwhile stay
+//! in their rings, for whoever serves these next.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Fabric, Inner, Shard};
+
+/// How long frames under way are waited for. A link that delays by more than this keeps the rest, which is counted.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether all have arrived: they are moved by the shard's own timers.
+const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Frames under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// On modelled links, or before a card that has no buffer for them.
+    pub on_links: u64,
+    /// On their way into host memory.
+    pub in_dma: u64,
+}
+
+/// Nothing is taken from guests as long as this lives.
+#[must_use = "dropping it lets guests send again"]
+pub struct Drain {
+    shard: Arc<Shard>,
+}
+
+impl Drain {
+    /// Waits until nothing is under way, but not for ever; says what still is, and how long that took.
+    pub fn wait(&self) -> (UnderWay, Duration) {
+        let began = Instant::now();
+        loop {
+            let left = self.shard.with(|inner, _| inner.under_way());
+            let waited = began.elapsed();
+            if left.on_links + left.in_dma == 0 || waited >= DRAIN_TIMEOUT {
+                return (left, waited);
+            }
+            std::thread::sleep(DRAIN_LOOK_INTERVAL);
+        }
+    }
+
+    /// Leaves it so: the process ends.
+    pub fn for_good(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.shard.with(|inner, _| inner.drains -= 1);
+    }
+}
+
+impl Fabric {
+    /// Takes nothing more from any guest.
+    pub fn drain(&self) -> Drain {
+        self.shard.with(|inner, _| inner.drains += 1);
+        Drain {
+            shard: Arc::clone(&self.shard),
+        }
+    }
+}
+
+impl Inner {
+    fn under_way(&self) -> UnderWay {
+        let waiting: usize = self.ports.iter().map(|port| port.waiting.len()).sum();
+        let queues = self.ports.iter().flat_map(|port| port.nic.queues());
+        UnderWay {
+            on_links: (self.pool.waiting() + waiting) as u64,
+            in_dma: queues.map(|queue| queue.pending() as u64).sum(),
+        }
+    }
+}
