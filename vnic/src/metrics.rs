@@ -154,7 +154,7 @@ impl fmt::Debug for Ports {
 /// Name, help and value of a metric that a port has once.
 type Plain<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
-const COUNTERS: [Plain<PortStats, u64>; 15] = [
+const COUNTERS: [Plain<PortStats, u64>; 30] = [
     ("port_rx_frames", "Frames delivered to the guest", |port| port.rx.frames),
     ("port_rx_bytes", "Bytes delivered to the guest", |port| port.rx.bytes),
     ("port_tx_frames", "Frames taken from the guest", |port| port.tx.frames),
@@ -200,6 +200,67 @@ const COUNTERS: [Plain<PortStats, u64>; 15] = [
         "Bytes of frames delivered to the guest",
         |port| port.delivered_bytes,
     ),
+    (
+        "port_polled_packets",
+        "Packets that the guest had processed before any interrupt announced them",
+        |port| port.interrupts.polled,
+    ),
+    (
+        "port_watchdog_started",
+        "Timers of the polling watchdog started by an arrival",
+        |port| port.watchdog.started,
+    ),
+    (
+        "port_watchdog_cancelled",
+        "Expiries at which all was processed",
+        |port| port.watchdog.cancelled,
+    ),
+    (
+        "port_watchdog_restarted_disabled",
+        "Expiries with interrupts disabled",
+        |port| port.watchdog.restarted_disabled,
+    ),
+    ("port_watchdog_restarted_progress", "Expiries after progress", |port| {
+        port.watchdog.restarted_progress
+    }),
+    (
+        "port_watchdog_restarted_pending",
+        "Expiries with only unfinished DMAs left",
+        |port| port.watchdog.restarted_pending,
+    ),
+    ("port_watchdog_fired", "Expiries that interrupted the guest", |port| {
+        port.watchdog.fired
+    }),
+    ("port_timers_armed", "Timers that the guest armed on its card", |port| {
+        port.timers.armed
+    }),
+    ("port_timers_disarmed", "Of these, disarmed", |port| {
+        port.timers.disarmed
+    }),
+    ("port_timers_rung_once", "One-shot timers that rang", |port| {
+        port.timers.rung_once
+    }),
+    (
+        "port_timers_clock_idle",
+        "Ticks of clocks without a running timer",
+        |port| port.timers.clock_idle,
+    ),
+    (
+        "port_timers_clock_polled",
+        "Ticks of clocks spared by a guest that polled",
+        |port| port.timers.clock_polled,
+    ),
+    ("port_timers_clock_rung", "Ticks of clocks that rang", |port| {
+        port.timers.clock_rung
+    }),
+    (
+        "port_timers_clock_missed",
+        "Ticks of clocks that the card missed",
+        |port| port.timers.clock_missed,
+    ),
+    ("port_timers_lost", "Rings without a receive buffer", |port| {
+        port.timers.lost
+    }),
 ];
 
 const QUEUE_COUNTERS: [Plain<QueueStats, u64>; 3] = [

@@ -164,6 +164,20 @@ fn nicctl_reads_and_changes_a_card() {
                     "packets_per_s": 0, "longer": 0, "shorter": 0
                 })
             );
+            let watchdog = ask(&["watchdog", "1.5ms", "--queue", "1"]);
+            assert_eq!(
+                (&watchdog["queue"], &watchdog["delay_ns"]),
+                (&1.into(), &1_500_000.into())
+            );
+            assert_eq!(ask(&["watchdog"])["delay_ns"], 0, "queue 0 has none");
+            let armed = ask(&["timer", "arm", "7", "2s", "--clock"]);
+            assert_eq!((&armed["timer"], &armed["is_armed"]), (&7.into(), &true.into()));
+            ask(&["timer", "disarm", "7"]);
+            let timers = ask(&["timer", "show"]);
+            assert_eq!(
+                (&timers["armed_now"], &timers["armed"], &timers["disarmed"]),
+                (&0.into(), &1.into(), &1.into())
+            );
             ask(&["coalesce", "--queue", "1", "--marks", "on"]);
             assert_eq!(ask(&["coalesce"])["marks"], false, "queue 0 was left alone");
             assert!(

@@ -17,3 +17,4 @@ mod refusals;
 mod resume;
 mod steering;
 mod support;
+mod watchdog;

@@ -1,0 +1,126 @@
+//! The polling watchdog and the card's timers with a kernel's own driver, whose progress the card knows approximately. What
+//! an exact driver sees of them is tested in `vnic` (`tests/watchdog.rs`).
+
+use serde_json::Value;
+
+use crate::support::{PAIR, World, eventually, qemus};
+
+/// Echo requests in each part of the test, and the time between them in seconds.
+const PINGS: u64 = 40;
+const PACE: &str = "0.02";
+
+fn reason(stats: &Value, name: &str) -> u64 {
+    stats["interrupts"]["by_reason"][name].as_u64().unwrap()
+}
+
+/// Pings n2 and gives the card's counters of before and after.
+fn pinged(world: &World) -> [Value; 2] {
+    let before = world.stats("n2");
+    let said = world.guest("n1", &format!("ping -c {PINGS} -i {PACE} -W 10 n2"));
+    assert!(said.contains(&format!("{PINGS} packets received")), "{said}");
+    [before, world.stats("n2")]
+}
+
+#[test]
+fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers() {
+    for qemu in qemus() {
+        let world = World::new(qemu);
+        world.up(PAIR);
+        world.introduce("n1", "n2");
+        world.introduce("n2", "n1");
+        let [before, after] = pinged(&world);
+        let grown = |name| reason(&after, name) - reason(&before, name);
+        assert!(grown("every-packet") >= PINGS && grown("watchdog") == 0, "{after}");
+
+        // Set on the host, then inside the guest: what one sets, the other sees.
+        let set = world.json(&["nic", "watchdog", "n2", "100us"]);
+        assert_eq!(
+            (&set[0]["nic"], &set[0]["watchdog_ns"]),
+            (&"n2.eth0".into(), &100_000.into())
+        );
+        let said = world.guest("n2", "nicctl watchdog");
+        assert!(said.starts_with("all queues: watchdog after 100 us"), "{said}");
+        for delay in ["100us", "1ms"] {
+            world.guest("n2", &format!("nicctl watchdog {delay}"));
+            let [before, after] = pinged(&world);
+            let grown = |name| reason(&after, name) - reason(&before, name);
+            let watchdog =
+                |name: &str| after["watchdog"][name].as_u64().unwrap() - before["watchdog"][name].as_u64().unwrap();
+            println!(
+                "{delay}: {PINGS} pings, fired {}, cancelled {}, progress {}, disabled {}",
+                watchdog("fired"),
+                watchdog("cancelled"),
+                watchdog("restarted_progress"),
+                watchdog("restarted_disabled")
+            );
+            // The pings are further apart than the delay: one look for each, and more where the guest was slow to answer.
+            assert!(watchdog("fired") >= PINGS / 2, "{after}");
+            assert_eq!((grown("every-packet"), grown("timeout")), (0, 0));
+            assert_eq!(grown("watchdog"), watchdog("fired"), "each is an interrupt decided");
+            let signalled = |stats: &Value| stats["interrupts"]["signalled"].as_u64().unwrap();
+            assert!(signalled(&after) - signalled(&before) >= PINGS / 2);
+        }
+        world.guest("n2", "nicctl watchdog off");
+        assert_eq!(world.json(&["nic", "watchdog", "n2"])[0]["watchdog_ns"], 0);
+        let [before, after] = pinged(&world);
+        assert!(reason(&after, "every-packet") >= reason(&before, "every-packet") + PINGS);
+        assert_eq!(reason(&after, "watchdog"), reason(&before, "watchdog"));
+
+        // A delay that would cost the others too much is refused, in the guest and on the host.
+        let refused = world.run(&["exec", "-n", "n2", "--", "nicctl", "watchdog", "10us"]);
+        let sentence = String::from_utf8(refused.stderr).unwrap();
+        assert!(sentence.contains("at least what the card allows"), "{sentence}");
+        assert!(!world.run(&["nic", "watchdog", "n2", "10us"]).status.success());
+
+        // A guest that polls: whoever waits for data there looks at the card all the time, and its interrupts stay on.
+        world.guest("n2", "nicctl watchdog 1ms");
+        let mut fired = [0; 2];
+        for (fired, busy_us) in fired.iter_mut().zip([0, 100_000]) {
+            let sysctl = "/proc/sys/net/core/busy_";
+            world.guest(
+                "n2",
+                &format!("for name in read poll; do echo {busy_us} > {sysctl}$name; done; iperf3 -s -1 -D"),
+            );
+            let before = world.stats("n2")["watchdog"].clone();
+            eventually("the server listens", || {
+                let client = [
+                    "exec", "-n", "n1", "--", "iperf3", "-c", "n2", "-b", "1M", "-l", "1000", "-t", "1",
+                ];
+                world.run(&client).status.success()
+            });
+            let after = world.stats("n2");
+            let grown = |name: &str| after["watchdog"][name].as_u64().unwrap() - before[name].as_u64().unwrap();
+            *fired = grown("fired") * 100 / grown("started");
+            println!(
+                "busy polling for {busy_us} us: {} started, {} fired",
+                grown("started"),
+                grown("fired")
+            );
+        }
+        // In parts of a hundred timers. It polls only while the machine lets it run.
+        assert!(fired[0] > 60 && fired[1] < fired[0] / 2, "{fired:?}");
+        assert!(world.stats("n2")["interrupts"]["polled"].as_u64().unwrap() > 0);
+        world.guest(
+            "n2",
+            "for name in read poll; do echo 0 > /proc/sys/net/core/busy_$name; done",
+        );
+
+        // M-BV10 on the same lab: doorbells come, with interrupts of their own, and what they were late is counted.
+        let said = world.guest("n2", "nicctl timer wait 7 5ms --rings 3");
+        assert_eq!(
+            said.lines()
+                .filter(|line| line.starts_with("timer 7 rang after"))
+                .count(),
+            3,
+            "{said}"
+        );
+        let timers = &world.stats("n2")["timers"];
+        assert_eq!((&timers["rung_once"], &timers["armed_now"]), (&3.into(), &0.into()));
+        assert_eq!(reason(&world.stats("n2"), "clock"), 3);
+        // Without a watchdog this card interrupts for every packet, a doorbell's too.
+        world.guest("n2", "nicctl watchdog off");
+        let said = world.guest("n2", "nicctl timer wait 8 20ms --clock --rings 3");
+        println!("{said}");
+        assert!(world.stats("n2")["timers"]["clock_rung"].as_u64().unwrap() >= 3);
+    }
+}
