@@ -1,16 +1,13 @@
 //! The calls of an endpoint (mx-api 5.3 – 5.6). Each makes some progress; none blocks but those that say so.
 
-use std::{
-    sync::{PoisonError, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use ether::MacAddr;
-use mxoe::engine::{Counters, SendError};
+use mxoe::engine::Counters;
 
 use crate::{
     Address, CopyEngine, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock,
-    completion::selector, memory::Segments, progress::Core,
+    completion::selector, late::Wanted, memory::Segments, progress::Core,
 };
 
 impl Endpoint {
@@ -74,35 +71,17 @@ impl Endpoint {
                 core.store.requests.complete(request, code);
                 return Ok(Request(request));
             }
-            if mac == core.own.mac() {
-                let connected = match &mut core.local {
-                    Some(local) => local.connect(&mut core.store, core.now, endpoint, key, request),
-                    None => Err(Error::SameInterface),
-                };
-                if let Err(error) = connected {
-                    core.store.requests.remove(request);
-                    return Err(error);
-                }
-                return Ok(Request(request));
+            let wanted = Wanted {
+                mac,
+                endpoint,
+                key,
+                request,
+            };
+            if let Err(error) = core.connect(wanted) {
+                core.store.requests.remove(request);
+                return Err(error);
             }
-            let mut connecting = core.engine.connect(core.now, mac, endpoint, key, request);
-            if connecting == Err(SendError::UnknownPeer)
-                && let Some(session) = &self.shared.session
-            {
-                // New here, and the authority was not at hand at once: it is waited for.
-                session.lock().unwrap_or_else(PoisonError::into_inner).add_peer(mac)?;
-                connecting = core.engine.connect(core.now, mac, endpoint, key, request);
-            }
-            match connecting {
-                Ok(_) => Ok(Request(request)),
-                Err(error) => {
-                    core.store.requests.remove(request);
-                    Err(match error {
-                        SendError::UnknownPeer => Error::PeerNotFound,
-                        _ => Error::NoResources,
-                    })
-                }
-            }
+            Ok(Request(request))
         })
     }
 
@@ -274,9 +253,11 @@ impl Endpoint {
                     if let Some(send) = entry.send {
                         core.engine.set_send_give_up(send, give_up_ns);
                     }
+                    let until = core.now.plus_nanos(give_up_ns);
                     if let Some(local) = &mut core.local {
-                        local.set_until(request.0, core.now.plus_nanos(give_up_ns));
+                        local.set_until(request.0, until);
                     }
+                    core.late.set_until(request.0, until);
                 }
             }
             Ok(())

@@ -213,7 +213,8 @@ impl Core {
                 let pending = entry.state == State::Pending;
                 let local = self.local.as_mut();
                 Ok(pending
-                    && (self.engine.cancel_connect(request.0)
+                    && (self.late.cancel(request.0)
+                        || self.engine.cancel_connect(request.0)
                         || local.is_some_and(|local| local.cancel_connect(request.0))))
             }
             RequestKind::Receive => {

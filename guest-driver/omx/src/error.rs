@@ -121,7 +121,7 @@ impl From<OmxdError> for Error {
                 omxd::Refusal::Busy => Self::Busy { sentence },
                 omxd::Refusal::BadEndpoint => Self::BadEndpoint,
                 omxd::Refusal::NoPeer => Self::PeerNotFound,
-                omxd::Refusal::NotOpen => Self::Failed(StatusCode::EndpointClosed),
+                omxd::Refusal::NotOpen | omxd::Refusal::NotBack => Self::Failed(StatusCode::EndpointClosed),
                 omxd::Refusal::NotAllowed => Self::AccessDenied { sentence },
                 omxd::Refusal::Interface => Self::BoardUnusable { sentence },
                 omxd::Refusal::System => Self::System {

@@ -27,6 +27,7 @@ mod error;
 mod gather;
 mod handler;
 mod helper;
+mod late;
 mod local;
 mod memory;
 mod number;

@@ -11,6 +11,7 @@ use crate::{
     StatusCode, clock,
     gather::Gather,
     handler::Handler,
+    late::LateConnects,
     local::{LOCAL_BASE, Local},
     number::OpenNumber,
     peers::EndpointPeers,
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) gather: Gather,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
+    /// Connects that wait for that authority.
+    pub(crate) late: LateConnects,
     /// Where the authority sees the counts.
     pub(crate) page: Option<CounterPage>,
     pub(crate) own: Address,
@@ -98,6 +101,9 @@ impl Core {
             }
             if self.engine.poll_timeout().is_some_and(|due| due <= self.now) {
                 self.engine.handle_timeout(self.now);
+            }
+            if self.late.due().is_some_and(|due| due <= self.now) {
+                self.connect_late();
             }
             busy |= self.flush(self.now) || frames > 0;
             if frames < FRAMES_PER_STEP {
@@ -262,7 +268,8 @@ impl Core {
     /// When something is due if nothing happens.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let local = self.local.as_ref().and_then(Local::poll_timeout);
-        self.engine.poll_timeout().into_iter().chain(local).min()
+        let times = self.engine.poll_timeout().into_iter();
+        times.chain(local).chain(self.late.due()).min()
     }
 
     /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of

@@ -49,6 +49,11 @@ impl Endpoints {
         number < ENDPOINTS && self.open() & (1 << number) != 0
     }
 
+    /// Whether a program of an earlier authority has this number and may still take it back.
+    pub(crate) fn is_expected(&self, number: u8) -> bool {
+        matches!(self.owners.get(usize::from(number)), Some(Owner::Before { .. }))
+    }
+
     /// The connection that has this number.
     pub(crate) fn connection_of(&self, number: u8) -> Option<u64> {
         match self.owners.get(usize::from(number)) {

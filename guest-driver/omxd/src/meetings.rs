@@ -80,6 +80,10 @@ impl Meetings {
         let own = endpoints
             .number_of(connection)
             .ok_or((Refusal::BadEndpoint, "this program has no endpoint open".to_owned()))?;
+        if endpoints.is_expected(endpoint) {
+            let sentence = format!("the program of endpoint {endpoint} is not back yet after omxd was restarted");
+            return Err((Refusal::NotBack, sentence));
+        }
         let other = endpoints.connection_of(endpoint).ok_or_else(not_open)?;
         let channel = self.channels.get(&other).ok_or_else(not_open)?;
         let names = (connection.min(other), connection.max(other));

@@ -107,6 +107,8 @@ pub enum Refusal {
     NoPeer,
     /// The endpoint to be met is not open.
     NotOpen,
+    /// The endpoint to be met belongs to a program that has not come back yet after the authority was restarted.
+    NotBack,
     /// Only the system's administrator may.
     NotAllowed,
     /// The interface is switched off, or too small a one for these sizes on the wire.

@@ -9,7 +9,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use ether::Time;
@@ -26,6 +26,7 @@ use self::{
 };
 use crate::{
     Error, StatusCode, clock,
+    late::is_away,
     memory::Segments,
     slab::Key,
     store::{LocalLarge, Store},
@@ -130,6 +131,15 @@ impl Local {
         &self.counters
     }
 
+    pub(crate) const fn give_up_ns(&self) -> u64 {
+        self.options.give_up_ns
+    }
+
+    /// The connection to the authority of the interface.
+    pub(crate) fn authority(&self) -> Arc<Mutex<Session>> {
+        Arc::clone(&self.authority)
+    }
+
     pub(crate) const fn set_give_up(&mut self, give_up_ns: u64) {
         self.options.give_up_ns = give_up_ns;
     }
@@ -140,7 +150,7 @@ impl Local {
         Some((at, self.pairs[at].session?))
     }
 
-    /// Starts a connection.
+    /// Starts a connection. False: the authority is needed, and away.
     pub(crate) fn connect(
         &mut self,
         store: &mut Store,
@@ -148,15 +158,19 @@ impl Local {
         endpoint: u8,
         key: u32,
         request: Key,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.look(store, now);
         if !self.pairs.iter().any(|pair| pair.endpoint == endpoint) {
             let known = self.last.get(usize::from(endpoint)).copied().flatten();
             let authority = Arc::clone(&self.authority);
-            let session = authority.lock().unwrap_or_else(PoisonError::into_inner);
+            // Busy: the connection to it is being made anew.
+            let Ok(session) = authority.try_lock() else {
+                return Ok(false);
+            };
             match session.meet(endpoint, known) {
                 Ok(Meeting::New(pair)) => self.add(store, pair, true),
                 Ok(Meeting::Visiting) => self.take_visits(store),
+                Err(error) if is_away(&error) => return Ok(false),
                 Err(OmxdError::Refused { reason, sentence }) => {
                     let code = match reason {
                         omxd::Refusal::NotOpen => StatusCode::EndpointClosed,
@@ -165,7 +179,7 @@ impl Local {
                     };
                     tracing::debug!("{sentence}");
                     store.requests.complete(request, code);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -173,12 +187,12 @@ impl Local {
         let until = now.plus_nanos(self.options.give_up_ns);
         let Some(pair) = self.pairs.iter_mut().find(|pair| pair.endpoint == endpoint) else {
             store.requests.complete(request, StatusCode::Unreachable);
-            return Ok(());
+            return Ok(true);
         };
         let mut scope = scope!(self, store);
         pair.connect(request, key, until, &mut scope);
         pair.write_waiting(&mut scope);
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn cancel_connect(&mut self, request: Key) -> bool {

@@ -116,6 +116,49 @@ fn a_killed_authority_with_settings_is_not_replaced_by_one_without() {
 }
 
 #[test]
+fn connects_wait_for_an_authority_that_is_away() {
+    in_own_world("authority::connects_wait_for_an_authority_that_is_away", || {
+        let veth = Veth::new(1500);
+        let mut omxd = Omxd::start(&[], &veth.a, &[]);
+        let [near, beside] = [Some(3), Some(4)].map(|number| open(&veth.a, number).unwrap());
+        let own = near.address().mac();
+        omxd.kill();
+        // Nobody is there who could add a peer: no answer, as from any host that is not there.
+        let stranger = MacAddr([2, 0, 0, 0, 0, 0x99]);
+        let nobody = near.connect(stranger, 0, 0, Some(std::time::Duration::from_millis(200)));
+        assert!(matches!(nobody, Err(Error::Timeout)), "{nobody:?}");
+        let local = near.iconnect(own, 4, 0, 0, 0).unwrap();
+        let cancelled = near.iconnect(own, 4, 0, 1, 0).unwrap();
+        assert!(near.test(local).unwrap().is_none());
+        assert!(near.cancel(cancelled).unwrap());
+        let _omxd = Omxd::start(&[], &veth.a, &[]);
+        let status = near.wait(local, Some(LIMIT)).unwrap().expect("within the limit");
+        let to = status.address.expect("connected");
+        let data = [7; 5000];
+        // SAFETY: the data outlive the request.
+        let send = unsafe { near.isend(&[omx::Segment::of(&data)], to, 1, 0, false) }.unwrap();
+        let mut got = [0; 5000];
+        beside.receive(&mut got, 1, u64::MAX).unwrap();
+        assert_eq!(got, data);
+        assert!(near.wait(send, Some(LIMIT)).unwrap().is_some());
+    });
+}
+
+#[test]
+fn an_endpoint_is_listed_under_the_name_its_program_was_started_by() {
+    in_own_world(
+        "authority::an_endpoint_is_listed_under_the_name_its_program_was_started_by",
+        || {
+            let veth = Veth::new(1500);
+            let omxd = Omxd::start(&[], &veth.a, &[]);
+            let mut echo = Echo::start(&veth.a, &["bash", "-c", r#"exec -a one-of-many "$0" "$@""#]);
+            echo.go_as();
+            assert_eq!(omxd.status().0.endpoints[0].command, "one-of-many");
+        },
+    );
+}
+
+#[test]
 fn an_authority_on_demand_gives_way_to_one_with_settings() {
     in_own_world(
         "authority::an_authority_on_demand_gives_way_to_one_with_settings",

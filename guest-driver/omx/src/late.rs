@@ -1,0 +1,133 @@
+//! Connects that need the authority of the interface while it is away: tried again until it is back, or until their time is
+//! over. The handshake itself is not here.
+
+use ether::{MacAddr, Time};
+use mxoe::engine::SendError;
+use omxd::{OmxdError, Refusal};
+
+use crate::{Error, StatusCode, local::Local, progress::Core, slab::Key};
+
+/// The authority is asked again after this long.
+const AGAIN_NS: u64 = 50_000_000;
+
+/// What is to be connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) mac: MacAddr,
+    pub(crate) endpoint: u8,
+    pub(crate) key: u32,
+    pub(crate) request: Key,
+}
+
+/// Connects that wait for the authority; as many as there are requests for connects.
+#[derive(Debug)]
+pub(crate) struct LateConnects {
+    list: Vec<(Wanted, Time)>,
+    /// When to ask again.
+    due: Time,
+}
+
+impl LateConnects {
+    pub(crate) const NONE: Self = Self {
+        list: Vec::new(),
+        due: Time::MAX,
+    };
+
+    pub(crate) fn due(&self) -> Option<Time> {
+        (self.due != Time::MAX).then_some(self.due)
+    }
+
+    /// Forgets one. False if there is none of this name.
+    pub(crate) fn cancel(&mut self, request: Key) -> bool {
+        let before = self.list.len();
+        self.list.retain(|(wanted, _)| wanted.request != request);
+        self.list.len() < before
+    }
+
+    /// One is given up then.
+    pub(crate) fn set_until(&mut self, request: Key, until: Time) {
+        for (_, end) in self.list.iter_mut().filter(|(wanted, _)| wanted.request == request) {
+            *end = until;
+        }
+    }
+}
+
+/// Nobody who could say yes or no is there, or knows already.
+pub(crate) const fn is_away(error: &OmxdError) -> bool {
+    matches!(
+        error,
+        OmxdError::Gone
+            | OmxdError::Late
+            | OmxdError::Refused {
+                reason: Refusal::NotBack,
+                ..
+            }
+    )
+}
+
+impl Core {
+    /// Begins to connect, now or when the authority is back.
+    pub(crate) fn connect(&mut self, wanted: Wanted) -> Result<(), Error> {
+        if !self.try_connect(wanted)? {
+            let limit_ns = self.local.as_ref().map_or(0, Local::give_up_ns);
+            let until = self.now.plus_nanos(limit_ns);
+            self.late.list.push((wanted, until));
+            self.late.due = self.late.due.min(self.now.plus_nanos(AGAIN_NS));
+        }
+        Ok(())
+    }
+
+    /// False: the authority is needed, and away.
+    fn try_connect(&mut self, wanted: Wanted) -> Result<bool, Error> {
+        let Wanted {
+            mac,
+            endpoint,
+            key,
+            request,
+        } = wanted;
+        if mac == self.own.mac() {
+            let local = self.local.as_mut().ok_or(Error::SameInterface)?;
+            return local.connect(&mut self.store, self.now, endpoint, key, request);
+        }
+        let mut connecting = self.engine.connect(self.now, mac, endpoint, key, request);
+        if connecting == Err(SendError::UnknownPeer)
+            && let Some(authority) = self.local.as_ref().map(Local::authority)
+        {
+            // New here, and the authority was not at hand at once. Busy: the connection is being made anew.
+            let Ok(session) = authority.try_lock() else {
+                return Ok(false);
+            };
+            match session.add_peer_at_once(mac) {
+                Err(error) if is_away(&error) => return Ok(false),
+                added => added?,
+            };
+            drop(session);
+            connecting = self.engine.connect(self.now, mac, endpoint, key, request);
+        }
+        match connecting {
+            Ok(_) => Ok(true),
+            Err(SendError::UnknownPeer) => Err(Error::PeerNotFound),
+            Err(_) => Err(Error::NoResources),
+        }
+    }
+
+    /// Asks again for those that wait.
+    #[cold]
+    pub(crate) fn connect_late(&mut self) {
+        self.late.due = Time::MAX;
+        for (wanted, until) in std::mem::take(&mut self.late.list) {
+            match self.try_connect(wanted) {
+                Ok(true) => {}
+                Ok(false) if until > self.now => {
+                    self.late.list.push((wanted, until));
+                    self.late.due = self.now.plus_nanos(AGAIN_NS);
+                }
+                Ok(false) => self.store.requests.complete(wanted.request, StatusCode::Unreachable),
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    self.store.requests.complete(wanted.request, StatusCode::Unreachable);
+                }
+            }
+        }
+    }
+}
