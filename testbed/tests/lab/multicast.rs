@@ -9,7 +9,7 @@ use testbed::qemu::qmp::Qmp;
 use crate::support::{Lines, World, eventually};
 
 /// Five guests, so that the first one's binary tree has an inner card: n1 sends to n2 and n3, n2 to n4 and n5.
-const FIVE: &str = "name = \"five\"\n[defaults]\nmemory = \"96M\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n\
+const FIVE: &str = "name = \"five\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n\
                     [[node]]\nname = \"n3\"\n[[node]]\nname = \"n4\"\n[[node]]\nname = \"n5\"\n";
 
 const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
