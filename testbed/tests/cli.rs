@@ -75,7 +75,7 @@ fn completion_scripts_complete() {
         fs::write(folder.path().join(shell), script).unwrap();
     }
     let complete = "source ./bash
-        COMP_WORDS=(weft nic co) COMP_CWORD=2; _weft weft co nic; echo ${COMPREPLY[@]}
+        COMP_WORDS=(weft nic coa) COMP_CWORD=2; _weft weft coa nic; echo ${COMPREPLY[@]}
         COMP_WORDS=(weft co) COMP_CWORD=1; _weft weft co weft; echo ${COMPREPLY[@]}";
     let output = Command::new("bash")
         .args(["-c", complete])
