@@ -204,6 +204,7 @@ impl Supervisor {
         for name in node::socket_names(&lab).chain(["vnicd.sock".to_owned()]) {
             state.socket(&name)?;
         }
+        let reload = reload::State::new()?;
         let lock = state.claim()?;
         let settings = Mutex::new(Settings::of(&lab));
         let nodes = lab
@@ -218,7 +219,7 @@ impl Supervisor {
             vnicd_pid: None,
             vnicd: None,
             vnicd_restarts: 0,
-            reload: reload::State::new()?,
+            reload,
             watching: false,
             nodes,
             version: 0,
