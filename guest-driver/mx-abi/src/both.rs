@@ -33,7 +33,7 @@ both_interfaces! {
         count: u32,
         endpoint: Out<Handle>,
     ) |flavor, name| {
-        let opened = calls::open((board, number, key), params, count, endpoint);
+        let opened = calls::open(flavor, (board, number, key), params, count, endpoint);
         returned(flavor, None, name, opened)
     }
 

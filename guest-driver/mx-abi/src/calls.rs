@@ -2,6 +2,7 @@
 
 use std::{
     ffi::c_void,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,7 +33,6 @@ pub(crate) fn on(flavor: Flavor, handle: Handle, what: &str, body: impl FnOnce(&
     match handle.opened() {
         Ok(opened) => {
             let outcome = body(&opened);
-            tell_unheard(flavor, &opened);
             returned(flavor, Some(&opened), what, outcome)
         }
         Err(fault) => returned(flavor, None, what, Err(fault)),
@@ -44,13 +44,6 @@ pub(crate) fn quietly_on(flavor: Flavor, handle: Handle, body: impl FnOnce(&Open
     match handle.opened().and_then(|opened| body(&opened)) {
         Ok(()) => 0,
         Err(fault) => codes::return_code(flavor, fault.code),
-    }
-}
-
-/// Failures whose completion nobody takes reach the program only through the handler.
-fn tell_unheard(flavor: Flavor, opened: &Opened) {
-    for code in opened.endpoint.take_unheard_failures() {
-        report_status(flavor, opened, "a message whose request is over", code);
     }
 }
 
@@ -108,6 +101,7 @@ fn parameters(params: List<CParam>, count: u32) -> Outcome<Wanted> {
 
 /// Opens an endpoint.
 pub(crate) fn open(
+    flavor: Flavor,
     (board_number, number, key): (u32, u32, u32),
     params: List<CParam>,
     count: u32,
@@ -133,7 +127,14 @@ pub(crate) fn open(
     } else {
         try_open(&board(board_number)?, number)?
     };
-    out.put(Handle::keep(endpoint, handler));
+    let handle = Handle::keep(endpoint.clone(), handler);
+    // What fails when nobody can take its completion any more reaches the program only so, also while it blocks.
+    endpoint.set_failure_handler(Some(Arc::new(move |_: &Endpoint, code| {
+        if let Ok(opened) = handle.opened() {
+            report_status(flavor, &opened, "a message whose request is over", code);
+        }
+    })));
+    out.put(handle);
     Ok(())
 }
 
@@ -175,15 +176,24 @@ pub(crate) fn close(handle: Handle) -> Outcome {
     Ok(())
 }
 
-/// Ends the library: endpoints that are still open are closed.
+/// Ends the library: endpoints that are still open are closed. Inside an unexpected handler nothing happens.
 pub(crate) fn finalize() -> Outcome {
-    if !state::finalize() {
-        return Err(Fault::new(codes::NOT_INITIALIZED));
+    initialized()?;
+    if Handle::all().any(|(_, opened)| opened.endpoint.is_in_handler()) {
+        return Err(omx::Error::InHandler.into());
     }
     for (handle, _) in Handle::all() {
-        close(handle)?;
+        match close(handle) {
+            // Another thread was faster.
+            Err(fault) if fault.code == codes::BAD_ENDPOINT => {}
+            closed => closed?,
+        }
     }
-    Ok(())
+    if state::finalize() {
+        Ok(())
+    } else {
+        Err(Fault::new(codes::NOT_INITIALIZED))
+    }
 }
 
 /// Ends the conversation with an address.

@@ -6,8 +6,8 @@ use ether::MacAddr;
 use mxoe::engine::Counters;
 
 use crate::{
-    Address, CopyEngine, Endpoint, Error, Handler, Request, RequestKind, Segment, Status, StatusCode, clock,
-    completion::selector, late::Wanted, memory::Segments, progress::Core,
+    Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
+    clock, completion::selector, late::Wanted, memory::Segments, progress::Core,
 };
 
 impl Endpoint {
@@ -155,7 +155,7 @@ impl Endpoint {
                 self.shared.holds.store(true, Ordering::Relaxed);
             }
             self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
-            self.shared.wake_if(&core, before);
+            core.wake_if(before);
             return sent;
         }
         if core.stopped == 0 {
@@ -267,9 +267,7 @@ impl Endpoint {
     /// Threads that block on this endpoint return without a result. Not remembered: with nobody blocked it is lost.
     pub fn wakeup(&self) {
         self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
-        if self.lock().sleepers > 0 {
-            self.shared.wake_sleepers();
-        }
+        self.lock().sleepers.wake();
     }
 
     /// Makes progress and nothing else.
@@ -305,9 +303,7 @@ impl Endpoint {
             core.stopped_by_program = false;
             core.stopped -= 1;
         }
-        if core.sleepers > 0 {
-            self.shared.wake_sleepers();
-        }
+        core.sleepers.wake();
         drop(core);
         self.progress();
     }
@@ -321,6 +317,18 @@ impl Endpoint {
         core.handler = handler;
     }
 
+    /// Whether this thread is inside the unexpected handler, where the endpoint cannot be closed.
+    pub fn is_in_handler(&self) -> bool {
+        self.lock().handler_runs == Some(std::thread::current().id())
+    }
+
+    /// Calls `handler` for every send and forgotten request that failed when nobody could take its completion any more, from
+    /// inside whatever call of the program makes progress, also one that blocks; at most 64 are kept until there is one.
+    /// `None`, as at the beginning: they are logged.
+    pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
+        self.lock().failure_handler = handler;
+    }
+
     /// Long messages from other hosts are copied to their place by `engine`; `None`: by the processor, as at the beginning.
     pub fn set_copy_engine(&self, engine: Option<Box<dyn CopyEngine>>) {
         self.lock().store.copies.set(engine);
@@ -329,13 +337,5 @@ impl Endpoint {
     /// What happened to frames of this endpoint.
     pub fn counters(&self) -> Counters {
         self.lock().counters()
-    }
-
-    /// How sends and forgotten requests failed whose completion nobody takes, since the last call; at most 64 are kept.
-    pub fn take_unheard_failures(&self) -> Vec<StatusCode> {
-        if !self.shared.unheard.swap(false, Ordering::Relaxed) {
-            return Vec::new();
-        }
-        self.lock().store.requests.take_unheard()
     }
 }

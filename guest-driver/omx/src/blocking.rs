@@ -9,14 +9,10 @@ use crate::{Endpoint, Waiting, clock, endpoint::Shared, progress::Core};
 
 /// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
+/// A thread that sleeps without an event of its own looks this often: the process has no descriptors left.
+const LOOK_WITHOUT_EVENT: Duration = Duration::from_millis(1);
 
 impl Shared {
-    /// Whoever sleeps on this endpoint looks again.
-    pub(crate) fn wake_sleepers(&self) {
-        // Full only if it is readable anyway.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
     /// The link went down: the socket says so once, and until somebody listens. Frames flow again when it is up.
     pub(crate) fn take_port_error(&self) {
         if let Ok(Err(error)) = rustix::net::sockopt::socket_error(&self.port_fd) {
@@ -90,30 +86,34 @@ impl Endpoint {
             let mut events = PollFlags::empty();
             events.set(PollFlags::IN, core.stopped == 0);
             events.set(PollFlags::OUT, core.burst.is_blocked() && core.stopped == 0);
-            core.sleepers += 1;
+            let place = core.sleepers.enter();
             drop(core);
-            let others = shared.others_fd.as_ref().unwrap_or(&shared.wake);
+            // Without an event of its own nothing but time tells it of what others do.
+            let event = place.as_ref().map(|place| &place.event);
+            if event.is_none() {
+                limit = limit.min(LOOK_WITHOUT_EVENT);
+            }
+            let event = event.map_or(shared.port_fd.as_fd(), AsFd::as_fd);
+            let others = shared.others_fd.as_ref().map_or(event, AsFd::as_fd);
+            let mut event_events = PollFlags::empty();
+            event_events.set(PollFlags::IN, place.is_some());
             let mut others_events = PollFlags::empty();
-            others_events.set(PollFlags::IN, events.contains(PollFlags::IN));
+            others_events.set(
+                PollFlags::IN,
+                shared.others_fd.is_some() && events.contains(PollFlags::IN),
+            );
             let mut fds = [
-                PollFd::from_borrowed_fd(shared.wake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(event, event_events),
                 PollFd::from_borrowed_fd(shared.port_fd.as_fd(), events),
-                PollFd::from_borrowed_fd(others.as_fd(), others_events),
+                PollFd::from_borrowed_fd(others, others_events),
             ];
             // A signal ends it early: unless the program wants to know, a look too many.
             let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
             let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
-            let (woken, port) = (!fds[0].revents().is_empty(), fds[1].revents());
-            if port.contains(PollFlags::ERR) {
+            if fds[1].revents().contains(PollFlags::ERR) {
                 shared.take_port_error();
             }
-            let mut core = self.lock();
-            core.sleepers -= 1;
-            if core.sleepers == 0 && woken {
-                // The last one clears; the others have seen it.
-                let mut count = [0; 8];
-                let _ = rustix::io::read(&shared.wake, &mut count);
-            }
+            self.lock().sleepers.leave(place);
             if interrupted {
                 return None;
             }

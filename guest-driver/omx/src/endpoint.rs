@@ -17,7 +17,6 @@ use mxoe::{
 };
 use netif::Netif;
 use omxd::{CounterPage, Session};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
     Address, Board, EndpointOptions, Error, Waiting, binding, clock, environment,
@@ -29,6 +28,7 @@ use crate::{
     peers::{EndpointPeers, SharedPeers},
     progress::Core,
     request::PARTNER_SELF,
+    sleepers::Sleepers,
     store::Store,
     transmit::Burst,
 };
@@ -42,16 +42,12 @@ pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
 
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Readable when somebody who sleeps is to look again.
-    pub(crate) wake: OwnedFd,
     /// Readable when frames are there, as the port promises.
     pub(crate) port_fd: OwnedFd,
     /// The same for other programs of this host.
     pub(crate) others_fd: Option<OwnedFd>,
     /// A signal ends a blocking call.
     pub(crate) signals_end_waits: bool,
-    /// Something failed whose completion nobody takes.
-    pub(crate) unheard: AtomicBool,
     /// Times that `wakeup` was called.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
@@ -117,21 +113,13 @@ impl Shared {
         self.own.endpoint
     }
 
-    /// Wakes whoever sleeps if requests were completed since.
-    #[inline]
-    pub(crate) fn wake_if(&self, core: &Core, completions_before: u64) {
-        if core.sleepers > 0 && core.completions() != completions_before {
-            self.wake_sleepers();
-        }
-    }
-
     /// What is held goes out.
     pub(crate) fn flush_held(&self) {
         let mut core = self.lock();
         if !core.gather.is_empty() {
             let before = core.completions();
             core.flush(clock::now());
-            self.wake_if(&core, before);
+            core.wake_if(before);
         }
     }
 
@@ -215,8 +203,6 @@ impl Endpoint {
             session,
         };
         let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| system("make an event")(error.into()))?;
         let mut local = None;
         let mut page = None;
         let (mut keeper, mut board) = (None, None);
@@ -256,21 +242,20 @@ impl Endpoint {
             context_mask,
             copies_mediums: options.copies_mediums,
             _number: number,
-            sleepers: 0,
+            sleepers: Sleepers::new()?,
             stopped: 0,
             stopped_by_program: false,
             handler: None,
+            failure_handler: None,
             handler_runs: None,
             closed: false,
         };
         let endpoint = Self {
             shared: Arc::new(Shared {
                 core: Mutex::new(core),
-                wake,
                 port_fd,
                 others_fd,
                 signals_end_waits: options.signals_end_waits,
-                unheard: AtomicBool::new(false),
                 wakeups: AtomicU64::new(0),
                 waiting: options.waiting,
                 wanting: AtomicU32::new(0),
@@ -353,16 +338,16 @@ impl Endpoint {
     pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
-        self.shared.wake_if(&core, completions_before);
+        core.wake_if(completions_before);
         if core.store.requests.has_unheard() {
-            self.shared.unheard.store(true, Ordering::Relaxed);
+            core = handler::tell_failures(self, core);
         }
         if core.store.unseen.is_empty() {
             return core;
         }
         let before = core.completions();
-        let core = handler::run(self, core);
-        self.shared.wake_if(&core, before);
+        let mut core = handler::run(self, core);
+        core.wake_if(before);
         core
     }
 
@@ -373,13 +358,13 @@ impl Endpoint {
     /// [`Error::InHandler`].
     pub fn close(self) -> Result<(), Error> {
         let inside = self.enter();
-        let mut core = self.lock();
-        if core.handler_runs == Some(std::thread::current().id()) {
+        if self.is_in_handler() {
             return Err(Error::InHandler);
         }
+        let mut core = self.lock();
         core.finish();
         self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
-        self.shared.wake_sleepers();
+        core.sleepers.wake();
         drop(core);
         drop(inside);
         if let Some(session) = &self.shared.session {
@@ -391,6 +376,14 @@ impl Endpoint {
 }
 
 impl Core {
+    /// Wakes whoever sleeps if requests were completed since.
+    #[inline]
+    pub(crate) fn wake_if(&mut self, completions_before: u64) {
+        if self.completions() != completions_before {
+            self.sleepers.wake();
+        }
+    }
+
     /// The last frames of the endpoint.
     fn finish(&mut self) {
         if self.closed {

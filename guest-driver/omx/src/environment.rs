@@ -1,7 +1,11 @@
 //! What the environment says (mx-api 9): variables under their Open-MX names and, unless `OMX_IGNORE_MX_ENV=1`, their MX names;
 //! and the lines that a program asked for with `OMX_VERBOSE`. Unknown variables are harmless.
 
-use std::{env, str::FromStr};
+use std::{
+    env,
+    io::{self, Write},
+    str::FromStr,
+};
 
 use crate::Board;
 
@@ -32,7 +36,8 @@ pub fn verbose() -> bool {
 pub fn say(endpoint: Option<(u8, &Board)>, line: &str) {
     let format = env::var("OMX_VERBOSE_PREFIX").unwrap_or_else(|_| "OMX: ".to_owned());
     let format = if format.trim() == "1" { "OMX:%H:%p " } else { &format };
-    eprintln!("{}{line}", prefix(format, endpoint));
+    // Closed or full: the line is lost, the program goes on.
+    let _ = writeln!(io::stderr(), "{}{line}", prefix(format, endpoint));
 }
 
 /// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by

@@ -1,9 +1,9 @@
 //! The unexpected handler (mx-api 6.6): called for messages that match no posted receive, with the endpoint's lock released
-//! and its progress switched off.
+//! and its progress switched off. And the failure handler (6.3): called for failures that no completion shows.
 
-use std::thread;
+use std::{sync::Arc, thread};
 
-use crate::{Address, Endpoint, clock::now, endpoint::Locked, progress::Core, store::UnexpBody};
+use crate::{Address, Endpoint, StatusCode, clock::now, endpoint::Locked, progress::Core, store::UnexpBody};
 
 /// A message without a receive, as the handler sees it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,26 @@ pub enum Action {
 
 /// A program's unexpected handler.
 pub type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
+
+/// What a program does about a message that failed after its completion was taken, or forgotten.
+pub type FailureHandler = Arc<dyn Fn(&Endpoint, StatusCode) + Send + Sync>;
+
+/// Tells the program of failures that no completion shows. Called with the lock; returns with it.
+#[cold]
+pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
+    let failures = core.store.requests.take_unheard();
+    let Some(handler) = core.failure_handler.clone() else {
+        for code in failures {
+            tracing::warn!("a message whose request is over: {code}");
+        }
+        return core;
+    };
+    drop(core);
+    for code in failures {
+        handler(endpoint, code);
+    }
+    endpoint.lock()
+}
 
 /// Shows the handler every message it has not seen. Called with the lock; returns with it.
 pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {

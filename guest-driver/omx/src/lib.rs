@@ -37,6 +37,7 @@ mod post;
 mod progress;
 mod request;
 mod slab;
+mod sleepers;
 mod store;
 mod transmit;
 
@@ -46,7 +47,7 @@ pub use copies::CopyEngine;
 pub use endpoint::Endpoint;
 pub use environment::{flag, say, verbose};
 pub use error::{Error, StatusCode};
-pub use handler::{Action, Handler, Unexpected};
+pub use handler::{Action, FailureHandler, Handler, Unexpected};
 pub use memory::{SEGMENTS_MAX, Segment};
 pub use mxoe::engine::{Counter, Counters};
 pub use options::{EndpointOptions, Waiting};

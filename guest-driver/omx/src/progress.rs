@@ -10,13 +10,14 @@ use omxd::CounterPage;
 use crate::{
     StatusCode, clock,
     gather::Gather,
-    handler::Handler,
+    handler::{FailureHandler, Handler},
     late::LateConnects,
     local::{LOCAL_BASE, Local},
     number::OpenNumber,
     peers::EndpointPeers,
     request::{Address, Requests, Status},
     slab::Key,
+    sleepers::Sleepers,
     store::{Source, Store, Transfer, Unexp, UnexpBody, transfer_key},
     transmit::Burst,
 };
@@ -52,12 +53,13 @@ pub(crate) struct Core {
     /// Held as long as addresses of this endpoint mean something.
     pub(crate) _number: OpenNumber,
     /// Threads asleep on this endpoint.
-    pub(crate) sleepers: u32,
+    pub(crate) sleepers: Sleepers,
     /// Progress was switched off, by the program or while its handler runs.
     pub(crate) stopped: u32,
     /// The same by the program: idempotent.
     pub(crate) stopped_by_program: bool,
     pub(crate) handler: Option<Handler>,
+    pub(crate) failure_handler: Option<FailureHandler>,
     pub(crate) handler_runs: Option<std::thread::ThreadId>,
     pub(crate) closed: bool,
 }

@@ -330,7 +330,6 @@ impl Program {
                 }
             }
         }
-        self.endpoint.take_unheard_failures();
     }
 }
 

@@ -1,9 +1,12 @@
 //! Promises of endpoints that hold on any port, over two ports joined in memory.
 
 use std::{
+    fs,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -462,6 +465,61 @@ fn a_wakeup_ends_every_wait_and_time_limits_are_kept() {
     for waiter in waiters {
         assert_eq!(waiter.join().unwrap(), None);
     }
+}
+
+/// Of a thread of this process: whether it sleeps, and the processor time it had, in nanoseconds; `None` when it has ended.
+fn sleeps_and_ran_ns(task: &Path) -> Option<(bool, u64)> {
+    let stat = fs::read_to_string(task.join("stat")).ok()?;
+    let sleeps = stat.rsplit(')').next()?.trim_start().starts_with('S');
+    let ran = fs::read_to_string(task.join("schedstat")).ok()?;
+    Some((sleeps, ran.split(' ').next()?.parse().ok()?))
+}
+
+#[test]
+fn threads_sleep_on_after_one_of_them_got_its_message() {
+    const THREADS: u64 = 8;
+    let Pair { a, b, to_b } = pair();
+    let (say, said) = mpsc::channel();
+    let start = |info| {
+        let (b, say) = (b.clone(), say.clone());
+        thread::spawn(move || {
+            let mut buffer = [0; 1];
+            let receive = irecv(&b, &mut buffer, info, u64::MAX);
+            say.send(Path::new("/proc").join(fs::read_link("/proc/thread-self").unwrap()))
+                .unwrap();
+            wait(&b, receive)
+        })
+    };
+    let mut tasks = Vec::new();
+    let waiters: Vec<_> = (0..THREADS)
+        .map(|info| {
+            let waiter = start(info);
+            tasks.push(said.recv().unwrap());
+            waiter
+        })
+        .collect();
+    let look = |tasks: &[PathBuf]| -> Vec<_> { tasks.iter().map(|task| sleeps_and_ran_ns(task)).collect() };
+    let quiet = |tasks: &[PathBuf]| -> u64 {
+        let begin = Instant::now();
+        loop {
+            let before = look(tasks);
+            thread::sleep(Duration::from_millis(20));
+            if before.iter().flatten().all(|(sleeps, _)| *sleeps) && look(tasks) == before {
+                return before.iter().flatten().map(|(_, ran_ns)| ran_ns).sum();
+            }
+            assert!(begin.elapsed() < LIMIT.unwrap(), "the threads do not sleep");
+        }
+    };
+    let mut needless_ns = 0;
+    for (info, waiter) in waiters.into_iter().enumerate() {
+        let others = &tasks[info + 1..];
+        let before_ns = quiet(others);
+        a.send(b"x", to_b, info as u64).unwrap();
+        assert_eq!(waiter.join().unwrap().code, StatusCode::Success);
+        // The others look once, find nothing, and sleep on.
+        needless_ns += quiet(others) - before_ns;
+    }
+    assert!(needless_ns < 100_000_000, "{needless_ns} ns");
 }
 
 #[test]

@@ -226,6 +226,7 @@ static omx_unexp_handler_action_t handled(void *context, omx_endpoint_addr_t fro
     (void)from;
     CHECK(info == 50 && length == 3 && !memcmp(data, "abc", 3));
     RETURNS(omx_close_endpoint(*(omx_endpoint_t *)context), OMX_NOT_SUPPORTED_IN_HANDLER);
+    RETURNS(omx_finalize(), OMX_NOT_SUPPORTED_IN_HANDLER);
     *(omx_endpoint_t *)context = NULL;
     return OMX_UNEXP_HANDLER_RECV_FINISHED;
 }

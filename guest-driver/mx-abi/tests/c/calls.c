@@ -24,6 +24,8 @@ static mx_unexp_handler_action_t handler(void *context, mx_endpoint_addr_t from,
     if (data && length <= sizeof seen->data)
         memcpy(seen->data, data, length);
     RETURNS(mx_close_endpoint(b), MX_CLOSE_IN_HANDLER);
+    /* Nothing is closed then. */
+    RETURNS(mx_finalize(), MX_CLOSE_IN_HANDLER);
     if (info == 21) {
         mx_segment_t segment = {seen->data, sizeof seen->data};
         OK(mx_irecv(b, &segment, 1, 21, ALL, NULL, &seen->posted));

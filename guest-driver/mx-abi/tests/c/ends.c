@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* What becomes of messages and connections when the other end changes in between: ends. Boards 0 and 1 are the ends of a cable. */
 #include <stdint.h>
+#include <unistd.h>
 
 #include "myriexpress.h"
 #include "mx_extensions.h"
@@ -137,6 +138,58 @@ static void the_receiver_changes_before_it_answers(void)
     RETURNS(mx_cancel(b, &receive, &result), MX_BAD_REQUEST);
 }
 
+static int told;
+
+static mx_return_t tell(char *text, mx_return_t code)
+{
+    CHECK(strstr(text, "whose request is over") && code != MX_SUCCESS);
+    told++;
+    OK(mx_wakeup(a));
+    return code;
+}
+
+/* A send that was complete for the program fails: its handler learns of it while the program blocks, whatever it waits for. */
+static void a_waiting_program_learns_of_sends_that_failed_after_they_were_complete(void)
+{
+    mx_request_t send, receive, peeked;
+    mx_status_t status;
+    uint32_t result;
+    /* What never ends on its own ends the program here. */
+    alarm(120);
+    for (int what = 0; what < 4; what++) {
+        connect_anew();
+        OK(mx_irecv(a, &in_segment, 1, 9, ALL, NULL, &receive));
+        OK(mx_disable_progression(b));
+        OK(mx_set_request_timeout(a, NULL, 300));
+        OK(mx_isend(a, &medium_segment, 1, to_b, 9, NULL, &send));
+        RETURNS(ended(a, &send).code, MX_STATUS_SUCCESS);
+        told = 0;
+        mx_set_error_handler(tell);
+        switch (what) {
+        case 0:
+            OK(mx_wait(a, &receive, MX_INFINITE, &status, &result));
+            break;
+        case 1:
+            OK(mx_wait_any(a, MX_INFINITE, 9, ALL, &status, &result));
+            break;
+        case 2:
+            OK(mx_peek(a, MX_INFINITE, &peeked, &result));
+            break;
+        case 3:
+            OK(mx_probe(a, MX_INFINITE, 9, ALL, &status, &result));
+            break;
+        }
+        CHECK(told == 1 && result == 0);
+        mx_set_error_handler(MX_ERRORS_RETURN);
+        OK(mx_set_request_timeout(a, NULL, 0x7fffffff));
+        OK(mx_cancel(a, &receive, &result));
+        CHECK(result == 1);
+        OK(mx_close_endpoint(b));
+        b = opened_on(1);
+    }
+    alarm(0);
+}
+
 int main(void)
 {
     mx_set_error_handler(MX_ERRORS_RETURN);
@@ -146,6 +199,7 @@ int main(void)
     connects();
     the_sender_changes_before_its_message_is_taken();
     the_receiver_changes_before_it_answers();
+    a_waiting_program_learns_of_sends_that_failed_after_they_were_complete();
     OK(mx_finalize());
     puts("ends done");
     return 0;
