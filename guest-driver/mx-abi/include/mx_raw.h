@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Raw frames and the peer table, for mapping daemons. One raw endpoint per board. */
+/* Raw frames (type 1, at most 1024 bytes; no others are received) and the peer table, for mapping daemons. One raw endpoint per board
+ * and program. */
 #ifndef WEFT_MX_RAW_H
 #define WEFT_MX_RAW_H
 

@@ -7,19 +7,17 @@ use crate::{
     types::{ErrorHandler, Flavor},
 };
 
-/// Why a call did nothing, with Open-MX's number.
+/// Why a call did nothing, with Open-MX's number, or MX's where only MX has one.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: u32,
-    pub(crate) sentence: String,
+    /// More than the text of the number.
+    sentence: Option<String>,
 }
 
 impl Fault {
     pub(crate) fn new(code: u32) -> Self {
-        Self {
-            code,
-            sentence: codes::text(Flavor::OpenMx, code).to_string_lossy().into_owned(),
-        }
+        Self { code, sentence: None }
     }
 }
 
@@ -27,7 +25,7 @@ impl From<omx::Error> for Fault {
     fn from(error: omx::Error) -> Self {
         Self {
             code: error.code(),
-            sentence: error.to_string(),
+            sentence: Some(error.to_string()),
         }
     }
 }
@@ -42,8 +40,12 @@ fn handler(flavor: Flavor, opened: Option<&Opened>) -> ErrorHandler {
 
 /// Shows an error to the handler; what the call returns.
 pub(crate) fn report(flavor: Flavor, opened: Option<&Opened>, what: &str, fault: &Fault) -> u32 {
-    let text = format!("{what}: {}", fault.sentence);
-    state::call_handler(handler(flavor, opened), &text, codes::return_code(flavor, fault.code))
+    let code = codes::return_code(flavor, fault.code);
+    let text = match &fault.sentence {
+        Some(sentence) => format!("{what}: {sentence}"),
+        None => format!("{what}: {}", codes::text(flavor, code).to_string_lossy()),
+    };
+    state::call_handler(handler(flavor, opened), &text, code)
 }
 
 /// The same for a status that says that a request failed; the status for the program.

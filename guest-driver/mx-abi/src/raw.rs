@@ -11,7 +11,8 @@ use std::{
 };
 
 use ether::{ETHERNET_HEADER_LEN, EtherType};
-use netif::{AfPacket, AfPacketOptions, Interest, Netif, NetifError, Wake};
+use mxoe::wire::PacketType;
+use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake};
 use omx::Board;
 
 use crate::{
@@ -31,6 +32,25 @@ const COMPLETIONS_MAX: usize = 1024;
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 /// `MX_SPEED_10G`.
 const SPEED_10G: u32 = 1;
+
+/// Offset of a frame's type, whose highest bit is a mark (mxoe-wire 2).
+const TYPE_AT: u32 = 16;
+const TYPE_BITS: u32 = 0x7f;
+/// Longest raw frame that is received, in bytes (mxoe-wire 9.1).
+const RAW_LEN_MAX: u32 = 1024;
+
+/// Passes raw frames and no others: those of messages are nobody's business here.
+fn raw_frames() -> [Instruction; 7] {
+    [
+        Instruction::load_len(),
+        Instruction::if_at_least(RAW_LEN_MAX + 1, 4, 0),
+        Instruction::load_byte(TYPE_AT),
+        Instruction::and(TYPE_BITS),
+        Instruction::if_equal(PacketType::Raw.code() as u32, 0, 1),
+        Instruction::pass(),
+        Instruction::drop(),
+    ]
+}
 
 struct Raw {
     board: Board,
@@ -52,19 +72,28 @@ fn open(number: u32, out: Out<usize>) -> Outcome {
     if table.values().any(|raw| raw.board == board) {
         return Err(Fault::new(codes::BUSY));
     }
-    let opened = AfPacket::open(&board.interface().name, EtherType::MXOE, &AfPacketOptions::default());
-    let port = opened.map_err(|error| {
+    let refused = |error| {
         Fault::new(match error {
             NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,
             NetifError::NoSuchInterface { .. } => codes::BOARD_NOT_FOUND,
             _ => codes::NO_SYSTEM_RESOURCES,
         })
-    })?;
+    };
+    let options = AfPacketOptions::default();
+    let socket = PreparedSocket::new(&board.interface().name, EtherType::MXOE, &options, &raw_frames());
+    let port = AfPacket::from_prepared(socket.map_err(refused)?).map_err(refused)?;
     let name = table.keys().next_back().map_or(1, |last| last + 1);
     let completed = VecDeque::new();
     table.insert(name, Raw { board, port, completed });
     out.put(name);
     Ok(())
+}
+
+fn close(name: usize) -> u32 {
+    match table().remove(&name) {
+        Some(_) => codes::SUCCESS,
+        None => codes::BAD_ENDPOINT,
+    }
 }
 
 /// A call on a raw endpoint; nothing goes through the error handler.
@@ -172,20 +201,14 @@ fn send(name: usize, buffer: Out<u8>, len: u32, context: u64) -> u32 {
     })
 }
 
+// The four that programs of both interfaces link; Open-MX's names are in no header.
 c_functions! {
     fn mx_raw_open_endpoint(board: u32, _params: List<CParam>, _count: u32, endpoint: Out<usize>) -> u32 {
         code(open(board, endpoint))
     }
 
     fn mx_raw_close_endpoint(endpoint: usize) -> u32 {
-        match table().remove(&endpoint) {
-            Some(_) => codes::SUCCESS,
-            None => codes::BAD_ENDPOINT,
-        }
-    }
-
-    fn mx_raw_handle(endpoint: usize) -> i32 {
-        table().get(&endpoint).map_or(-1, |raw| raw.port.as_fd().as_raw_fd())
+        close(endpoint)
     }
 
     fn mx_raw_send(
@@ -211,6 +234,45 @@ c_functions! {
     ) -> u32 {
         let event = Event { port, context, buffer: buffer.bytes(), bytes, status };
         wait(endpoint, event, Duration::from_millis(timeout_ms.into()))
+    }
+
+    fn omx_raw_open_endpoint(board: u32, _params: List<CParam>, _count: u32, endpoint: Out<usize>) -> u32 {
+        code(open(board, endpoint))
+    }
+
+    fn omx_raw_close_endpoint(endpoint: usize) -> u32 {
+        close(endpoint)
+    }
+
+    fn omx__raw_send(
+        endpoint: usize,
+        _port: u32,
+        _route: Out<c_void>,
+        _route_len: u32,
+        buffer: Out<c_void>,
+        len: u32,
+        context: Out<c_void>,
+    ) -> u32 {
+        send(endpoint, buffer.bytes(), len, context.bits())
+    }
+
+    fn omx__raw_next_event(
+        endpoint: usize,
+        port: Out<u32>,
+        context: Out<u64>,
+        buffer: Out<c_void>,
+        bytes: Out<u32>,
+        timeout_ms: u32,
+        status: Out<i32>,
+    ) -> u32 {
+        let event = Event { port, context, buffer: buffer.bytes(), bytes, status };
+        wait(endpoint, event, Duration::from_millis(timeout_ms.into()))
+    }
+}
+
+c_functions! {
+    fn mx_raw_handle(endpoint: usize) -> i32 {
+        table().get(&endpoint).map_or(-1, |raw| raw.port.as_fd().as_raw_fd())
     }
 
     fn mx_raw_set_route_begin(endpoint: usize) -> u32 {

@@ -138,6 +138,10 @@ fn the_libraries_have_exactly_the_symbols_of_the_headers_with_their_versions() {
         "mx__init_api@@MX_0.92",
         "mx_isend",
         "omx_isend",
+        "omx_raw_open_endpoint",
+        "omx_raw_close_endpoint",
+        "omx__raw_send",
+        "omx__raw_next_event",
         "MX_ERRORS_RETURN",
         "OMX_ERRORS_ARE_FATAL",
     ] {

@@ -37,6 +37,11 @@ impl Instruction {
         Self::new(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, offset)
     }
 
+    /// Loads the length of the frame, in bytes.
+    pub const fn load_len() -> Self {
+        Self::new(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0)
+    }
+
     /// Loads the index of the interface that the frame came from.
     pub const fn load_interface() -> Self {
         Self::new(

@@ -219,6 +219,10 @@ fn the_small_tools_show_test_and_name_boards() {
         let both = info(&format!("{},{}", veth.a, veth.b));
         assert!(both.contains(":0 (board #0") && both.contains(":1 (board #1"), "{both}");
 
+        let (code, _, error) = run(PERF, &["-d", "nosuch:0"]);
+        assert!(code == 255 && error.contains("no host is called nosuch:0"), "{error}");
+        assert!(!error.contains("full"), "{error}");
+
         let hostname = env!("CARGO_BIN_EXE_omx_hostname");
         assert!(well(hostname, &[]).contains(":0 (board #0 name "));
         assert!(well(hostname, &["-n", "other:0", "-v"]).starts_with("other:0 (board #0"));

@@ -292,10 +292,12 @@ static void context_ids_select_and_restrict(uint32_t board)
 }
 
 static mx_return_t seen_code;
+static char seen_text[200];
 
 static mx_return_t note(char *text, mx_return_t code)
 {
     CHECK(text != NULL && *text);
+    snprintf(seen_text, sizeof seen_text, "%s", text);
     seen_code = code;
     return code;
 }
@@ -320,6 +322,10 @@ static void errors_pass_the_handlers(uint32_t board)
     CHECK(mx_set_error_handler(note) == MX_ERRORS_RETURN);
     RETURNS(mx_irecv(b, NULL, 0, 3, 1, NULL, &request), MX_BAD_MATCH_MASK);
     CHECK(seen_code == MX_BAD_MATCH_MASK);
+    /* In the words of the interface, also where its number is its own. */
+    OK(mx_get_endpoint_addr(b, &self));
+    CHECK(mx_isend(b, NULL, 1, self, 1, NULL, &request) == seen_code && seen_code != MX_SUCCESS);
+    CHECK(strstr(seen_text, mx_strerror(seen_code)) && !strstr(seen_text, "unknown"));
     param.val.error_handler = change;
     OK(mx_open_endpoint(board, MX_ANY_ENDPOINT, KEY, &param, 1, &c));
     seen_code = MX_SUCCESS;
