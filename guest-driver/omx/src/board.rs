@@ -150,11 +150,11 @@ impl Board {
     /// The address of the peer with this name.
     ///
     /// # Errors
-    /// [`Error::PeerNotFound`]; as [`Board::status`].
+    /// [`Error::NameNotFound`]; as [`Board::status`].
     pub fn find_peer(&self, name: &str) -> Result<MacAddr, Error> {
         let (_, table) = Session::connect(&self.interface)?.status()?;
-        let index = table.find(name).ok_or(Error::PeerNotFound)?;
-        table.mac(index).ok_or(Error::PeerNotFound)
+        let index = table.find(name).ok_or(Error::NameNotFound)?;
+        table.mac(index).ok_or(Error::NameNotFound)
     }
 }
 

@@ -56,6 +56,9 @@ pub enum Error {
     /// The address is no peer's.
     #[error("the address is not in the peer table, which is full or closed")]
     PeerNotFound,
+    /// No peer has this name.
+    #[error("no peer in the table has this name")]
+    NameNotFound,
     /// Nothing within the time, or woken up.
     #[error("no answer within the time")]
     Timeout,
@@ -99,6 +102,7 @@ impl Error {
             Self::Busy { .. } => 20,
             Self::BadParameter => 26,
             Self::PeerNotFound => 36,
+            Self::NameNotFound => 28,
             Self::Timeout => 30,
             Self::Failed(StatusCode::Unreachable) => 30,
             Self::Failed(status) => status.code(),

@@ -211,7 +211,7 @@ fn find(board: &Board, host: &str) -> anyhow::Result<MacAddr> {
     let begin = Instant::now();
     loop {
         match board.find_peer(host) {
-            Err(Error::PeerNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_LOOK),
+            Err(Error::NameNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_LOOK),
             found => {
                 return found
                     .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"));
