@@ -7,8 +7,9 @@ use alloc::collections::VecDeque;
 use ether::Time;
 
 use super::{
-    BUFFERS_MAX, GIVE_UP_NS, Kind, RETRY_NS, Tag, TagRefusal,
-    machine::{EntryId, Multicast, SIGNALS_MAX, Signal, oldest_for},
+    BUFFERS_MAX, GIVE_UP_NS, Kind, Multicast, RETRY_NS, Tag, TagRefusal,
+    actions::oldest_for,
+    machine::{EntryId, SIGNALS_MAX, Signal},
     table::{Edge, Entry},
     wire::{FLAG_PROBE, FLAG_WAITING},
 };
@@ -41,7 +42,7 @@ impl Edge {
     }
 }
 
-fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
+pub(super) fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
     if signals.len() < SIGNALS_MAX {
         signals.push_back(signal);
     }

@@ -4,9 +4,11 @@
 //! A machine without I/O: it is handed the first bytes of frames and says where they go, and from which buffer. `MULTICAST.md`
 //! defines the frames, the credits and the least number of buffers. Who is in which group is decided elsewhere.
 
+mod actions;
 mod counters;
 mod credits;
 mod machine;
+mod packets;
 mod table;
 mod tree;
 mod wire;

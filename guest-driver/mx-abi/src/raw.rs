@@ -16,7 +16,7 @@ use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError,
 use omx::Board;
 
 use crate::{
-    boundary::c_functions,
+    boundary::{both_interfaces, c_functions},
     calls::{board, initialized, mac_of},
     codes,
     fault::{Fault, Outcome},
@@ -202,16 +202,21 @@ fn send(name: usize, buffer: Out<u8>, len: u32, context: u64) -> u32 {
 }
 
 // The four that programs of both interfaces link; Open-MX's names are in no header.
-c_functions! {
-    fn mx_raw_open_endpoint(board: u32, _params: List<CParam>, _count: u32, endpoint: Out<usize>) -> u32 {
+both_interfaces! {
+    fn (mx_raw_open_endpoint, omx_raw_open_endpoint)(
+        board: u32,
+        _params: List<CParam>,
+        _count: u32,
+        endpoint: Out<usize>,
+    ) |_flavor, _name| {
         code(open(board, endpoint))
     }
 
-    fn mx_raw_close_endpoint(endpoint: usize) -> u32 {
+    fn (mx_raw_close_endpoint, omx_raw_close_endpoint)(endpoint: usize) |_flavor, _name| {
         close(endpoint)
     }
 
-    fn mx_raw_send(
+    fn (mx_raw_send, omx__raw_send)(
         endpoint: usize,
         _port: u32,
         _route: Out<c_void>,
@@ -219,11 +224,11 @@ c_functions! {
         buffer: Out<c_void>,
         len: u32,
         context: Out<c_void>,
-    ) -> u32 {
+    ) |_flavor, _name| {
         send(endpoint, buffer.bytes(), len, context.bits())
     }
 
-    fn mx_raw_next_event(
+    fn (mx_raw_next_event, omx__raw_next_event)(
         endpoint: usize,
         port: Out<u32>,
         context: Out<u64>,
@@ -231,40 +236,7 @@ c_functions! {
         bytes: Out<u32>,
         timeout_ms: u32,
         status: Out<i32>,
-    ) -> u32 {
-        let event = Event { port, context, buffer: buffer.bytes(), bytes, status };
-        wait(endpoint, event, Duration::from_millis(timeout_ms.into()))
-    }
-
-    fn omx_raw_open_endpoint(board: u32, _params: List<CParam>, _count: u32, endpoint: Out<usize>) -> u32 {
-        code(open(board, endpoint))
-    }
-
-    fn omx_raw_close_endpoint(endpoint: usize) -> u32 {
-        close(endpoint)
-    }
-
-    fn omx__raw_send(
-        endpoint: usize,
-        _port: u32,
-        _route: Out<c_void>,
-        _route_len: u32,
-        buffer: Out<c_void>,
-        len: u32,
-        context: Out<c_void>,
-    ) -> u32 {
-        send(endpoint, buffer.bytes(), len, context.bits())
-    }
-
-    fn omx__raw_next_event(
-        endpoint: usize,
-        port: Out<u32>,
-        context: Out<u64>,
-        buffer: Out<c_void>,
-        bytes: Out<u32>,
-        timeout_ms: u32,
-        status: Out<i32>,
-    ) -> u32 {
+    ) |_flavor, _name| {
         let event = Event { port, context, buffer: buffer.bytes(), bytes, status };
         wait(endpoint, event, Duration::from_millis(timeout_ms.into()))
     }

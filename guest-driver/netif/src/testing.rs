@@ -7,7 +7,6 @@ use std::{
     env,
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -100,7 +99,6 @@ impl Veth {
             // Asked of the kernel through rtnetlink, whose answer comes before or after all of such a change.
             while !shown(name).contains(" state UP ") {
                 assert!(Instant::now() < deadline, "{name} is not running: {}", shown(name));
-                thread::sleep(Duration::from_millis(1));
             }
         }
     }

@@ -33,6 +33,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const PEER_LIMIT: Duration = Duration::from_millis(100);
 /// Another process's authority is just starting, or an old one ending: this long until one listens.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(5);
+/// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
+/// file lock, or listens.
 const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the authority of one interface.
@@ -177,8 +179,7 @@ impl Session {
                 interface: interface.name.clone(),
             });
         }
-        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone. Only
-        // trying tells when that is over: nothing becomes readable when another process lets go of a file lock.
+        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone.
         let begin = Instant::now();
         loop {
             // It may have been renamed since.

@@ -9,7 +9,8 @@ use super::{Fabric, Inner, Shard};
 /// How long frames under way are waited for. A link that delays by more than this keeps the rest, which is counted.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether all have arrived: they are moved by the shard's own timers.
+/// How often it is looked whether all have arrived: they are moved by the shard's own timers, and a frame's way should not bear the
+/// cost of telling somebody who is there once in a process's life.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Frames under way.

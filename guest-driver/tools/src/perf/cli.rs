@@ -20,7 +20,8 @@ use super::{
 };
 use crate::run::{print, print_line};
 
-/// For how long a name that is not known is looked for: authorities announce their boards every second.
+/// For how long a name that is not known is looked for, again and again in the table that the authority keeps in shared memory:
+/// authorities announce their boards every second.
 const NAMES_LIMIT: Duration = Duration::from_secs(3);
 /// Between two looks: nothing becomes readable when an authority learns a name.
 const NAMES_LOOK: Duration = Duration::from_millis(50);

@@ -1,0 +1,160 @@
+//! What the driver has to do next: packets that got their credit, frames that cards send each other, buffers to empty.
+
+use ether::{MacAddr, Time};
+
+use super::{
+    ANNOUNCE_NS, Action, BufferId, CARD_FRAME_MIN, Kind, Multicast, Tag,
+    credits::push,
+    machine::{EntryId, Signal},
+    table::{Entry, Slot},
+};
+
+impl Multicast {
+    /// The next thing to do; `None` if there is nothing more.
+    pub fn poll(&mut self, now: Time) -> Option<Action> {
+        if let Some(buffer) = self.discards.pop() {
+            self.free_slot(buffer);
+            return Some(Action::Discard(buffer));
+        }
+        if self.next_event().is_some_and(|at| at <= now) {
+            self.on_time(now);
+            if let Some(buffer) = self.discards.pop() {
+                self.free_slot(buffer);
+                return Some(Action::Discard(buffer));
+            }
+        }
+        loop {
+            while let Some(signal) = self.signals.pop_front() {
+                if let Some(frame) = self.encode(signal) {
+                    return Some(Action::Emit(frame));
+                }
+            }
+            let &(id, child) = self.ready.front()?;
+            if let Some(action) = self.forward_waiting(now, id, usize::from(child)) {
+                return Some(action);
+            }
+            self.ready.pop_front();
+        }
+    }
+
+    fn on_time(&mut self, now: Time) {
+        if self.announce_at.is_some_and(|at| at <= now) {
+            self.announce_at = Some(now.plus_nanos(ANNOUNCE_NS));
+            if let Some(slot) = self.numbers.iter().position(|number| *number != 0) {
+                let of = EntryId {
+                    slot: slot as u8,
+                    rank: 0,
+                };
+                let signal = Signal {
+                    kind: Kind::Announce,
+                    of,
+                    child: 0,
+                    flags: 0,
+                };
+                push(&mut self.signals, signal);
+            }
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.retry(now);
+        }
+    }
+
+    /// Sends the oldest packet that waits for a child, if it has a credit for it.
+    fn forward_waiting(&mut self, now: Time, id: EntryId, child: usize) -> Option<Action> {
+        let group = self.groups[usize::from(id.slot)].as_mut()?;
+        let entry = &mut group.entries[usize::from(id.rank)];
+        let found = oldest_for(entry, &self.slots, child);
+        let edge = &mut entry.edges_mut()[child];
+        let Some((before, buffer)) = found else {
+            edge.queued = false;
+            return None;
+        };
+        let slot = &mut self.slots[buffer.index()];
+        if !edge.has_credit(slot.sequence) {
+            edge.queued = false;
+            edge.ask(now, id, child, &mut self.signals, &mut self.retry_at);
+            return None;
+        }
+        slot.pending &= !(1 << child);
+        edge.waiting -= 1;
+        group.counters.forwarded += 1;
+        let to = group.members[usize::from(edge.to)];
+        let last = slot.pending == 0;
+        if last {
+            let next = slot.next;
+            match before {
+                Some(before) => self.slots[before.index()].next = next,
+                None => entry.oldest = next,
+            }
+            if next.is_none() {
+                entry.newest = before;
+            }
+            let is_forwarding = entry.parent.is_some();
+            if is_forwarding {
+                entry.held -= 1;
+            }
+            self.free_slot(buffer);
+            if is_forwarding {
+                self.give_back(now, id, 1);
+            }
+        }
+        Some(Action::Forward { buffer, to, last })
+    }
+
+    fn encode(&self, signal: Signal) -> Option<[u8; CARD_FRAME_MIN]> {
+        let group = self.groups[usize::from(signal.of.slot)].as_deref()?;
+        let own = group.members[usize::from(group.own)];
+        let entry = group.entries.get(usize::from(signal.of.rank))?;
+        let to = |rank: u8| group.members[usize::from(rank)];
+        let (to, sequence) = match signal.kind {
+            Kind::State => {
+                let child = usize::from(signal.child);
+                let next = oldest_for(entry, &self.slots, child)
+                    .map_or(entry.next, |(_, buffer)| self.slots[buffer.index()].sequence);
+                (to(entry.edges().get(child)?.to), next)
+            }
+            Kind::Credit => (to(entry.parent?), entry.limit),
+            _ => (MacAddr::BROADCAST, 0),
+        };
+        let mut tag = Tag {
+            to,
+            from: own,
+            kind: signal.kind,
+            group: group.number,
+            generation: group.generation,
+            rank: signal.of.rank,
+            sender: *group.members.get(usize::from(signal.of.rank))?,
+            sequence,
+            hops: 0,
+            flags: signal.flags,
+            payload_len: 0,
+        };
+        if signal.kind == Kind::Announce {
+            tag = Tag {
+                to,
+                kind: Kind::Announce,
+                sender: own,
+                ..Tag::send(own, 0, 0)
+            };
+        }
+        let mut frame = [0; CARD_FRAME_MIN];
+        if let Some(head) = frame.first_chunk_mut() {
+            tag.write(head);
+        }
+        Some(frame)
+    }
+}
+
+/// The oldest buffer that waits for child `child`, and the one before it in the row's list.
+pub(super) fn oldest_for(entry: &Entry, slots: &[Slot], child: usize) -> Option<(Option<BufferId>, BufferId)> {
+    let (mut before, mut at) = (None, entry.oldest);
+    while let Some(buffer) = at {
+        let slot = &slots[buffer.index()];
+        if slot.pending & 1 << child != 0 {
+            return Some((before, buffer));
+        }
+        (before, at) = (at, slot.next);
+    }
+    None
+}
