@@ -1,8 +1,11 @@
-use std::{os::unix::net::UnixListener, thread};
+use std::{net::Shutdown, os::unix::net::UnixListener, thread};
 
 use ether::pcapng;
 
-use super::*;
+use super::{
+    capture::{dropped, whole_blocks},
+    *,
+};
 
 /// A `vnicd` that answers each request line with what `answer` makes of it, on one connection.
 fn fake(answer: impl Fn(Value) -> String + Send + 'static) -> (tempfile::TempDir, VnicdClient) {
