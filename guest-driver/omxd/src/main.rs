@@ -118,7 +118,7 @@ fn failed(goes_away: bool, sentence: &str) -> ExitCode {
     if goes_away {
         say(&format!("failed: {sentence}"));
     } else {
-        eprintln!("omxd: {sentence}");
+        let _ = writeln!(io::stderr(), "omxd: {sentence}");
     }
     ExitCode::FAILURE
 }

@@ -11,5 +11,5 @@ pub mod perf;
 mod run;
 mod stop;
 
-pub use run::{run, run_omx};
+pub use run::{run, run_omx, say};
 pub use stop::Stop;

@@ -27,7 +27,7 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
         Ok(code) => code,
         Err(error) => {
             let sentence = format!("{error:#}");
-            eprintln!("{tool}: {sentence}");
+            say(tool, &sentence);
             if json {
                 // Nobody is left to be told that the output is closed.
                 let _ = writeln!(io::stdout(), "{}", json!({ "error": sentence }));
@@ -35,6 +35,11 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
             failure
         }
     }
+}
+
+/// Says something on stderr. Closed or full: the line is lost, and nothing else.
+pub fn say(tool: &str, sentence: &str) {
+    let _ = writeln!(io::stderr(), "{tool}: {sentence}");
 }
 
 /// Prints a result as one line of JSON or as text.

@@ -2,9 +2,12 @@
 //! beside the tools: `cargo build -p omxd` makes it.
 
 use std::{
-    io::{BufRead, BufReader},
+    fs,
+    io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use netif::testing::{Veth, in_private_network};
@@ -166,6 +169,165 @@ fn omx_perf_prints_imb_columns_and_measures_rate_and_overlap() {
         let pid = rustix::process::Pid::from_child(&receiver);
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         receiver.wait().unwrap();
+    });
+}
+
+/// A receiver and the address it says; `extra` changes how it runs.
+fn server(dir: &Path, interface: &str, extra: impl FnOnce(&mut Command)) -> (Child, String) {
+    let mut command = tool(PERF, dir);
+    command.args(["--interface", interface, "--json"]);
+    extra(&mut command);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut first).unwrap();
+    let hello: Value = serde_json::from_str(&first).unwrap();
+    (child, hello["mac"].as_str().unwrap().to_owned())
+}
+
+/// Waits for the end of a program, but not for ever.
+fn ended(child: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if begin.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts a sender that goes on for longer than any test, and returns when it has shown a first result.
+fn endless(dir: &Path, interface: &str, mac: &str, mode: &[&str]) -> Child {
+    let mut sender = tool(PERF, dir)
+        .args(["--interface", interface, "-d", mac, "-P", "0", "--json"])
+        .args((!mode.contains(&"-y")).then_some("-w"))
+        .args(["-N", "50", "-W", "0", "-S", "0", "-M", "1", "-I", "1", "-E", "10000000"])
+        .args(mode)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(sender.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    sender
+}
+
+#[test]
+fn omx_perf_serves_the_next_sender_after_one_was_interrupted() {
+    in_private_network("omx_perf_serves_the_next_sender_after_one_was_interrupted", || {
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(1500);
+        // What it says about them goes nowhere, and that is no reason to end.
+        let (mut receiver, mac) = server(dir.path(), &veth.b, |command| {
+            let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            command.args(["-s", "-w"]).stderr(full);
+        });
+        for mode in [&[][..], &["-U"], &["--rate"]] {
+            let mut interrupted = endless(dir.path(), &veth.a, &mac, mode);
+            interrupted.kill().unwrap();
+            interrupted.wait().unwrap();
+            for _ in 0..2 {
+                let mut next = tool(PERF, dir.path())
+                    .args([
+                        "--interface",
+                        &veth.a,
+                        "-d",
+                        &mac,
+                        "-N",
+                        "5",
+                        "-P",
+                        "0",
+                        "-w",
+                        "-E",
+                        "65",
+                    ])
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                assert!(ended(&mut next).success(), "after {mode:?}");
+            }
+        }
+        assert_eq!(receiver.try_wait().unwrap(), None, "it serves on");
+        receiver.kill().unwrap();
+        receiver.wait().unwrap();
+    });
+}
+
+#[test]
+fn omx_perf_serves_a_sender_that_came_while_it_served_another_one() {
+    in_private_network("omx_perf_serves_a_sender_that_came_while_it_served_another_one", || {
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(1500);
+        let (mut receiver, mac) = server(dir.path(), &veth.b, |command| {
+            command.args(["-s", "-w"]);
+        });
+        let mut first = endless(dir.path(), &veth.a, &mac, &[]);
+        // From the same host and, over shared memory, from the receiver's.
+        let others = [&veth.a, &veth.b].map(|interface| {
+            tool(PERF, dir.path())
+                .args([
+                    "--interface",
+                    interface,
+                    "-d",
+                    &mac,
+                    "-N",
+                    "5",
+                    "-P",
+                    "0",
+                    "-w",
+                    "-E",
+                    "65",
+                ])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        assert_eq!(first.try_wait().unwrap(), None, "it is not disturbed");
+        first.kill().unwrap();
+        first.wait().unwrap();
+        for mut other in others {
+            assert!(ended(&mut other).success());
+        }
+        receiver.kill().unwrap();
+        receiver.wait().unwrap();
+    });
+}
+
+#[test]
+fn omx_perf_ends_with_a_sentence_when_its_other_end_is_gone() {
+    in_private_network("omx_perf_ends_with_a_sentence_when_its_other_end_is_gone", || {
+        let dir = tempfile::tempdir().unwrap();
+        let veth = Veth::new(1500);
+        for (interface, mode, serves) in [
+            (&veth.a, &[][..], true),
+            (&veth.a, &["--rate"], true),
+            (&veth.b, &[], true),
+            (&veth.a, &["-y"], false),
+        ] {
+            let (mut receiver, mac) = server(dir.path(), &veth.b, |command| {
+                command.stderr(Stdio::piped());
+                command.args(if serves { ["-s", "-w"].as_slice() } else { &["-y"] });
+            });
+            let mut sender = endless(dir.path(), interface, &mac, mode);
+            let (killed, left) = if serves {
+                (&mut receiver, &mut sender)
+            } else {
+                (&mut sender, &mut receiver)
+            };
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+            assert_eq!(ended(left).code(), Some(255), "{mode:?}");
+            let mut said = String::new();
+            left.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert!(said.starts_with("omx_perf: ") && said.lines().count() == 1, "{said}");
+        }
     });
 }
 

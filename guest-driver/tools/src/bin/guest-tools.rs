@@ -62,6 +62,9 @@ fn main() -> ExitCode {
         return tool(name);
     }
     let names: Vec<_> = TOOLS.iter().map(|(name, _)| *name).collect();
-    eprintln!("guest-tools: call it by one of its names: {}", names.join(", "));
+    tools::say(
+        "guest-tools",
+        &format!("call it by one of its names: {}", names.join(", ")),
+    );
     ExitCode::FAILURE
 }

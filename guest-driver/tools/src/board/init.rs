@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::peers::read as read_peers;
-use crate::run::print_line;
+use crate::run::{print_line, say};
 
 /// Settings that the environment does not have are read from here, unless `OMX_CONFIG` names another file.
 const CONFIG_FILE: &str = "/etc/open-mx/open-mx.conf";
@@ -179,7 +179,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         match parameter.split_once('=') {
             Some(("ifnames", value)) => names = Some(value.to_owned()),
             Some(("userrights", value)) => options.extend(["--user-rights".into(), value.into()]),
-            Some((name, _)) => eprintln!("omx_init: {name} has no effect: there is no kernel module"),
+            Some((name, _)) => say("omx_init", &format!("{name} has no effect: there is no kernel module")),
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
     }
@@ -205,7 +205,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
                     // Of all interfaces, some are no use for messages; of those that are named, each must be.
                     Err(error) if !named => {
                         failed |= interface.up;
-                        eprintln!("omx_init: {}: {error:#}", interface.name);
+                        say("omx_init", &format!("{}: {error:#}", interface.name));
                     }
                     Err(error) => return Err(error.context(interface.name)),
                 }

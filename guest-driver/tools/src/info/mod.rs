@@ -8,7 +8,10 @@ use omx::{Board, BoardPeer};
 use omxd::BoardStatus;
 use serde_json::{Value, json};
 
-use crate::{board::title, run::print_line};
+use crate::{
+    board::title,
+    run::{print_line, say},
+};
 
 /// MTU below which large messages are slow.
 const MTU_ADVISED: usize = 9000;
@@ -61,20 +64,22 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let interface = board.interface();
         writeln!(text, " {}", title(board, name))?;
         if !interface.up {
-            eprintln!(
-                "omx_info: {0} is down (`ip link set {0} up` switches it on)",
-                interface.name
+            let name = &interface.name;
+            say(
+                "omx_info",
+                &format!("{name} is down (`ip link set {name} up` switches it on)"),
             );
         } else if interface.mtu < MTU_ADVISED {
-            eprintln!(
-                "omx_info: the MTU of {} is {}; large messages are faster with {MTU_ADVISED}",
+            let sentence = format!(
+                "the MTU of {} is {}; large messages are faster with {MTU_ADVISED}",
                 interface.name, interface.mtu
             );
+            say("omx_info", &sentence);
         }
         match asked {
             Ok((status, peers)) if !arguments.quiet => describe(&mut text, &status, &peers)?,
             Ok(_) => {}
-            Err(error) => eprintln!("omx_info: {}: {error}", interface.name),
+            Err(error) => say("omx_info", &format!("{}: {error}", interface.name)),
         }
     }
     print_line(text.trim_end()).context("cannot show the boards")?;

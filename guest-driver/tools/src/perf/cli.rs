@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Parser;
 use ether::MacAddr;
-use omx::{Address, Board, Endpoint, EndpointOptions, Error, Waiting};
+use omx::{Board, Endpoint, EndpointOptions, Error, Waiting};
 use serde_json::json;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     pingpong, rate,
     side::{Polling, Side},
 };
-use crate::run::{print, print_line};
+use crate::run::{print, print_line, say};
 
 /// For how long a name that is not known is looked for, again and again in the table that the authority keeps in shared memory:
 /// authorities announce their boards every second.
@@ -136,6 +136,7 @@ impl Arguments {
                 (_, true) => Mode::Overlap,
                 _ => Mode::PingPong,
             },
+            numbered: true,
         }
     }
 }
@@ -178,10 +179,10 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             };
             print_line(&line)?;
         }
-        loop {
-            let served = pingpong::receive(&endpoint, polling);
+        for service in 0.. {
+            let served = pingpong::receive(&endpoint, polling, service);
             match served {
-                Err(error) if arguments.serve => eprintln!("omx_perf: {error:#}"),
+                Err(error) if arguments.serve => say("omx_perf", &format!("{error:#}")),
                 other => other?,
             }
             if !arguments.serve {
@@ -196,13 +197,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Err(_) => find(&board, host)?,
     };
     let parameters = arguments.parameters();
-    let to = pingpong::reach(&endpoint, (mac, arguments.remote), parameters)?;
-    let side = Side {
-        endpoint: &endpoint,
-        polling,
-        synchronous: parameters.synchronous,
-    };
-    measure(arguments, &side, to, parameters)?;
+    let side = pingpong::reach(&endpoint, polling, (mac, arguments.remote), parameters)?;
+    measure(arguments, &side, parameters)?;
     endpoint.close()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -221,21 +217,21 @@ fn find(board: &Board, host: &str) -> anyhow::Result<MacAddr> {
     }
 }
 
-fn measure(arguments: &Arguments, side: &Side<'_>, to: Address, parameters: Parameters) -> anyhow::Result<()> {
+fn measure(arguments: &Arguments, side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     let pause = Duration::from_millis(arguments.pause_ms);
     match parameters.mode {
         Mode::PingPong => {
             if arguments.imb {
                 print_line(pingpong::IMB_HEAD)?;
             }
-            pingpong::send(side, to, parameters, pause, |result| {
+            pingpong::send(side, parameters, pause, |result| {
                 if arguments.imb {
                     return print_line(&result.imb());
                 }
                 print(arguments.json, result)
             })
         }
-        Mode::Rate => rate::send(side, to, parameters, pause, |result| print(arguments.json, result)),
-        Mode::Overlap => overlap::send(side, to, parameters, pause, |result| print(arguments.json, result)),
+        Mode::Rate => rate::send(side, parameters, pause, |result| print(arguments.json, result)),
+        Mode::Overlap => overlap::send(side, parameters, pause, |result| print(arguments.json, result)),
     }
 }

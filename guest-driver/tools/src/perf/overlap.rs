@@ -9,7 +9,6 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
-use omx::Address;
 use serde::Serialize;
 
 use super::{
@@ -88,7 +87,6 @@ pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result
 /// The sender's side. A synchronous message is over when the receiver has it.
 pub(super) fn send(
     side: &Side<'_>,
-    to: Address,
     parameters: Parameters,
     pause: Duration,
     mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
@@ -103,7 +101,7 @@ pub(super) fn send(
         let mut window = Window::new(&synchronous, length, parameters.aligned)?;
         let mut transfer_us = |count: u32, rounds: Option<u64>| -> anyhow::Result<f64> {
             median_us(count, || {
-                window.send(0, to)?;
+                window.send(0)?;
                 if let Some(rounds) = rounds {
                     compute(rounds);
                 }

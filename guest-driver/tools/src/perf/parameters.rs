@@ -2,10 +2,17 @@
 
 /// Connection key of both endpoints.
 pub(super) const KEY: u32 = 0x1234_5678;
-/// Match information of every message.
+/// Match information of the parameters; with the reference, of every message.
 pub(super) const MATCH_INFO: u64 = 0x1234_5678_8765_4321;
+/// Match information of the messages of one service is this and the service's number: what a sender that was interrupted left
+/// behind meets no receive of the next one, and the next one's parameters none of its messages.
+pub(super) const SERVICE_INFO: u64 = 0x1234_5678_0000_0000;
+/// What [`SERVICE_INFO`] and [`MATCH_INFO`] have in common.
+pub(super) const SERVICE_MASK: u64 = 0xffff_ffff_0000_0000;
 /// Bytes of the parameters on the wire.
 pub(super) const PARAMETERS_LEN: usize = 44;
+/// In the byte that the reference does not use: see [`Parameters::numbered`].
+const NUMBERED: u8 = 0x80;
 
 /// What is done with each length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +42,8 @@ pub(super) struct Parameters {
     pub(super) one_way: bool,
     pub(super) synchronous: bool,
     pub(super) mode: Mode,
+    /// The sender takes the messages' match information from that of the receiver's first answer.
+    pub(super) numbered: bool,
 }
 
 impl Parameters {
@@ -51,7 +60,7 @@ impl Parameters {
         bytes[41] = self.one_way.into();
         bytes[42] = self.synchronous.into();
         // Unused by the reference, and 0 there.
-        bytes[43] = self.mode as u8;
+        bytes[43] = self.mode as u8 | if self.numbered { NUMBERED } else { 0 };
         bytes
     }
 
@@ -61,7 +70,7 @@ impl Parameters {
             |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
         let modes = [Mode::PingPong, Mode::Rate, Mode::Overlap];
-        let mode = modes.into_iter().find(|mode| *mode as u8 == bytes[43])?;
+        let mode = modes.into_iter().find(|mode| *mode as u8 == bytes[43] & !NUMBERED)?;
         Some(Self {
             iterations: word(0),
             warm_up: word(1),
@@ -73,6 +82,7 @@ impl Parameters {
             one_way: bytes[41] != 0,
             synchronous: bytes[42] != 0,
             mode,
+            numbered: bytes[43] & NUMBERED != 0,
         })
     }
 
@@ -107,6 +117,7 @@ mod tests {
         one_way: true,
         synchronous: false,
         mode: Mode::PingPong,
+        numbered: false,
     };
 
     #[test]
@@ -122,7 +133,12 @@ mod tests {
         assert_eq!(bytes[40..], [0, 1, 1, 0]);
         assert_eq!(Parameters::from_bytes(&bytes), Some(odd));
         for mode in [Mode::Rate, Mode::Overlap] {
-            let beyond = Parameters { mode, ..DEFAULT };
+            let numbered = true;
+            let beyond = Parameters {
+                mode,
+                numbered,
+                ..DEFAULT
+            };
             assert_eq!(Parameters::from_bytes(&beyond.to_bytes()), Some(beyond));
         }
         let mut unknown = bytes;

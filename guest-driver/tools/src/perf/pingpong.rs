@@ -8,12 +8,12 @@ use std::{
 use anyhow::{Context, ensure};
 use ether::MacAddr;
 use hdrhistogram::Histogram;
-use omx::{Address, Endpoint};
+use omx::Endpoint;
 use serde::Serialize;
 
 use super::{
     overlap,
-    parameters::{KEY, MATCH_INFO, Mode, PARAMETERS_LEN, Parameters},
+    parameters::{KEY, MATCH_INFO, Mode, PARAMETERS_LEN, Parameters, SERVICE_INFO, SERVICE_MASK},
     rate,
     side::{Buffer, Polling, Side},
 };
@@ -64,8 +64,12 @@ impl fmt::Display for Measured {
     }
 }
 
-/// The receiver: serves one sender, whatever it measures.
-pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<()> {
+/// The receiver: serves one sender, whatever it measures, until it is through or gone. Others wait meanwhile: their parameters
+/// match no receive. `service`: which one this is.
+///
+/// All messages of the reference's sender have the same match information: when it is interrupted, the parameters of the next
+/// sender can be taken for one of its messages, and that sender has to be started again.
+pub(super) fn receive(endpoint: &Endpoint, polling: Polling, service: u32) -> anyhow::Result<()> {
     let mut bytes = [0; PARAMETERS_LEN];
     let status = endpoint.receive(&mut bytes, MATCH_INFO, u64::MAX)?;
     ensure!(
@@ -76,49 +80,70 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling) -> anyhow::Result<(
     let source = status.address.context("the sender is gone")?;
     // As the reference does; the address it came from would do.
     let back = endpoint.connect(source.mac(), source.endpoint(), KEY, Some(CONNECT_LIMIT))?;
-    endpoint.send_synchronous(&[], back, MATCH_INFO)?;
     let side = Side {
         endpoint,
         polling,
+        synchronous: true,
+        partner: back,
+        match_info: if parameters.numbered {
+            SERVICE_INFO | u64::from(service)
+        } else {
+            MATCH_INFO
+        },
+    };
+    side.send(&[])?;
+    let side = Side {
         synchronous: parameters.synchronous,
+        ..side
     };
     match parameters.mode {
-        Mode::PingPong => answer(&side, back, parameters),
-        Mode::Rate => rate::receive(&side, back, parameters),
+        Mode::PingPong => answer(&side, parameters),
+        Mode::Rate => rate::receive(&side, parameters),
         Mode::Overlap => overlap::receive(&side, parameters),
     }
 }
 
-fn answer(side: &Side<'_>, back: Address, parameters: Parameters) -> anyhow::Result<()> {
+fn answer(side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     for length in parameters.lengths() {
         let mut buffer = Buffer::new(length, parameters.aligned)?;
         for _ in 0..u64::from(parameters.iterations) + u64::from(parameters.warm_up) {
             side.receive(buffer.bytes_mut())?;
             let reply = if parameters.one_way { &[] } else { buffer.bytes() };
-            side.send(reply, back)?;
+            side.send(reply)?;
         }
     }
     Ok(())
 }
 
-/// The sender: reaches the receiver and says what comes.
+/// The sender: reaches the receiver, says what comes, and waits for its turn.
 pub(super) fn reach(
     endpoint: &Endpoint,
+    polling: Polling,
     (mac, remote): (MacAddr, u8),
     parameters: Parameters,
-) -> anyhow::Result<Address> {
-    let to = endpoint
+) -> anyhow::Result<Side<'_>> {
+    let partner = endpoint
         .connect(mac, remote, KEY, Some(CONNECT_LIMIT))
         .with_context(|| format!("cannot connect to endpoint {remote} of {mac}"))?;
-    endpoint.send_synchronous(&parameters.to_bytes(), to, MATCH_INFO)?;
-    endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
-    Ok(to)
+    let side = Side {
+        endpoint,
+        polling,
+        synchronous: true,
+        partner,
+        match_info: MATCH_INFO,
+    };
+    side.send(&parameters.to_bytes())?;
+    let answer = side.receive_masked(&mut [], SERVICE_MASK)?;
+    Ok(Side {
+        synchronous: parameters.synchronous,
+        match_info: answer.match_info,
+        ..side
+    })
 }
 
 /// The sender: measures, and shows each length.
 pub(super) fn send(
     side: &Side<'_>,
-    to: Address,
     parameters: Parameters,
     pause: Duration,
     mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
@@ -135,7 +160,7 @@ pub(super) fn send(
                 begin = Instant::now();
                 last = begin;
             }
-            side.send(buffer.bytes(), to)?;
+            side.send(buffer.bytes())?;
             let reply = if parameters.one_way {
                 &mut []
             } else {

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use omx::Address;
 use serde::Serialize;
 
 use super::{parameters::Parameters, side::Side, window::Window};
@@ -30,7 +29,7 @@ impl fmt::Display for Measured {
 }
 
 /// The receiver's side.
-pub(super) fn receive(side: &Side<'_>, back: Address, parameters: Parameters) -> anyhow::Result<()> {
+pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     for length in parameters.lengths() {
         let mut window = Window::new(side, length, parameters.aligned)?;
         let first = window.len() as u64;
@@ -39,14 +38,14 @@ pub(super) fn receive(side: &Side<'_>, back: Address, parameters: Parameters) ->
                 window.receive(number)?;
             }
             // All that may come at once has a place.
-            side.send(&[], back)?;
+            side.send(&[])?;
             for number in first..count {
                 window.receive(number)?;
             }
             for number in count.saturating_sub(first)..count {
                 window.free(number)?;
             }
-            side.send(&[], back)?;
+            side.send(&[])?;
         }
     }
     Ok(())
@@ -55,7 +54,6 @@ pub(super) fn receive(side: &Side<'_>, back: Address, parameters: Parameters) ->
 /// The sender's side.
 pub(super) fn send(
     side: &Side<'_>,
-    to: Address,
     parameters: Parameters,
     pause: Duration,
     mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
@@ -68,7 +66,7 @@ pub(super) fn send(
             side.receive(&mut [])?;
             let begin = Instant::now();
             for number in 0..count {
-                window.send(number, to)?;
+                window.send(number)?;
             }
             for number in count.saturating_sub(window.len() as u64)..count {
                 window.free(number)?;

@@ -1,16 +1,24 @@
 //! What both ends of every measurement use: a buffer, and one message there or back.
 
-use std::thread;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use anyhow::{bail, ensure};
-use omx::{Address, Endpoint, Segment, Status, StatusCode};
+use anyhow::{Context, bail, ensure};
+use omx::{Address, Endpoint, Request, Segment, Status, StatusCode};
 
-use super::parameters::MATCH_INFO;
+use super::parameters::KEY;
 
 /// Buffers begin at a multiple of this when they are to be aligned.
 const ALIGNMENT: usize = 64 << 10;
 /// Longest message: what a peer may ask this side to allocate.
 const LENGTH_MAX: usize = 1 << 30;
+
+/// After this long without a message the other end is asked whether it is still there; one that pauses says so.
+const SILENCE: Duration = Duration::from_millis(500);
+/// It answers within this, or is gone: a program that was stopped by its terminal may go on.
+const PARTNER_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is done while a message is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,47 +61,92 @@ impl Buffer {
 }
 
 /// One end.
+#[derive(Clone, Copy)]
 pub(super) struct Side<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) polling: Polling,
     pub(super) synchronous: bool,
+    /// Whom the other end is.
+    pub(super) partner: Address,
+    /// Match information of the messages.
+    pub(super) match_info: u64,
 }
 
 impl Side<'_> {
-    pub(super) fn over(&self, request: omx::Request) -> anyhow::Result<Status> {
-        let status = loop {
-            let status = match self.polling {
-                Polling::Wait => self.endpoint.wait(request, None)?,
-                Polling::Yield => {
-                    let status = self.endpoint.test(request)?;
-                    if status.is_none() {
-                        thread::yield_now();
+    /// Waits until a request is over, or the partner is gone: then it is over, too.
+    pub(super) fn over(&self, request: Request) -> anyhow::Result<Status> {
+        loop {
+            match self.wait(request)? {
+                Some(status) if status.code == StatusCode::Success => return Ok(status),
+                Some(status) => bail!("a message failed: {}", status.code),
+                None => {
+                    if let Err(error) = self.ask_partner() {
+                        self.end(request)?;
+                        return Err(error);
                     }
-                    status
                 }
-            };
-            if let Some(status) = status {
-                break status;
             }
-        };
-        match status.code {
-            StatusCode::Success => Ok(status),
-            code => bail!("a message failed: {code}"),
         }
     }
 
-    pub(super) fn send(&self, data: &[u8], to: Address) -> anyhow::Result<()> {
-        // SAFETY: `data` is borrowed until the request is over, or the process ends.
+    /// `None` after a while.
+    fn wait(&self, request: Request) -> Result<Option<Status>, omx::Error> {
+        if self.polling == Polling::Wait {
+            return self.endpoint.wait(request, Some(SILENCE));
+        }
+        let begin = Instant::now();
+        loop {
+            let status = self.endpoint.test(request)?;
+            if status.is_some() || begin.elapsed() > SILENCE {
+                return Ok(status);
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Whether the partner is still there: one that was killed after it took a message never answers it, and nothing that it
+    /// would have to acknowledge is on its way.
+    fn ask_partner(&self) -> anyhow::Result<()> {
+        let (mac, number) = (self.partner.mac(), self.partner.endpoint());
+        let there = self.endpoint.connect(mac, number, KEY, Some(PARTNER_LIMIT));
+        let there = there.with_context(|| format!("endpoint {number} of {mac}, the other end, is gone"))?;
+        ensure!(
+            there == self.partner,
+            "endpoint {number} of {mac}, the other end, is gone: another program has this endpoint now"
+        );
+        Ok(())
+    }
+
+    /// Ends a request whatever it came to.
+    pub(super) fn end(&self, request: Request) -> Result<(), omx::Error> {
+        if matches!(self.endpoint.cancel(request), Ok(true)) {
+            return Ok(());
+        }
+        while self.endpoint.wait(request, Some(SILENCE))?.is_none() {
+            // It began, and waits for a partner that is gone.
+            self.endpoint.disconnect(self.partner)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&self, data: &[u8]) -> anyhow::Result<()> {
+        // SAFETY: `data` is borrowed until the request is over.
         let request = unsafe {
             self.endpoint
-                .isend(&[Segment::of(data)], to, MATCH_INFO, 0, self.synchronous)
+                .isend(&[Segment::of(data)], self.partner, self.match_info, 0, self.synchronous)
         }?;
         self.over(request).map(drop)
     }
 
     pub(super) fn receive(&self, buffer: &mut [u8]) -> anyhow::Result<Status> {
-        // SAFETY: `buffer` is borrowed until the request is over, or the process ends.
-        let request = unsafe { self.endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }?;
+        self.receive_masked(buffer, u64::MAX)
+    }
+
+    /// The same for a message of which not all of the match information is known.
+    pub(super) fn receive_masked(&self, buffer: &mut [u8], mask: u64) -> anyhow::Result<Status> {
+        let info = self.match_info & mask;
+        // SAFETY: `buffer` is borrowed until the request is over.
+        let request = unsafe { self.endpoint.irecv(&[Segment::of_mut(buffer)], info, mask, 0) }?;
         self.over(request)
     }
 }

@@ -1,11 +1,8 @@
 //! Several requests on their way at once, each with a buffer of its own that outlives it whatever happens.
 
-use omx::{Address, Request, Segment};
+use omx::{Request, Segment};
 
-use super::{
-    parameters::MATCH_INFO,
-    side::{Buffer, Side},
-};
+use super::side::{Buffer, Side};
 
 /// Requests at once: enough that neither side waits for the other.
 const REQUESTS_MAX: usize = 64;
@@ -42,15 +39,18 @@ impl<'a> Window<'a> {
     }
 
     /// Waits for the request made `len` requests before this one, and sends.
-    pub(super) fn send(&mut self, number: u64, to: Address) -> anyhow::Result<()> {
+    pub(super) fn send(&mut self, number: u64) -> anyhow::Result<()> {
         let slot = self.free(number)?;
         let data = Segment::of(self.slots[slot].buffer.bytes());
+        let Side {
+            endpoint,
+            partner,
+            match_info,
+            synchronous,
+            ..
+        } = *self.side;
         // SAFETY: the buffer stays where it is until the request is over: `free` and `drop` see to it.
-        let request = unsafe {
-            self.side
-                .endpoint
-                .isend(&[data], to, MATCH_INFO, 0, self.side.synchronous)
-        }?;
+        let request = unsafe { endpoint.isend(&[data], partner, match_info, 0, synchronous) }?;
         self.slots[slot].request = Some(request);
         Ok(())
     }
@@ -59,8 +59,9 @@ impl<'a> Window<'a> {
     pub(super) fn receive(&mut self, number: u64) -> anyhow::Result<()> {
         let slot = self.free(number)?;
         let buffer = Segment::of_mut(self.slots[slot].buffer.bytes_mut());
+        let info = self.side.match_info;
         // SAFETY: as in `send`.
-        let request = unsafe { self.side.endpoint.irecv(&[buffer], MATCH_INFO, u64::MAX, 0) }?;
+        let request = unsafe { self.side.endpoint.irecv(&[buffer], info, u64::MAX, 0) }?;
         self.slots[slot].request = Some(request);
         Ok(())
     }
@@ -82,9 +83,9 @@ impl Drop for Window<'_> {
     fn drop(&mut self) {
         for slot in &mut self.slots {
             let Some(request) = slot.request.take() else { continue };
-            let endpoint = self.side.endpoint;
-            let over = matches!(endpoint.cancel(request), Ok(true)) || endpoint.wait(request, None).is_ok();
-            if !over && let Ok(unused) = Buffer::new(0, false) {
+            if self.side.end(request).is_err()
+                && let Ok(unused) = Buffer::new(0, false)
+            {
                 // Nobody can say whether it is still in use.
                 std::mem::forget(std::mem::replace(&mut slot.buffer, unused));
             }
