@@ -16,7 +16,6 @@ pub(crate) const BAD_ENDPOINT: u32 = 9;
 pub(crate) const SEGMENTS_BAD_COUNT: u32 = 12;
 pub(crate) const BAD_REQUEST: u32 = 13;
 pub(crate) const NO_RESOURCES: u32 = 15;
-pub(crate) const BUSY: u32 = 20;
 pub(crate) const BAD_INFO_KEY: u32 = 21;
 pub(crate) const BAD_INFO_ADDRESS: u32 = 22;
 pub(crate) const ENDPOINT_PARAMS_BAD_LIST: u32 = 24;

@@ -1,5 +1,5 @@
 //! The functions of `mx_raw.h`: whole frames, for mapping daemons. Needs the capability for packet sockets; the peer table is
-//! the authority's.
+//! the authority's, and so is the word who has the one raw endpoint of a board.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,6 +14,7 @@ use ether::{ETHERNET_HEADER_LEN, EtherType};
 use mxoe::wire::PacketType;
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake};
 use omx::Board;
+use omxd::Session;
 
 use crate::{
     boundary::{both_interfaces, c_functions},
@@ -56,6 +57,19 @@ struct Raw {
     board: Board,
     port: AfPacket,
     completed: VecDeque<u64>,
+    /// It stands for the raw endpoint; `None` while the authority is away.
+    session: Option<Session>,
+}
+
+impl Raw {
+    /// Has the raw endpoint again when the authority was away. Frames come and go meanwhile.
+    fn keep(&mut self) {
+        if self.session.as_ref().is_some_and(|session| !session.is_gone()) {
+            return;
+        }
+        let back = Session::connect_to_running(self.board.interface()).ok().flatten();
+        self.session = back.filter(|session| session.open_raw().is_ok());
+    }
 }
 
 /// Open ones by their names, which are never 0.
@@ -68,10 +82,8 @@ fn table() -> MutexGuard<'static, BTreeMap<usize, Raw>> {
 fn open(number: u32, out: Out<usize>) -> Outcome {
     initialized()?;
     let board = board(number)?;
-    let mut table = table();
-    if table.values().any(|raw| raw.board == board) {
-        return Err(Fault::new(codes::BUSY));
-    }
+    let session = Session::connect(board.interface()).map_err(omx::Error::from)?;
+    session.open_raw().map_err(omx::Error::from)?;
     let refused = |error| {
         Fault::new(match error {
             NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,
@@ -82,9 +94,15 @@ fn open(number: u32, out: Out<usize>) -> Outcome {
     let options = AfPacketOptions::default();
     let socket = PreparedSocket::new(&board.interface().name, EtherType::MXOE, &options, &raw_frames());
     let port = AfPacket::from_prepared(socket.map_err(refused)?).map_err(refused)?;
+    let raw = Raw {
+        board,
+        port,
+        completed: VecDeque::new(),
+        session: Some(session),
+    };
+    let mut table = table();
     let name = table.keys().next_back().map_or(1, |last| last + 1);
-    let completed = VecDeque::new();
-    table.insert(name, Raw { board, port, completed });
+    table.insert(name, raw);
     out.put(name);
     Ok(())
 }
@@ -102,7 +120,10 @@ fn with(name: usize, body: impl FnOnce(&mut Raw) -> Outcome) -> u32 {
     let outcome = table
         .get_mut(&name)
         .ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
-        .and_then(body);
+        .and_then(|raw| {
+            raw.keep();
+            body(raw)
+        });
     code(outcome)
 }
 

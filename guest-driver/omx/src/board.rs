@@ -1,9 +1,11 @@
 //! Boards: Ethernet interfaces with their authority, and the peers it knows.
 
+use std::time::Instant;
+
 use ether::MacAddr;
 use mxoe::engine::{Counter, Counters};
 use netif::{Interface, NetifError};
-use omxd::{BoardStatus, Session};
+use omxd::{BoardStatus, OmxdError, START_LIMIT, Session};
 
 use crate::Error;
 
@@ -86,12 +88,24 @@ impl Board {
         &self.interface
     }
 
-    /// What its authority knows, and its peers; starts an authority where there is none and this process may.
+    /// Asks the authority something that may be asked twice. One that is being started again is waited for.
+    fn ask<T>(&self, question: impl Fn(&Session) -> Result<T, OmxdError>) -> Result<T, Error> {
+        let begin = Instant::now();
+        loop {
+            match question(&Session::connect(&self.interface)?) {
+                // It ended in between: its successor answers.
+                Err(OmxdError::Gone) if begin.elapsed() < START_LIMIT => {}
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    /// What its authority knows, and its peers; waits up to [`START_LIMIT`] for one that is being started again, starts an authority where there is none and this process may.
     ///
     /// # Errors
     /// [`Error::AccessDenied`], [`Error::Authority`].
     pub fn status(&self) -> Result<(BoardStatus, Vec<BoardPeer>), Error> {
-        let (status, table) = Session::connect(&self.interface)?.status()?;
+        let (status, table) = self.ask(Session::status)?;
         let peers = (0..table.len()).filter_map(|index| {
             Some(BoardPeer {
                 index,
@@ -120,7 +134,7 @@ impl Board {
     /// # Errors
     /// [`Error::AccessDenied`] for anybody but root; [`Error::PeerNotFound`], [`Error::Authority`].
     pub fn set_name(&self, peer: Option<MacAddr>, name: &str) -> Result<(), Error> {
-        Ok(Session::connect(&self.interface)?.set_name(peer, name)?)
+        self.ask(|session| session.set_name(peer, name))
     }
 
     /// Adds a peer to the table of this board.
@@ -128,7 +142,7 @@ impl Board {
     /// # Errors
     /// [`Error::PeerNotFound`] when the table is full; [`Error::Authority`].
     pub fn add_peer(&self, peer: MacAddr) -> Result<u16, Error> {
-        Ok(Session::connect(&self.interface)?.add_peer(peer)?)
+        self.ask(|session| session.add_peer(peer))
     }
 
     /// Forgets the names of all peers, which are asked for anew.
@@ -136,7 +150,7 @@ impl Board {
     /// # Errors
     /// As [`Board::set_name`].
     pub fn clear_names(&self) -> Result<(), Error> {
-        Ok(Session::connect(&self.interface)?.clear_names()?)
+        self.ask(Session::clear_names)
     }
 
     /// Counts from 0 from now on.
@@ -144,7 +158,7 @@ impl Board {
     /// # Errors
     /// As [`Board::set_name`].
     pub fn clear_counters(&self) -> Result<(), Error> {
-        Ok(Session::connect(&self.interface)?.clear_counters()?)
+        self.ask(Session::clear_counters)
     }
 
     /// The address of the peer with this name.
@@ -152,7 +166,7 @@ impl Board {
     /// # Errors
     /// [`Error::NameNotFound`]; as [`Board::status`].
     pub fn find_peer(&self, name: &str) -> Result<MacAddr, Error> {
-        let (_, table) = Session::connect(&self.interface)?.status()?;
+        let (_, table) = self.ask(Session::status)?;
         let index = table.find(name).ok_or(Error::NameNotFound)?;
         table.mac(index).ok_or(Error::NameNotFound)
     }
@@ -162,7 +176,7 @@ fn wrong_interface(error: NetifError) -> Error {
     match error {
         NetifError::NoSuchInterface { name } | NetifError::NotEthernet { name, .. } => not_found(&name),
         // The system's reason, not the name's.
-        error => omxd::OmxdError::from(error).into(),
+        error => OmxdError::from(error).into(),
     }
 }
 

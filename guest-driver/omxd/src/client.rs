@@ -3,39 +3,27 @@
 
 use std::{
     fs::File,
-    io::ErrorKind,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ether::MacAddr;
 use mxoe::wire::Preset;
 use netif::{AfPacket, Interface, PreparedSocket};
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
-    sockopt::{Timeout, set_socket_timeout},
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{Shutdown, shutdown},
 };
 
 use crate::{
     BoardStatus, CounterPage, OmxdError, PeerTable, Place,
     protocol::{self, Opened, Reply, Request, Visit},
-    start,
+    reach::{self, ANSWER_LIMIT, Reached},
 };
 
-/// An answer takes microseconds; an authority that needs longer than this is not there.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// A peer is added while a frame is being handled: nothing may wait long for it.
 const PEER_LIMIT: Duration = Duration::from_millis(100);
-/// Another process's authority is just starting, or an old one ending: this long until one listens.
-pub(crate) const START_LIMIT: Duration = Duration::from_secs(5);
-/// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
-/// file lock, or listens.
-const START_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the authority of one interface.
 pub struct Session {
@@ -115,17 +103,18 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<Pair>, OmxdError> {
 }
 
 impl Session {
-    /// Connects to the authority of `interface`, and starts one if there is none and this process may.
+    /// Connects to the authority of `interface`, and starts one if there is none and this process may. One that is being
+    /// started again is waited for, [`crate::START_LIMIT`] at most.
     ///
     /// # Errors
     /// [`OmxdError`]: no authority and no privilege, not in the group, the authority did not start.
     pub fn connect(interface: &Interface) -> Result<Self, OmxdError> {
         let place = Place::of(interface.index)?;
-        let reached = Self::reach(interface, &place)?;
+        let reached = reach::patiently(interface, &place)?;
         Ok(Self::with(interface, place, reached))
     }
 
-    fn with(interface: &Interface, place: Place, (socket, on_demand): (OwnedFd, bool)) -> Self {
+    fn with(interface: &Interface, place: Place, Reached { socket, on_demand }: Reached) -> Self {
         Self {
             interface: interface.clone(),
             place,
@@ -142,115 +131,20 @@ impl Session {
     /// As [`Session::connect`].
     pub fn connect_to_running(interface: &Interface) -> Result<Option<Self>, OmxdError> {
         let place = Place::of(interface.index)?;
-        let reached = Self::try_reach(interface, &place)?;
+        let reached = reach::at_once(interface, &place)?;
         Ok(reached.map(|reached| Self::with(interface, place, reached)))
-    }
-
-    /// For an authority that was set up for `interface`: one that was started on demand ends, or began to. False: the one
-    /// there is stays.
-    ///
-    /// # Errors
-    /// As [`Session::connect`].
-    pub(crate) fn replace_on_demand(interface: &Interface) -> Result<bool, OmxdError> {
-        let Some(session) = Self::connect_to_running(interface)? else {
-            // It is just starting, or ending.
-            thread::sleep(START_PAUSE);
-            return Ok(true);
-        };
-        match session.order(&Request::GiveWay) {
-            // It hangs up when everything it had is free.
-            Ok(()) => match Self::hear(session.socket.as_fd(), ANSWER_LIMIT) {
-                Err(OmxdError::Gone) => Ok(true),
-                Err(error) => Err(error),
-                Ok(_) => Err(OmxdError::Protocol),
-            },
-            Err(OmxdError::Gone) => Ok(true),
-            Err(OmxdError::Refused { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn reach(interface: &Interface, place: &Place) -> Result<(OwnedFd, bool), OmxdError> {
-        if let Some(reached) = Self::try_reach(interface, place)? {
-            return Ok(reached);
-        }
-        if !start::may_start() {
-            return Err(OmxdError::NoAuthority {
-                interface: interface.name.clone(),
-            });
-        }
-        // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone.
-        let begin = Instant::now();
-        loop {
-            // It may have been renamed since.
-            start::start(&Interface::find_by_index(interface.index)?.name)?;
-            if let Some(reached) = Self::try_reach(interface, place)? {
-                return Ok(reached);
-            }
-            if begin.elapsed() > START_LIMIT {
-                return Err(OmxdError::NotStarted {
-                    sentence: "another one owns the interface and does not listen".to_owned(),
-                });
-            }
-            thread::sleep(START_PAUSE);
-        }
-    }
-
-    fn try_reach(interface: &Interface, place: &Place) -> Result<Option<(OwnedFd, bool)>, OmxdError> {
-        let path = place.socket();
-        let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(OmxdError::io("open a socket"))?;
-        match connect(&socket, &address).map_err(std::io::Error::from) {
-            Ok(()) => Self::greet(socket),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(OmxdError::NotInGroup {
-                interface: interface.name.clone(),
-            }),
-            Err(error) => Err(OmxdError::io("connect to omxd")(error)),
-        }
-    }
-
-    /// A connection counts when the authority answers: one that is about to end still takes connections.
-    fn greet(socket: OwnedFd) -> Result<Option<(OwnedFd, bool)>, OmxdError> {
-        match Self::ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
-            Ok((Reply::Hello { on_demand }, _)) => Ok(Some((socket, on_demand))),
-            Ok(_) => Err(OmxdError::Protocol),
-            Err(OmxdError::Late) => Ok(None),
-            // It may have hung up with a word.
-            Err(OmxdError::Gone) => match Self::hear(socket.as_fd(), ANSWER_LIMIT) {
-                Ok((Reply::Refused { reason, sentence }, _)) => Err(OmxdError::Refused { reason, sentence }),
-                _ => Ok(None),
-            },
-            Err(error) => Err(error),
-        }
     }
 
     fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         while self.owed.load(Ordering::Relaxed) > 0 {
-            Self::hear(self.socket.as_fd(), limit)?;
+            reach::hear(self.socket.as_fd(), limit)?;
             self.owed.fetch_sub(1, Ordering::Relaxed);
         }
-        let answer = Self::ask(self.socket.as_fd(), request, limit);
+        let answer = reach::ask(self.socket.as_fd(), request, limit);
         if matches!(answer, Err(OmxdError::Late)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
         answer
-    }
-
-    /// The next answer, or no authority.
-    fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
-        protocol::receive(socket)?.ok_or(OmxdError::Late)
-    }
-
-    fn ask(socket: BorrowedFd<'_>, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        protocol::send(socket, request, &[])?;
-        let (reply, fds) = Self::hear(socket, limit)?;
-        if let Reply::Refused { reason, sentence } = reply {
-            return Err(OmxdError::Refused { reason, sentence });
-        }
-        Ok((reply, fds))
     }
 
     /// Opens an endpoint, this number or the lowest that is free. It stays open as long as the connection.
@@ -294,11 +188,12 @@ impl Session {
     pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
         // One with settings is started again by whoever gave it those: another one would serve without them, and be in
         // its way.
-        (self.socket, self.on_demand) = if self.on_demand {
-            Self::reach(&self.interface, &self.place)?
+        let reached = if self.on_demand {
+            reach::or_start(&self.interface, &self.place)?
         } else {
-            Self::try_reach(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
+            reach::at_once(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
         };
+        (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
         self.owed.store(0, Ordering::Relaxed);
         let request = Request::Resume {
             endpoint,
@@ -312,6 +207,22 @@ impl Session {
             }
             _ => Err(OmxdError::Protocol),
         }
+    }
+
+    /// Opens the raw endpoint of the interface, of which there is one. It stays open as long as the connection; frames come
+    /// through a socket of the program's own.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] when it is open already, and for anybody but root; [`OmxdError::Gone`].
+    pub fn open_raw(&self) -> Result<(), OmxdError> {
+        self.order(&Request::OpenRaw { command: command() })
+    }
+
+    /// Whether the authority is gone.
+    pub fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Memory shared with another endpoint of the interface. `known`: the last pair with it, which is over.

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    ENDPOINTS, OmxdError, PeerTableWriter, Place,
+    ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
     counters::BoardCounters,
     endpoints::Endpoints,
     filter,
@@ -94,6 +94,8 @@ pub struct Daemon {
     table: PeerTableWriter,
     authority: Authority,
     endpoints: Endpoints,
+    /// The connection that has the raw endpoint, and its program.
+    raw: Option<(u64, OpenEndpoint)>,
     meetings: Meetings,
     counters: BoardCounters,
     card: CardMarks,
@@ -168,6 +170,7 @@ impl Daemon {
             table,
             authority,
             endpoints,
+            raw: None,
             meetings: Meetings::default(),
             counters: BoardCounters::default(),
             card: CardMarks::default(),
@@ -280,6 +283,8 @@ impl Daemon {
             let endpoints = &self.endpoints;
             self.authority
                 .handle(now, frame, &mut self.table, |number| endpoints.is_open(number));
+            // Counted. Who has the raw endpoint has a socket of its own, which got the frame as well.
+            while self.authority.take_raw().is_some() {}
         }
         true
     }

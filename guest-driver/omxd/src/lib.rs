@@ -15,6 +15,7 @@ mod marks;
 mod meetings;
 mod paths;
 mod protocol;
+mod reach;
 mod setup;
 mod start;
 mod table;
@@ -30,7 +31,8 @@ pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;
 pub use paths::Place;
-pub use protocol::{BoardStatus, OpenEndpoint, Refusal};
+pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
+pub use reach::START_LIMIT;
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
 

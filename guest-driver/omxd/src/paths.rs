@@ -43,6 +43,11 @@ impl Place {
         self.dir.join(format!("{}.sock", self.base))
     }
 
+    /// The same before it is ready.
+    pub(crate) fn socket_made(&self) -> PathBuf {
+        self.dir.join(format!("{}.sock-new", self.base))
+    }
+
     /// The peer table, which outlives the authority. Whoever has it locked is the authority.
     pub fn table(&self) -> PathBuf {
         self.dir.join(format!("{}.peers", self.base))

@@ -24,10 +24,13 @@ const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
 pub(crate) const FDS_MAX: usize = 4;
 
+/// The number that stands for the raw endpoint (`mxoe-wire.md` 1.3).
+pub const RAW_ENDPOINT: u8 = 255;
+
 /// Who a program is, for `omx_endpoint_info`.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct OpenEndpoint {
-    /// Endpoint number.
+    /// Endpoint number; [`RAW_ENDPOINT`] for the raw one.
     pub endpoint: u8,
     /// Process number.
     pub pid: u32,
@@ -58,6 +61,8 @@ pub struct BoardStatus {
     pub endpoints_max: u8,
     /// Endpoints that are open.
     pub endpoints: Vec<OpenEndpoint>,
+    /// The raw endpoint, while it is open.
+    pub raw: Option<OpenEndpoint>,
     /// What the authority and all endpoints counted, in the order of `mxoe::engine::Counter`.
     pub counters: Vec<u32>,
 }
@@ -71,6 +76,9 @@ pub(crate) enum Request {
     Open { endpoint: Option<u8>, command: String },
     /// The endpoint this process got from an earlier authority.
     Resume { endpoint: u8, command: String },
+    /// The raw endpoint for this connection, whose program receives raw frames with a socket of its own. For the system's
+    /// administrator.
+    OpenRaw { command: String },
     /// The index of a peer, which is added.
     AddPeer { mac: u64 },
     /// Memory shared with this endpoint of the same interface. `known`: the last pair with it, which is over.

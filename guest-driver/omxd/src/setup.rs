@@ -14,7 +14,11 @@ use mxoe::wire::{HOST_NAME_LEN_MAX, Preset};
 use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-use crate::{OmxdError, PeerTableWriter, Place, Session, client::START_LIMIT, daemon::CONNECTIONS_MAX};
+use crate::{
+    OmxdError, PeerTableWriter, Place,
+    daemon::CONNECTIONS_MAX,
+    reach::{self, START_LIMIT},
+};
 
 /// The preset that was asked for, or the native one that fits; it must fit the MTU.
 pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
@@ -60,7 +64,7 @@ pub(crate) fn own_table(place: &Place, interface: &Interface, on_demand: bool) -
         if let Some(table) = PeerTableWriter::open(&place.table(), interface.mac)? {
             return Ok(table);
         }
-        if on_demand || begin.elapsed() > START_LIMIT || !Session::replace_on_demand(interface)? {
+        if on_demand || begin.elapsed() > START_LIMIT || !reach::replace_on_demand(interface, place)? {
             return Err(OmxdError::AlreadyRunning {
                 interface: interface.name.clone(),
             });
@@ -75,8 +79,9 @@ pub(crate) fn begin_serial() -> u32 {
 }
 
 pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
-    let path = place.socket();
-    // Left by an authority that was killed: the lock on the table says that nobody serves it.
+    // Not where programs look until they may use it. Left by an authority that was killed just here: the lock on the table
+    // says that nobody else makes one.
+    let path = place.socket_made();
     let _ = fs::remove_file(&path);
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -89,6 +94,7 @@ pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, Om
         std::os::unix::fs::chown(&path, None, group).map_err(OmxdError::io("give omxd's socket to its group"))?;
     }
     listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
+    fs::rename(&path, place.socket()).map_err(OmxdError::io("put omxd's socket where programs look"))?;
     Ok(listener)
 }
 

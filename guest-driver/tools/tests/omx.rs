@@ -11,6 +11,7 @@ use std::{
 };
 
 use netif::testing::{Veth, in_private_network};
+use omx::Board;
 use serde_json::Value;
 
 const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
@@ -419,7 +420,16 @@ fn the_small_tools_show_test_and_name_boards() {
 
         let endpoint_info = env!("CARGO_BIN_EXE_omx_endpoint_info");
         assert!(well(endpoint_info, &[]).ends_with("0 regular endpoints open (out of 32)\n"));
-        assert_eq!(well(endpoint_info, &["-v"]).matches("not open").count(), 32);
+        let all = well(endpoint_info, &["-v"]);
+        assert!(all.contains("\n  raw\tnot open\n  0\tnot open\n"), "{all}");
+        assert_eq!(all.matches("not open").count(), 33);
+        // SAFETY: nothing else runs in this process that looks at the environment.
+        unsafe { std::env::set_var("OMX_RUN_DIR", dir.path()) };
+        let raw = omxd::Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+        raw.open_raw().unwrap();
+        let open = format!("\n  raw\topen by pid {} (omx-", std::process::id());
+        let info = well(endpoint_info, &[]);
+        assert!(info.contains(&open), "{info}");
 
         let (code, text, _) = run(env!("CARGO_BIN_EXE_omx_tune"), &["--check"]);
         assert_eq!(code, 1, "an MTU of 1500 is not what is advised");

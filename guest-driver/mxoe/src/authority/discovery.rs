@@ -76,13 +76,12 @@ impl Discovery {
 
 impl Authority {
     pub(super) fn handle_raw<P: Peers>(&mut self, now: Time, frame: &[u8], head: &Head, payload: &[u8], peers: &mut P) {
-        if self.discovery.due() != Time::MAX && head.dst == MacAddr::BROADCAST {
-            self.handle_announcement(now, payload, peers);
-        }
-        if !self.raw_open {
+        let discovers = self.discovery.due() != Time::MAX && head.dst == MacAddr::BROADCAST;
+        let taken = discovers && self.handle_announcement(now, payload, peers);
+        if taken && !self.raw_open {
             return;
         }
-        if self.raw.len() >= RAW_QUEUE_MAX {
+        if !self.raw_open || self.raw.len() >= RAW_QUEUE_MAX {
             self.counters.count(Counter::DropRawQueueFull);
             return;
         }
@@ -90,20 +89,24 @@ impl Authority {
         self.raw.push_back(frame.into());
     }
 
-    fn handle_announcement<P: Peers>(&mut self, now: Time, payload: &[u8], peers: &mut P) {
+    /// Whether it was an announcement.
+    fn handle_announcement<P: Peers>(&mut self, now: Time, payload: &[u8], peers: &mut P) -> bool {
         let Some(announcement) = Announcement::from_payload(payload) else {
-            return;
+            return false;
         };
         let zeros = payload.iter().take(ANNOUNCEMENT_ZEROS).all(|byte| *byte == 0);
         let [.., a, b, c, d, e, f] = announcement.board.to_be_bytes();
         let mac = MacAddr([a, b, c, d, e, f]);
-        if !zeros || mac == self.config.mac || a & 1 != 0 || announcement.board == 0 {
-            return;
+        if !zeros || a & 1 != 0 || announcement.board == 0 {
+            return false;
+        }
+        if mac == self.config.mac {
+            return true;
         }
         let known = peers.index(mac).is_some();
         let Some(peer) = peers.index_or_add(mac) else {
             self.counters.count(Counter::DropBadPeerAddr);
-            return;
+            return true;
         };
         if !known {
             self.counters.count(Counter::PeersAdded);
@@ -112,6 +115,7 @@ impl Authority {
         if self.discovery.seen(now, peer, announcement.serial) {
             self.events.push_back(AuthorityEvent::Board { peer });
         }
+        true
     }
 }
 

@@ -162,7 +162,7 @@ impl Authority {
         }
     }
 
-    /// Opens or closes the raw endpoint: RAW frames are kept only while it is open.
+    /// Opens or closes the raw endpoint: RAW frames are kept only while it is open; what is no announcement is a drop otherwise.
     pub fn set_raw_open(&mut self, open: bool) {
         self.raw_open = open;
         self.raw.clear();

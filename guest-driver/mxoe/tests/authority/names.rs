@@ -179,13 +179,14 @@ fn raw_frames_wait_for_the_mapping_daemon_up_to_the_limit() {
     let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &[7; 80] }));
     rig.bytes(&frame);
     assert_eq!(rig.authority.take_raw(), None, "nobody opened the raw endpoint");
+    assert_eq!(rig.count(Counter::DropRawQueueFull), 1, "nobody takes it");
     rig.authority.set_raw_open(true);
     for _ in 0..40 {
         rig.bytes(&frame);
     }
     assert_eq!(
         (rig.count(Counter::RecvRaw), rig.count(Counter::DropRawQueueFull)),
-        (32, 8)
+        (32, 9)
     );
     assert_eq!(rig.authority.take_raw().as_deref(), Some(&frame[..]));
     let mut long = frame.clone();
@@ -218,6 +219,7 @@ fn boards_announce_themselves_eight_times_and_then_rarely() {
         rig.bytes(&frame);
         assert_eq!(std::iter::from_fn(|| rig.authority.poll_event()).count(), boards);
     }
+    assert_eq!(rig.count(Counter::DropRawQueueFull), 0, "announcements were taken");
     assert_eq!(rig.peers.index(STRANGER), Some(1), "the address inside counts");
     // A board for which there is no room.
     let mut full = Rig::new(PeerMap::new(1, 0));

@@ -107,6 +107,9 @@ impl Daemon {
     pub(super) fn disconnect(&mut self, at: usize) {
         let connection = self.connections.remove(at);
         self.endpoints.release(connection.id);
+        if self.raw.take_if(|(of, _)| *of == connection.id).is_some() {
+            self.authority.set_raw_open(false);
+        }
         self.meetings.forget(connection.id);
         self.counters.forget(connection.id);
         self.endpoints_changed();

@@ -8,7 +8,7 @@ use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket};
 
 use super::Daemon;
 use crate::{
-    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, filter,
+    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT, filter,
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{choose_preset, cut_name},
     table::USER_PEERS_MAX,
@@ -96,6 +96,24 @@ impl Daemon {
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
+            },
+            Request::OpenRaw { .. } if !self.connections[at].privileged => Reply::Refused {
+                reason: Refusal::NotAllowed,
+                sentence: "only root may open the raw endpoint".to_owned(),
+            },
+            Request::OpenRaw { command } => match &self.raw {
+                Some((_, open)) => Reply::Refused {
+                    reason: Refusal::Busy,
+                    sentence: format!(
+                        "the raw endpoint is open already, by process {} ({})",
+                        open.pid, open.command
+                    ),
+                },
+                None => {
+                    self.raw = Some((id, who(RAW_ENDPOINT, command)));
+                    self.authority.set_raw_open(true);
+                    Reply::Done
+                }
             },
             Request::AddPeer { mac } => {
                 let mac = mac_of(mac);
@@ -223,6 +241,7 @@ impl Daemon {
             pid: std::process::id(),
             endpoints_max: ENDPOINTS,
             endpoints: self.endpoints.list(),
+            raw: self.raw.as_ref().map(|(_, open)| open.clone()),
             counters: self.counters.sum(self.authority.counters().values()),
         }
     }

@@ -16,14 +16,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::rig::{Echo, LIMIT, Program, exchange, in_own_world, open, wait_until};
 
 /// An authority with settings.
-struct Omxd {
-    child: Child,
+pub struct Omxd {
+    pub child: Child,
     interface: Interface,
 }
 
 impl Omxd {
     /// Starts it, behind the words `before`, and waits until it serves.
-    fn start(before: &[&str], interface: &str, options: &[&str]) -> Self {
+    pub fn start(before: &[&str], interface: &str, options: &[&str]) -> Self {
         let own = env!("CARGO_BIN_EXE_omxd");
         let words = [before, &[own, "--interface", interface], options].concat();
         let child = Command::new(words[0]).args(&words[1..]).spawn().unwrap();
@@ -37,15 +37,15 @@ impl Omxd {
         omxd
     }
 
-    fn session(&self) -> Option<Session> {
+    pub fn session(&self) -> Option<Session> {
         Session::connect_to_running(&self.interface).unwrap()
     }
 
-    fn status(&self) -> (BoardStatus, PeerTable) {
+    pub fn status(&self) -> (BoardStatus, PeerTable) {
         self.session().unwrap().status().unwrap()
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

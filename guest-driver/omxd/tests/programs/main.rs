@@ -2,6 +2,7 @@
 //! fails with a sentence.
 
 mod authority;
+mod away;
 mod card;
 mod crowd;
 mod rig;

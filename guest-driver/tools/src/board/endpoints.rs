@@ -40,16 +40,21 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 "board": board.board_number(),
                 "endpoints_max": status.endpoints_max,
                 "endpoints": status.endpoints,
+                "raw": status.raw,
             }));
             continue;
         }
         let title = title(&board, &status.name);
         writeln!(text, "{title}\n{}", "=".repeat(title.chars().count()))?;
-        // Raw endpoints have sockets of their own, of which the authority knows nothing.
-        for number in 0..status.endpoints_max {
-            match status.endpoints.iter().find(|open| open.endpoint == number) {
-                Some(open) => writeln!(text, "  {number}\topen by pid {} ({})", open.pid, open.command)?,
-                None if arguments.verbose => writeln!(text, "  {number}\tnot open")?,
+        let raw = ("raw".to_owned(), status.raw.as_ref());
+        let regular = (0..status.endpoints_max).map(|number| {
+            let open = status.endpoints.iter().find(|open| open.endpoint == number);
+            (number.to_string(), open)
+        });
+        for (name, open) in [raw].into_iter().chain(regular) {
+            match open {
+                Some(open) => writeln!(text, "  {name}\topen by pid {} ({})", open.pid, open.command)?,
+                None if arguments.verbose => writeln!(text, "  {name}\tnot open")?,
                 None => {}
             }
         }

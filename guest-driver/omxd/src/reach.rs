@@ -1,0 +1,190 @@
+//! How the authority of an interface is found: at once, with patience while it is being started again, or by starting one. What
+//! it is asked then is `client`'s.
+
+use std::{
+    io::ErrorKind,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use netif::Interface;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    sockopt::{Timeout, set_socket_timeout},
+};
+
+use crate::{
+    OmxdError, Place,
+    protocol::{self, Reply, Request},
+    start,
+};
+
+/// An answer takes microseconds; an authority that needs longer than this is not there.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// An authority that is just starting, ending, or being started again: this long until one listens.
+pub const START_LIMIT: Duration = Duration::from_secs(5);
+/// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
+/// file lock, or listens.
+const START_PAUSE: Duration = Duration::from_millis(20);
+/// Authorities that are remembered: more than a process has interfaces.
+const KNOWN_MAX: usize = 64;
+
+/// A connection that was answered.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) socket: OwnedFd,
+    /// The authority was started by a program: another one like it may take its place.
+    pub(crate) on_demand: bool,
+}
+
+/// Where this process reached authorities before, and whether those were started on demand.
+static KNOWN: Mutex<Vec<(Place, bool)>> = Mutex::new(Vec::new());
+
+fn known(place: &Place) -> Option<bool> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known
+        .iter()
+        .find(|(of, _)| of == place)
+        .map(|(_, on_demand)| *on_demand)
+}
+
+fn remember(place: &Place, on_demand: bool) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(of, _)| of != place);
+    if known.len() >= KNOWN_MAX {
+        known.remove(0);
+    }
+    known.push((place.clone(), on_demand));
+}
+
+/// The authority; one that is being started again is waited for, and where there is none that comes back one is started.
+pub(crate) fn patiently(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
+    let comes_back = match known(place) {
+        // One with settings is started again by whoever gave it those: another one would serve without them.
+        Some(false) => true,
+        Some(true) => !start::may_start(),
+        // A socket that nobody serves was left by one that was killed.
+        None => !start::may_start() && place.socket().exists(),
+    };
+    let begin = Instant::now();
+    while comes_back && begin.elapsed() < START_LIMIT {
+        if let Some(reached) = at_once(interface, place)? {
+            return Ok(reached);
+        }
+        // Not without its interface.
+        Interface::find_by_index(interface.index)?;
+        thread::sleep(START_PAUSE);
+    }
+    or_start(interface, place)
+}
+
+/// The authority, or one that is started if this process may.
+pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
+    if let Some(reached) = at_once(interface, place)? {
+        return Ok(reached);
+    }
+    if !start::may_start() {
+        return Err(OmxdError::NoAuthority {
+            interface: interface.name.clone(),
+        });
+    }
+    // Another one may own the interface: one that is just starting, or one that was killed and is not quite gone.
+    let begin = Instant::now();
+    loop {
+        // It may have been renamed since.
+        start::start(&Interface::find_by_index(interface.index)?.name)?;
+        if let Some(reached) = at_once(interface, place)? {
+            return Ok(reached);
+        }
+        if begin.elapsed() > START_LIMIT {
+            return Err(OmxdError::NotStarted {
+                sentence: "another one owns the interface and does not listen".to_owned(),
+            });
+        }
+        thread::sleep(START_PAUSE);
+    }
+}
+
+/// The authority if one runs.
+pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Reached>, OmxdError> {
+    let path = place.socket();
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(OmxdError::io("open a socket"))?;
+    let reached = match connect(&socket, &address).map_err(std::io::Error::from) {
+        Ok(()) => greet(socket)?,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => None,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(OmxdError::NotInGroup {
+                interface: interface.name.clone(),
+            });
+        }
+        Err(error) => return Err(OmxdError::io("connect to omxd")(error)),
+    };
+    if let Some(reached) = &reached {
+        remember(place, reached.on_demand);
+    }
+    Ok(reached)
+}
+
+/// A connection counts when the authority answers: one that is about to end still takes connections.
+fn greet(socket: OwnedFd) -> Result<Option<Reached>, OmxdError> {
+    match ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
+        Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),
+        Ok(_) => Err(OmxdError::Protocol),
+        Err(OmxdError::Late) => Ok(None),
+        // It may have hung up with a word.
+        Err(OmxdError::Gone) => match hear(socket.as_fd(), ANSWER_LIMIT) {
+            Ok((Reply::Refused { reason, sentence }, _)) => Err(OmxdError::Refused { reason, sentence }),
+            _ => Ok(None),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// For an authority that was set up for `interface`: one that was started on demand ends, or began to. False: the one there is
+/// stays.
+pub(crate) fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, OmxdError> {
+    let Some(Reached { socket, .. }) = at_once(interface, place)? else {
+        // It is just starting, or ending.
+        thread::sleep(START_PAUSE);
+        return Ok(true);
+    };
+    match ask(socket.as_fd(), &Request::GiveWay, ANSWER_LIMIT) {
+        // It hangs up when everything it had is free.
+        Ok((Reply::Done, _)) => match hear(socket.as_fd(), ANSWER_LIMIT) {
+            Err(OmxdError::Gone) => Ok(true),
+            Err(error) => Err(error),
+            Ok(_) => Err(OmxdError::Protocol),
+        },
+        Ok(_) => Err(OmxdError::Protocol),
+        Err(OmxdError::Gone) => Ok(true),
+        Err(OmxdError::Refused { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The next answer, or no authority.
+pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
+    protocol::receive(socket)?.ok_or(OmxdError::Late)
+}
+
+/// Asks and hears the answer to it, which is the next one.
+pub(crate) fn ask(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    limit: Duration,
+) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    protocol::send(socket, request, &[])?;
+    let (reply, fds) = hear(socket, limit)?;
+    if let Reply::Refused { reason, sentence } = reply {
+        return Err(OmxdError::Refused { reason, sentence });
+    }
+    Ok((reply, fds))
+}
