@@ -63,6 +63,14 @@ impl TrunkGraph {
         Ok(())
     }
 
+    /// One of the switches that can be reached from `switch`, the same for all of them and for itself.
+    ///
+    /// # Panics
+    /// If `switch` is not below the number of switches given to [`TrunkGraph::new`].
+    pub fn network_of(&mut self, switch: usize) -> usize {
+        self.root(switch)
+    }
+
     /// The root of the tree that `switch` is in; halves the way there, so that later calls are short.
     fn root(&mut self, mut switch: usize) -> usize {
         while self.parent[switch] != switch {

@@ -26,3 +26,15 @@ fn a_chain_of_a_thousand_switches_is_no_loop() {
     }
     assert!(graph.join(0, 999).is_err());
 }
+
+#[test]
+fn switches_that_trunks_join_are_one_network_and_others_are_not() {
+    let mut graph = TrunkGraph::new(5);
+    graph.join(3, 1).unwrap();
+    graph.join(1, 4).unwrap();
+    let networks: Vec<_> = (0..5).map(|switch| graph.network_of(switch)).collect();
+    assert_eq!(networks[1], networks[3]);
+    assert_eq!(networks[1], networks[4]);
+    assert_eq!((networks[0], networks[2]), (0, 2));
+    assert!([1, 3, 4].contains(&networks[1]));
+}

@@ -354,8 +354,11 @@ pub enum ChangeError {
     Queue(UnknownQueue),
     /// A value is out of range.
     Value(CoalescingError),
-    /// The watchdog's delay is neither 0 nor within what this card allows, see [`Firmware::watchdog_ns_min`].
-    WatchdogDelay,
+    /// The watchdog's delay is neither 0 nor within what this card allows.
+    WatchdogDelay {
+        /// The shortest delay, see [`Firmware::watchdog_ns_min`].
+        ns_min: u64,
+    },
 }
 
 impl From<UnknownQueue> for ChangeError {
@@ -375,7 +378,11 @@ impl fmt::Display for ChangeError {
         match self {
             Self::Queue(error) => error.fmt(f),
             Self::Value(error) => error.fmt(f),
-            Self::WatchdogDelay => f.write_str(timed::WATCHDOG_DELAY_SENTENCE),
+            Self::WatchdogDelay { ns_min } => write!(
+                f,
+                "the watchdog's delay must be 0 (off), or {} us to 1 s on this card",
+                ns_min.div_ceil(1000)
+            ),
         }
     }
 }

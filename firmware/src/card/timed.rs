@@ -11,7 +11,7 @@ use crate::{
     watchdog::{WATCHDOG_DELAY_NS_MAX, WatchdogCounters},
 };
 
-/// See [`ChangeError::WatchdogDelay`].
+/// [`ChangeError::WatchdogDelay`] for a guest, whose card says what it allows in each report.
 pub(crate) const WATCHDOG_DELAY_SENTENCE: &str =
     "the watchdog's delay must be 0 (off), or at least what the card allows and at most 1 s";
 
@@ -28,7 +28,9 @@ impl Firmware {
     /// A missing queue or a delay out of range; nothing was changed.
     pub fn set_watchdog(&mut self, now: Time, queue: Option<u16>, delay_ns: u64) -> Result<(), ChangeError> {
         if delay_ns != 0 && !(self.watchdog_ns_min()..=WATCHDOG_DELAY_NS_MAX).contains(&delay_ns) {
-            return Err(ChangeError::WatchdogDelay);
+            return Err(ChangeError::WatchdogDelay {
+                ns_min: self.watchdog_ns_min(),
+            });
         }
         self.selected(queue)?
             .iter_mut()

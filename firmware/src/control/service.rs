@@ -234,7 +234,7 @@ impl From<ChangeError> for Reject {
         match error {
             ChangeError::Queue(error) => error.into(),
             ChangeError::Value(error) => Self::new(RefusalCode::Range, error.sentence()),
-            ChangeError::WatchdogDelay => Self::new(RefusalCode::Range, WATCHDOG_DELAY_SENTENCE),
+            ChangeError::WatchdogDelay { .. } => Self::new(RefusalCode::Range, WATCHDOG_DELAY_SENTENCE),
         }
     }
 }

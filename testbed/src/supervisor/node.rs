@@ -59,10 +59,15 @@ pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
                     (Err(error), _) => format!("{error:#}"),
                     (_, Err(error)) => error.to_string(),
                     (_, Ok(status)) if status.success() => "switched off".to_owned(),
-                    (_, Ok(status)) => match process.last_words() {
-                        words if words.is_empty() => format!("QEMU ended with {}", describe(status)),
-                        words => format!("QEMU ended with {}: {words}", describe(status)),
-                    },
+                    (_, Ok(status)) => {
+                        let ended = format!("QEMU ended with {}", describe(status));
+                        // Whoever killed it knows why; what it said before has nothing to do with that.
+                        let why = status.code().map(|_| process.last_words()).unwrap_or_default();
+                        match why.lines().last() {
+                            Some(why) => format!("{ended}: {why}"),
+                            None => ended,
+                        }
+                    }
                 };
                 off(note);
             }

@@ -167,13 +167,16 @@ impl Fabric {
         Ok(Device::new(self.shard.clone(), index, &settings))
     }
 
-    /// Joins two switches.
+    /// Joins two switches, before cards on them are in multicast groups.
     ///
     /// # Errors
-    /// Settings out of range, or a loop: frames would go round in it for ever.
+    /// Settings out of range, a loop (frames would go round in it for ever), or cards that are in groups.
     pub fn add_trunk(&self, a: SwitchId, b: SwitchId, settings: &TrunkLinks) -> Result<(), FabricError> {
         let links = trunk_from(settings)?.map(Link::new);
         self.shard.with(|inner, _| {
+            if inner.groups.have_members() {
+                return Err(invalid("trunks are added before cards join groups"));
+            }
             let mut graph = TrunkGraph::new(inner.switches.len());
             let known = inner.trunks.iter().map(|trunk| (trunk.ends[0].0, trunk.ends[1].0));
             for (a, b) in known.chain([(a.0, b.0)]) {

@@ -3,9 +3,10 @@
 //! Guests join and leave for their own cards by the control protocol, hosts for any by the control socket. Packets are
 //! forwarded elsewhere (`cards`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use ether::{MacAddr, Time};
+use fabric::TrunkGraph;
 use firmware::control::GroupRefusal;
 use firmware::multicast::{GROUPS_MAX, GroupTable, MEMBERS_MAX, TreeShape, rows};
 
@@ -14,43 +15,62 @@ use super::watch::Subject;
 use super::{Fabric, FabricError, Inner};
 use crate::report::{GroupInfo, GroupMember};
 
-/// A group with members, or with a tree that was asked for.
+/// Those who are in a group and can reach each other.
 #[derive(Default)]
-struct Group {
-    shape: TreeShape,
+struct Members {
     /// Which writing of the tables is in force.
     generation: u16,
     /// Address and port (index), in the order of addresses.
-    members: Vec<(MacAddr, usize)>,
+    list: Vec<(MacAddr, usize)>,
 }
 
-/// All groups by number.
+/// All groups. A number means another group in each network, that is on switches that no trunk joins: its packets could not
+/// get from one to the other.
 #[derive(Default)]
-pub(super) struct Groups(BTreeMap<u16, Group>);
+pub(super) struct Groups {
+    /// By number and network; none without members.
+    members: BTreeMap<(u16, usize), Members>,
+    /// Trees that were chosen, for a number in all networks; the others are of the default shape.
+    shapes: BTreeMap<u16, TreeShape>,
+}
 
 impl Groups {
     /// The groups that the port at `index` is in.
     fn of_port(&self, index: usize) -> impl Iterator<Item = u16> {
-        let joined = move |group: &Group| group.members.iter().any(|(_, port)| *port == index);
-        self.0
+        let joined = move |members: &Members| members.list.iter().any(|(_, port)| *port == index);
+        self.members
             .iter()
-            .filter(move |(_, group)| joined(group))
-            .map(|(number, _)| *number)
+            .filter(move |(_, members)| joined(members))
+            .map(|((number, _), _)| *number)
     }
 
     /// Groups whose tree was chosen, and the tree.
     pub(super) fn shapes(&self) -> impl Iterator<Item = (u16, TreeShape)> {
-        let chosen = self.0.iter().filter(|(_, group)| group.shape != TreeShape::default());
-        chosen.map(|(number, group)| (*number, group.shape))
+        self.shapes.iter().map(|(number, shape)| (*number, *shape))
+    }
+
+    /// True if any card is in a group.
+    pub(super) fn have_members(&self) -> bool {
+        !self.members.is_empty()
     }
 
     /// The tree of a group.
     pub(super) fn shape(&self, number: u16) -> TreeShape {
-        self.0.get(&number).map(|group| group.shape).unwrap_or_default()
+        self.shapes.get(&number).copied().unwrap_or_default()
     }
 }
 
 impl Inner {
+    /// The network that the port at `index` is in: one of the switches that trunks join, the same for all of them.
+    fn network_of(&self, index: usize) -> usize {
+        let mut graph = TrunkGraph::new(self.switches.len());
+        for trunk in &self.trunks {
+            // A trunk that closed a loop was refused when it was added.
+            _ = graph.join(trunk.ends[0].0, trunk.ends[1].0);
+        }
+        graph.network_of(self.ports[index].switch)
+    }
+
     /// Makes the card at `index` a member of `number`, or not one any more. `guest` is the address that the guest says it has;
     /// the configured one is known better. Nothing happens if it is so already.
     ///
@@ -70,8 +90,8 @@ impl Inner {
             return Err(GroupRefusal::Address);
         }
         let joined = self.groups.of_port(index).count();
-        let group = self.groups.0.get(&number);
-        let members = group.map_or(&[][..], |group| &group.members);
+        let key = (number, self.network_of(index));
+        let members = self.groups.members.get(&key).map_or(&[][..], |members| &members.list);
         let at = members.iter().position(|(_, port)| *port == index);
         match (join, at) {
             (true, None) => {
@@ -85,14 +105,14 @@ impl Inner {
                 let Err(place) = members.binary_search_by_key(&address, |(address, _)| *address) else {
                     return Err(GroupRefusal::Address);
                 };
-                let group = self.groups.0.entry(number).or_default();
-                group.members.insert(place, (address, index));
+                let members = self.groups.members.entry(key).or_default();
+                members.list.insert(place, (address, index));
             }
             (false, Some(at)) => {
-                if let Some(group) = self.groups.0.get_mut(&number) {
-                    group.members.remove(at);
-                    if group.members.is_empty() && group.shape == TreeShape::default() {
-                        self.groups.0.remove(&number);
+                if let Entry::Occupied(mut members) = self.groups.members.entry(key) {
+                    members.get_mut().list.remove(at);
+                    if members.get().list.is_empty() {
+                        members.remove();
                     }
                 }
                 self.ports[index].nic.multicast_mut().remove_group(number);
@@ -100,7 +120,7 @@ impl Inner {
             }
             (true, Some(_)) | (false, None) => return Ok(()),
         }
-        self.write_tables(number, now);
+        self.write_tables(key, now);
         self.ports[index].settings.groups = self.groups.of_port(index).collect();
         // Those who watch hear of it before whoever asked.
         self.settings_changed(Subject::Port(index));
@@ -121,15 +141,16 @@ impl Inner {
         self.change_group(index, group, true, None, now).map_err(invalid)
     }
 
-    /// Writes the tables of a group to the cards of all its members.
-    fn write_tables(&mut self, number: u16, now: Time) {
-        let Some(group) = self.groups.0.get_mut(&number) else {
+    /// Writes the tables of a group in one network to the cards of all its members there.
+    fn write_tables(&mut self, key: (u16, usize), now: Time) {
+        let number = key.0;
+        let shape = self.groups.shape(number);
+        let Some(members) = self.groups.members.get_mut(&key) else {
             return;
         };
-        group.generation = group.generation.wrapping_add(1);
-        let (shape, generation) = (group.shape, group.generation);
-        let ports: Vec<usize> = group.members.iter().map(|(_, port)| *port).collect();
-        let members: Vec<MacAddr> = group.members.iter().map(|(address, _)| *address).collect();
+        members.generation = members.generation.wrapping_add(1);
+        let generation = members.generation;
+        let (members, ports): (Vec<MacAddr>, Vec<usize>) = members.list.iter().copied().unzip();
         for (own, port) in ports.iter().enumerate() {
             let table = GroupTable {
                 group: number,
@@ -149,38 +170,54 @@ impl Inner {
     }
 
     fn set_tree(&mut self, number: u16, shape: TreeShape, now: Time) {
-        let group = self.groups.0.entry(number).or_default();
-        if group.shape != shape {
-            group.shape = shape;
-            self.write_tables(number, now);
-        }
-        if self.groups.0.get(&number).is_some_and(|group| group.members.is_empty()) && shape == TreeShape::default() {
-            self.groups.0.remove(&number);
+        if self.groups.shape(number) != shape {
+            if shape == TreeShape::default() {
+                self.groups.shapes.remove(&number);
+            } else {
+                self.groups.shapes.insert(number, shape);
+            }
+            let networks = self.groups.members.range((number, 0)..=(number, usize::MAX));
+            let keys: Vec<_> = networks.map(|(key, _)| *key).collect();
+            for key in keys {
+                self.write_tables(key, now);
+            }
         }
         self.settings_changed(Subject::Group(number));
     }
 
+    /// Each group of each network, and the trees that wait for members.
     fn group_infos(&self) -> Vec<GroupInfo> {
         let name = |port: usize| self.ports[port].settings.name.clone();
-        let info = |(number, group): (&u16, &Group)| GroupInfo {
-            group: *number,
-            tree: group.shape.name().to_owned(),
-            members: (0..group.members.len())
-                .map(|own| {
-                    let row = rows(group.shape, group.members.len(), own).swap_remove(own);
-                    let (mac, port) = group.members[own];
-                    let children = row.children().iter();
-                    GroupMember {
-                        port: name(port),
-                        mac: mac.to_string(),
-                        children: children
-                            .map(|child| name(group.members[usize::from(child.rank)].1))
-                            .collect(),
-                    }
-                })
-                .collect(),
+        let info = |number: u16, members: &[(MacAddr, usize)]| {
+            let shape = self.groups.shape(number);
+            let member = |own: usize| {
+                let row = rows(shape, members.len(), own).swap_remove(own);
+                let (mac, port) = members[own];
+                let children = row.children().iter();
+                GroupMember {
+                    port: name(port),
+                    mac: mac.to_string(),
+                    children: children.map(|child| name(members[usize::from(child.rank)].1)).collect(),
+                }
+            };
+            GroupInfo {
+                group: number,
+                tree: shape.name().to_owned(),
+                members: (0..members.len()).map(member).collect(),
+            }
         };
-        self.groups.0.iter().map(info).collect()
+        let with_members = &self.groups.members;
+        let waiting = self.groups.shapes.keys().filter(|number| {
+            let mut networks = with_members.range((**number, 0)..=(**number, usize::MAX));
+            networks.next().is_none()
+        });
+        let mut infos: Vec<_> = with_members
+            .iter()
+            .map(|((number, _), members)| info(*number, &members.list))
+            .chain(waiting.map(|number| info(*number, &[])))
+            .collect();
+        infos.sort_by_key(|info| info.group);
+        infos
     }
 }
 

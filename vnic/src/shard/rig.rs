@@ -105,6 +105,11 @@ impl Rig {
         number
     }
 
+    /// Adds another switch that nothing joins to the others and returns its number.
+    pub fn add_switch_alone(&mut self) -> usize {
+        self.inner.add_switch_of_one()
+    }
+
     /// Adds a guest at `switch` and returns its number.
     pub fn add_guest(&mut self, switch: usize, features: u64) -> usize {
         self.add_card(switch, features, false)

@@ -75,6 +75,28 @@ fn m_bv5_a_packet_spreads_from_card_to_card_copied_once_for_each_guest() {
 }
 
 #[test]
+fn m_bv5_a_group_is_another_one_on_switches_that_no_trunk_joins() {
+    let mut rig = Rig::new(&[ALL_FEATURES; 3]);
+    let alone = rig.add_switch_alone();
+    // The lowest address and another one are where nobody of the first switch gets to.
+    let far = [rig.add_guest(alone, ALL_FEATURES), rig.add_guest(alone, ALL_FEATURES)];
+    for guest in [far[0], 0, far[1], 1, 2] {
+        rig.join(guest, GROUP);
+    }
+    rig.settle();
+    let before = flooded(&rig);
+    for (round, sender) in [0, far[1], 0, far[1]].into_iter().enumerate() {
+        rig.send(sender, round as u16, &multicast_frame(sender as u8, GROUP, 200, 1));
+    }
+    rig.settle();
+    let received: Vec<_> = (0..5).map(|guest| rig.received(guest).len()).collect();
+    assert_eq!(received, [0, 2, 2, 2, 0]);
+    assert_eq!(flooded(&rig), before, "nobody looks for members that cannot be reached");
+    let refused: u64 = (0..5).map(|guest| count(&rig, guest, "refused")).sum();
+    assert_eq!(refused, 0);
+}
+
+#[test]
 fn m_bv5_leaves_receive_while_the_guest_above_them_takes_nothing() {
     let mut rig = group_of(5);
     // Guest 1 is stopped: it posts nothing any more, and what it posted is used up.

@@ -89,7 +89,10 @@ fn time(text: &str) -> Result<u64, String> {
 }
 
 fn delay(text: &str) -> Result<u64, String> {
-    if text == "off" { Ok(0) } else { time(text) }
+    match text {
+        "off" => Ok(0),
+        text => time(text).map_err(|_| "neither `off` nor a time such as 100us or 2ms, up to 1 s".to_owned()),
+    }
 }
 
 pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: &Watchdog) -> anyhow::Result<()> {
