@@ -23,7 +23,7 @@ use crate::{
     ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
     counters::BoardCounters,
     endpoints::Endpoints,
-    filter,
+    filter, leftovers,
     marks::CardMarks,
     meetings::Meetings,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
@@ -105,6 +105,8 @@ pub struct Daemon {
     deaf: bool,
     /// The authority that was set up for this interface is here: this one, started on demand, ends.
     gives_way: bool,
+    /// The interface is: so is everything about its peers.
+    gone: bool,
     begin: Instant,
     idle_since: Instant,
     looked: Instant,
@@ -125,6 +127,10 @@ impl Daemon {
         };
         fs::create_dir_all(place.dir()).map_err(OmxdError::io("make the directory of omxd's sockets"))?;
         let mut table = own_table(&place, &interface, options.on_demand)?;
+        let cleared = leftovers::clear(&place);
+        if cleared > 0 {
+            tracing::info!("cleared away the files of {cleared} interfaces that do not exist any more");
+        }
         let board_name = options
             .board_name
             .clone()
@@ -178,6 +184,7 @@ impl Daemon {
             connection_next: 0,
             deaf: false,
             gives_way: false,
+            gone: false,
             begin,
             idle_since: begin,
             looked: begin,
@@ -309,7 +316,10 @@ impl Daemon {
             self.deaf = false;
             let seen = match Interface::find_by_index(self.interface.index) {
                 Ok(seen) => seen,
-                Err(gone @ NetifError::NoSuchInterface { .. }) => return Err(gone.into()),
+                Err(gone @ NetifError::NoSuchInterface { .. }) => {
+                    self.gone = true;
+                    return Err(gone.into());
+                }
                 Err(error) => {
                     // Out of descriptors, say: that tells nothing about the interface.
                     tracing::debug!("{error}");
@@ -363,7 +373,10 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices.
+        // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices, as long as its interface.
         let _ = fs::remove_file(self.place.socket());
+        if self.gone {
+            let _ = fs::remove_file(self.place.table());
+        }
     }
 }

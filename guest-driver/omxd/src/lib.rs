@@ -11,6 +11,7 @@ mod daemon;
 mod endpoints;
 mod error;
 mod filter;
+mod leftovers;
 mod marks;
 mod meetings;
 mod paths;

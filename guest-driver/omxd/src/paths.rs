@@ -15,6 +15,7 @@ const RUN_DIR: &str = "/run/omx";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     dir: PathBuf,
+    namespace: u64,
     base: String,
 }
 
@@ -29,8 +30,25 @@ impl Place {
             .ino();
         Ok(Self {
             dir: std::env::var_os("OMX_RUN_DIR").map_or_else(|| PathBuf::from(RUN_DIR), PathBuf::from),
-            base: format!("net-{namespace}-if-{interface_index}"),
+            namespace,
+            base: Self::base_of(namespace, interface_index),
         })
+    }
+
+    /// What the names of these files end with; the peer table comes last.
+    pub(crate) const KINDS: [&str; 3] = ["sock", "sock-new", "peers"];
+
+    pub(crate) fn base_of(namespace: u64, interface_index: i32) -> String {
+        format!("net-{namespace}-if-{interface_index}")
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// The number of the network namespace.
+    pub(crate) const fn namespace(&self) -> u64 {
+        self.namespace
     }
 
     /// The directory.

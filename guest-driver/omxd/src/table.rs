@@ -3,14 +3,12 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::OpenOptionsExt,
-    },
+    fs::File,
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
+    time::SystemTime,
 };
 
 use ether::MacAddr;
@@ -18,12 +16,9 @@ use mxoe::{
     engine::Peers,
     wire::{HOST_NAME_LEN_MAX, PEER_INDEX_UNKNOWN},
 };
-use rustix::{
-    fs::{FlockOperation, flock},
-    mm::{MapFlags, ProtFlags, mmap, munmap},
-};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::{OmxdError, PEERS};
+use crate::{OmxdError, PEERS, leftovers::own_file};
 
 /// "WFTPEER1": the layout below.
 const MAGIC: u64 = u64::from_be_bytes(*b"WFTPEER1");
@@ -202,19 +197,9 @@ impl PeerTableWriter {
     /// # Errors
     /// [`OmxdError::Io`], [`OmxdError::BadTable`].
     pub fn open(path: &Path, own: MacAddr) -> Result<Option<Self>, OmxdError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .open(path)
-            .map_err(OmxdError::io("open the peer table"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(OmxdError::io("lock the peer table")(error)),
-        }
+        let Some(file) = own_file(path)? else { return Ok(None) };
+        // Used now: what is old is cleared away first where its namespace is not seen.
+        let _ = file.set_modified(SystemTime::now());
         let fresh = file.metadata().map_err(OmxdError::io("look at the peer table"))?.len() == 0;
         if fresh {
             file.set_len(LEN as u64).map_err(OmxdError::io("make the peer table"))?;

@@ -1,16 +1,25 @@
-//! What programs get that ask while the authority is being started again, and the raw endpoint of an interface.
+//! What programs get that ask while the authority is being started again, the raw endpoint of an interface, and
+//! what is left of interfaces that are gone.
 
-use std::{env, thread, time::Instant};
+use std::{
+    env,
+    fs::File,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Counter;
-use netif::{AfPacket, AfPacketOptions, Netif, testing::Veth};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, testing::Veth};
 use omx::{Board, Error};
-use omxd::{OmxdError, RAW_ENDPOINT, Refusal, START_LIMIT, Session};
+use omxd::{OmxdError, Place, RAW_ENDPOINT, Refusal, START_LIMIT, Session};
 
 use crate::{
     authority::Omxd,
-    rig::{Program, in_own_world, wait_until},
+    rig::{OtherHost, Program, in_own_world, wait_until},
 };
 
 const ASKS: &str = "OMX_TEST_ASKS";
@@ -121,6 +130,60 @@ fn an_interface_has_one_raw_endpoint_and_raw_frames_that_nobody_takes_are_counte
             let again = Omxd::start(&[], &veth.b, &[]);
             Session::connect(board.interface()).unwrap().open_raw().unwrap();
             drop(again);
+        },
+    );
+}
+
+#[test]
+fn files_of_interfaces_and_namespaces_that_are_gone_are_cleared_away() {
+    in_own_world(
+        "away::files_of_interfaces_and_namespaces_that_are_gone_are_cleared_away",
+        || {
+            let (veth, gone) = (Veth::new(1500), Veth::new(1500));
+            let other = OtherHost::start();
+            let place = Place::of(Interface::find(&veth.a).unwrap().index).unwrap();
+            let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
+            let own = number(Path::new("/proc/self/ns/net"));
+            let theirs = number(&other.namespace());
+            let file = |namespace: u64, index: u32, kind: &str| -> PathBuf {
+                let path = place.dir().join(format!("net-{namespace}-if-{index}.{kind}"));
+                std::fs::write(&path, "").unwrap();
+                path
+            };
+            let hour = Duration::from_secs(3600);
+            let made = |path: &Path, at: SystemTime| File::open(path).unwrap().set_modified(at).unwrap();
+            // Nobody is in these namespaces; the later the number, the older its table.
+            let unseen: Vec<_> = (1..=20).map(|namespace| file(namespace, 7, "peers")).collect();
+            for (path, age) in unseen.iter().zip(1..) {
+                made(path, SystemTime::now() - age * hour);
+            }
+            let go = [
+                file(20, 7, "sock"),
+                // Of one that was killed before it had a table.
+                file(1, 8, "sock-new"),
+                file(own, 9999, "peers"),
+            ];
+            let served = file(1, 9, "peers");
+            let locked = File::open(&served).unwrap();
+            rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            made(&served, SystemTime::UNIX_EPOCH);
+            let stay = [served, file(theirs, 3, "peers"), place.dir().join("net-1-if-x.peers")];
+            std::fs::write(&stay[2], "").unwrap();
+            let index = Interface::find(&gone.a).unwrap().index;
+            let its = Place::of(index).unwrap().table();
+
+            let first = Omxd::start(&[], &veth.a, &[]);
+            let left: Vec<_> = go.iter().chain(&unseen).filter(|path| path.exists()).collect();
+            assert_eq!(left, unseen[..16].iter().collect::<Vec<_>>());
+            assert!(stay.iter().all(|path| path.exists()));
+            made(&stay[1], SystemTime::UNIX_EPOCH);
+            drop(other);
+            let _of_gone = Omxd::start(&[], &gone.a, &[]);
+            assert!(!stay[1].exists() && place.table().exists() && its.exists());
+            let ip = ["link", "delete", &gone.a];
+            assert!(Command::new("ip").args(ip).status().unwrap().success());
+            wait_until("the end of the table with its interface", || !its.exists());
+            assert!(first.session().is_some());
         },
     );
 }

@@ -3,6 +3,7 @@
 use std::{
     env,
     io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -178,11 +179,16 @@ impl OtherHost {
             .spawn()
             .unwrap();
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let path = format!("/proc/{}/ns/net", child.id());
+        let other = Self { child };
         wait_until("a namespace", || {
-            std::fs::read_link(&path).is_ok_and(|theirs| theirs != own)
+            std::fs::read_link(other.namespace()).is_ok_and(|theirs| theirs != own)
         });
-        Self { child }
+        other
+    }
+
+    /// The file that stands for its network namespace.
+    pub fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.child.id()).into()
     }
 
     /// What comes before a command that is to run there.

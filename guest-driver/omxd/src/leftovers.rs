@@ -1,0 +1,134 @@
+//! Files of authorities that nobody needs any more: of interfaces that do not exist, and, beyond a limit, of network namespaces
+//! that nobody is seen in. An authority that starts clears them away; what another one has locked is never touched.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashSet},
+    ffi::OsStr,
+    fs::{self, File, OpenOptions},
+    io::ErrorKind,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use netif::{Interface, NetifError};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{OmxdError, Place};
+
+/// Files looked at: far more than a host has interfaces. What is beyond is seen by a later start.
+const FILES_MAX: usize = 4096;
+/// Tries to own a file that is being cleared away at the same time: each try makes a new one.
+const TRIES: usize = 8;
+/// Interfaces of namespaces that nobody is seen in whose files stay, 128 KiB each, the newest ones: such a namespace may be alive
+/// all the same, behind a process that cannot be looked at, and its next authority finds its peers under their old numbers.
+const UNSEEN_MAX: usize = 16;
+
+/// Opens a file, or makes it, and locks it. `None`: another process has it.
+pub(crate) fn own_file(path: &Path) -> Result<Option<File>, OmxdError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o644);
+    for _ in 0..TRIES {
+        let file = options.open(path).map_err(OmxdError::io("open the peer table"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(OmxdError::io("lock the peer table")(error)),
+        }
+        // It may have been cleared away between the two.
+        let own = file.metadata().map_err(OmxdError::io("look at the peer table"))?;
+        if fs::metadata(path).is_ok_and(|there| there.ino() == own.ino()) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what nobody needs beside `own`; how many interfaces that were.
+pub(crate) fn clear(own: &Place) -> usize {
+    let Ok(entries) = fs::read_dir(own.dir()) else { return 0 };
+    let names = entries
+        .take(FILES_MAX)
+        .filter_map(|entry| named(&entry.ok()?.file_name()));
+    let others: BTreeSet<_> = names.filter(|other| other.base() != own.base()).collect();
+    let is_gone = |other: &Other| {
+        let found = Interface::find_by_index(other.index);
+        matches!(found, Err(NetifError::NoSuchInterface { .. }))
+    };
+    let (here, elsewhere): (Vec<_>, Vec<_>) = others.into_iter().partition(|other| other.namespace == own.namespace());
+    let living = living_namespaces();
+    let mut unseen: Vec<_> = elsewhere
+        .into_iter()
+        .filter(|other| !living.contains(&other.namespace))
+        .collect();
+    // Without a table: of one that was killed before it had anything.
+    unseen.sort_by_cached_key(|other| {
+        Reverse(
+            fs::metadata(other.file(own.dir(), "peers"))
+                .and_then(|of| of.modified())
+                .ok(),
+        )
+    });
+    here.iter()
+        .filter(|other| is_gone(other))
+        .chain(unseen.iter().skip(UNSEEN_MAX))
+        .filter(|other| remove(own.dir(), other))
+        .count()
+}
+
+/// The place of another interface.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Other {
+    namespace: u64,
+    index: i32,
+}
+
+impl Other {
+    fn base(&self) -> String {
+        Place::base_of(self.namespace, self.index)
+    }
+
+    fn file(&self, dir: &Path, kind: &str) -> PathBuf {
+        dir.join(format!("{}.{kind}", self.base()))
+    }
+}
+
+/// Whose file this is.
+fn named(file: &OsStr) -> Option<Other> {
+    let (base, _) = file.to_str()?.split_once('.')?;
+    let (namespace, index) = base.strip_prefix("net-")?.split_once("-if-")?;
+    Some(Other {
+        namespace: namespace.parse().ok()?,
+        index: index.parse().ok()?,
+    })
+}
+
+/// False: an authority serves it all the same.
+fn remove(dir: &Path, other: &Other) -> bool {
+    let Ok(Some(_locked)) = own_file(&other.file(dir, "peers")) else {
+        return false;
+    };
+    // The table last: it is what is locked.
+    for kind in Place::KINDS {
+        match fs::remove_file(other.file(dir, kind)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// The network namespaces that some process is seen in, or that have a name.
+fn living_namespaces() -> HashSet<u64> {
+    let processes = fs::read_dir("/proc").into_iter().flatten();
+    let namespaces = processes.filter_map(|process| {
+        let namespace = fs::metadata(process.ok()?.path().join("ns/net"));
+        Some(namespace.ok()?.ino())
+    });
+    // A name is a mount of the namespace's file: `… net:[4026532179] /run/netns/name …`.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let named = mounts
+        .split_ascii_whitespace()
+        .filter_map(|word| word.strip_prefix("net:[")?.strip_suffix(']')?.parse::<u64>().ok());
+    namespaces.chain(named).collect()
+}
