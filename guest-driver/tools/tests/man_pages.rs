@@ -15,6 +15,26 @@ fn options_of(help: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Options of a help text that take a value, each by its last name, and the value's.
+fn values_of(help: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    lines.filter_map(|line| {
+        let (names, value) = line.split_once(" <")?;
+        let name = names.rsplit([' ', ',']).next()?;
+        Some((name, value.split_once('>')?.0))
+    })
+}
+
+/// The synopsis as it is shown.
+fn synopsis_of(page: &str) -> String {
+    let (_, after) = page.split_once(".SH SYNOPSIS\n").unwrap();
+    let synopsis = after.split_once(".SH DESCRIPTION\n").unwrap().0;
+    let shown = ["\\fB", "\\fI", "\\fR"]
+        .iter()
+        .fold(synopsis.to_owned(), |text, font| text.replace(font, ""));
+    shown.replace("\\ ", " ")
+}
+
 #[test]
 fn every_program_has_a_man_page_with_every_option_of_its_help() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,6 +58,11 @@ fn every_program_has_a_man_page_with_every_option_of_its_help() {
         assert!(!options_of(&help).is_empty(), "{name}: {help}");
         for option in options_of(&help) {
             assert!(page.contains(option), "{name}: {option} is not in {page}");
+        }
+        let synopsis = synopsis_of(&page);
+        for (option, value) in values_of(&help) {
+            let how = format!("{option} {value}");
+            assert!(synopsis.contains(&how), "{name}: {how} is not in {synopsis}");
         }
         programs += 1;
     }

@@ -272,10 +272,11 @@ fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
         return Ok(());
     };
     let name = &interface.name;
-    if let Some(user) = status.endpoints.first().filter(|_| !anyway) {
+    let open: Vec<_> = status.endpoints.iter().chain(&status.raw).collect();
+    if let Some(user) = open.first().filter(|_| !anyway) {
         bail!(
             "{name}: {} endpoints are open, one by process {} ({}); `omx_init kill` stops omxd all the same",
-            status.endpoints.len(),
+            open.len(),
             user.pid,
             user.command
         );
