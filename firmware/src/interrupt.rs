@@ -9,7 +9,8 @@ use ether::Time;
 
 /// Why an interrupt was decided (`papers.md` M-GF10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
+// As wide as the field behind it in `Interrupt`: bytes of padding would be copied one by one with every interrupt.
+#[repr(u32)]
 pub enum Reason {
     /// Coalescing is off: one interrupt for each packet.
     EveryPacket = 0,

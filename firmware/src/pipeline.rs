@@ -19,6 +19,7 @@ use crate::{
     recorder::{RecordKind, Tape},
     watchdog::Watchdog,
 };
+use settings::Delay;
 
 /// What a queue starts with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,8 +76,8 @@ pub type RxPipeline = Pipeline<Active>;
 pub struct Pipeline<S> {
     coalescing: Coalescing,
     strategy: S,
-    /// The strategy is asked for delays.
-    delay_is_chosen: bool,
+    /// How long the oldest unannounced packet may wait.
+    delay: Delay,
     dma: DmaEngines,
     pending: PendingRing,
     /// Packets in host memory that no interrupt announced yet.
@@ -114,7 +115,7 @@ impl<S: Selection> Pipeline<S> {
         Self {
             coalescing,
             strategy,
-            delay_is_chosen: strategy.adaptive(0).is_some(),
+            delay: Delay::of(&strategy, coalescing, false),
             dma: DmaEngines::new(config.dma),
             pending: PendingRing::new(),
             waiting: 0,
@@ -217,9 +218,13 @@ impl<S: Selection> Pipeline<S> {
         if let Some(reason) = self.due {
             return Some(Event::Interrupt(self.raise(self.decided_until, reason)));
         }
-        let (mut count, interrupt) = self.complete_all(now);
-        if interrupt.is_some() {
-            return Some(Event::Completed { count, interrupt });
+        let mut count = 0;
+        if !self.pending.may_be_timed() && now <= self.timeout().min(self.decision) {
+            let interrupt;
+            (count, interrupt) = self.complete_now(now);
+            if interrupt.is_some() {
+                return Some(Event::Completed { count, interrupt });
+            }
         }
         loop {
             let timeout = self.timeout();
@@ -232,7 +237,7 @@ impl<S: Selection> Pipeline<S> {
                 };
                 if at <= now && at <= timeout && at <= decision {
                     count += 1;
-                    if let Some(interrupt) = self.complete(at) {
+                    if let Some(interrupt) = self.complete_at(at) {
                         return Some(Event::Completed {
                             count,
                             interrupt: Some(interrupt),
@@ -293,12 +298,14 @@ impl<S: Selection> Pipeline<S> {
         self.set_deadline();
     }
 
-    /// All pending packets complete in one step, if they all do so now and neither the strategy nor the count limit could
-    /// have anything to say, or the strategy says it of all at once: the common cases without modelled DMA times. Gives their
-    /// number, and the interrupt that was decided after the last.
+    /// All pending packets complete now, up to the first interrupt: the common case, without modelled DMA times and with
+    /// nothing to be decided before. Gives their number, and the interrupt that was decided after the last.
     #[inline]
-    fn complete_all(&mut self, now: Time) -> (u32, Option<Interrupt>) {
+    fn complete_now(&mut self, now: Time) -> (u32, Option<Interrupt>) {
         let all = self.pending.len() as u32;
+        if all == 0 {
+            return (0, None);
+        }
         let mut together = false;
         let unheard = match self.strategy.attention() {
             Attention::EveryPacket => false,
@@ -309,17 +316,24 @@ impl<S: Selection> Pipeline<S> {
             }
             Attention::NoPacket => true,
         };
-        let timeout_first = self.timeout().min(self.decision) < now;
-        let count_reached = self.waiting.saturating_add(all) >= self.count_limit;
-        if all == 0 || !unheard || timeout_first || count_reached || self.pending.may_be_timed() {
-            return (0, None);
+        if unheard && self.waiting.saturating_add(all) < self.count_limit {
+            // In one step: neither the strategy nor the count limit has anything to say, or the strategy says it of all at once.
+            self.decided_until = now;
+            self.waiting += all;
+            self.tape.note(now, RecordKind::DmaEnd, all, 0);
+            let interrupt = if together { self.complete_together(now) } else { None };
+            self.pending.clear();
+            return (all, interrupt);
         }
-        self.decided_until = now;
-        self.waiting += all;
-        self.tape.note(now, RecordKind::DmaEnd, all, 0);
-        let interrupt = if together { self.complete_together(now) } else { None };
-        self.pending.clear();
-        (all, interrupt)
+        let mut count = 0;
+        while count < all {
+            count += 1;
+            let interrupt = self.complete(now);
+            if interrupt.is_some() {
+                return (count, interrupt);
+            }
+        }
+        (count, None)
     }
 
     /// All pending packets complete, and the strategy hears of them as a whole.
@@ -339,8 +353,14 @@ impl<S: Selection> Pipeline<S> {
         }
     }
 
+    // Once more, so that the common case has it inlined.
+    #[inline(never)]
+    fn complete_at(&mut self, at: Time) -> Option<Interrupt> {
+        self.complete(at)
+    }
+
     /// The oldest pending packet's DMA completes.
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, at: Time) -> Option<Interrupt> {
         let packet = self.pending.pop()?.packet;
         self.decided_until = at;
@@ -353,7 +373,7 @@ impl<S: Selection> Pipeline<S> {
             packet,
             others_pending,
         }) {
-            Action::Raise(reason) => return Some(self.raise(at, reason)),
+            Action::Raise(reason) => return Some(self.raise_often(at, reason)),
             Action::Defer => {
                 self.counters.strategy_mut(self.coalescing.strategy).deferred += 1;
                 self.tape.note(at, RecordKind::Defer, 1, 0);
@@ -363,8 +383,14 @@ impl<S: Selection> Pipeline<S> {
         (self.waiting >= self.count_limit).then(|| self.raise(at, Reason::Count))
     }
 
-    #[inline]
+    #[inline(never)]
     fn raise(&mut self, at: Time, reason: Reason) -> Interrupt {
+        self.raise_often(at, reason)
+    }
+
+    // In line where a strategy may want an interrupt for each packet.
+    #[inline(always)]
+    fn raise_often(&mut self, at: Time, reason: Reason) -> Interrupt {
         self.sequence += 1;
         let interrupt = Interrupt {
             reason,
@@ -408,13 +434,10 @@ impl<S: Selection> Pipeline<S> {
     /// The strategy says how long the oldest unannounced packet may wait, the settings how long at most.
     #[inline]
     fn set_deadline(&mut self) {
-        self.deadline = match self.unannounced_since {
-            Some(since) if !self.watchdog.is_on() => since.plus_nanos(if self.delay_is_chosen {
-                self.chosen_delay_ns(since)
-            } else {
-                self.coalescing.delay_ns
-            }),
-            _ => Time::MAX,
+        self.deadline = match (self.unannounced_since, self.delay) {
+            (None, _) => Time::MAX,
+            (Some(since), Delay::Fixed(delay_ns)) => since.plus_nanos(delay_ns),
+            (Some(since), Delay::Chosen) => since.plus_nanos(self.chosen_delay_ns(since)),
         };
     }
 
@@ -439,15 +462,25 @@ impl<S: Selection> Pipeline<S> {
 
     /// When [`RxPipeline::poll`] will next have something to say; `None` = not before another call of `arrive`.
     pub fn next_event(&self) -> Option<Time> {
+        let next = self.next_at();
+        (next != Time::MAX).then_some(next)
+    }
+
+    /// As [`next_event`](Self::next_event); [`Time::MAX`] for none.
+    #[inline]
+    pub(crate) fn next_at(&self) -> Time {
         if self.due.is_some() {
-            return Some(self.decided_until);
+            return self.decided_until;
         }
-        let completion = self.pending.front().map(|slot| match slot.completes_at {
-            AT_POLL => self.latest,
-            at => at.max(self.decided_until),
-        });
-        let timeout = (self.waiting != 0 && self.deadline.min(self.rung) != Time::MAX).then(|| self.timeout());
-        let watchdog = self.watchdog.next_event().map(|at| at.max(self.decided_until));
-        [completion, timeout, watchdog].into_iter().flatten().min()
+        let completion = match self.pending.front() {
+            None => Time::MAX,
+            Some(slot) if slot.completes_at == AT_POLL => self.latest,
+            Some(slot) => slot.completes_at.max(self.decided_until),
+        };
+        let watchdog = match self.watchdog.next_event() {
+            None => Time::MAX,
+            Some(at) => at.max(self.decided_until),
+        };
+        completion.min(self.timeout()).min(watchdog)
     }
 }

@@ -136,14 +136,37 @@ impl Record {
             number: u64::from_le_bytes(*number.first_chunk::<8>()?),
         })
     }
+}
 
-    /// True if `self` and `next` are about the same at one instant, so that one record with both counts says as much.
-    fn joins(&self, next: &Self) -> bool {
-        self.at == next.at
-            && self.kind == next.kind
-            && self.detail == next.detail
-            && self.queue == next.queue
-            && !matches!(self.kind, RecordKind::Raise | RecordKind::Lost)
+/// A record as a ring keeps it, in three words: it is written, and looked at, in a few instructions.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    at: Time,
+    /// Kind, detail, queue and count; 8, 8, 16 and 32 bits from the lowest.
+    what: u64,
+    number: u64,
+}
+
+/// The bits of [`Packed::what`] above which the count is.
+const COUNT_SHIFT: u32 = 32;
+
+impl Packed {
+    #[inline(always)]
+    const fn new(at: Time, kind: RecordKind, detail: u8, queue: u16, count: u32, number: u64) -> Self {
+        let what = kind as u64 | (detail as u64) << 8 | (queue as u64) << 16 | (count as u64) << COUNT_SHIFT;
+        Self { at, what, number }
+    }
+
+    fn unpack(&self) -> Record {
+        let kind = RecordKind::ALL.get(usize::from(self.what as u8)).copied();
+        Record {
+            at: self.at,
+            kind: kind.unwrap_or(RecordKind::Lost),
+            detail: (self.what >> 8) as u8,
+            queue: (self.what >> 16) as u16,
+            count: (self.what >> COUNT_SHIFT) as u32,
+            number: self.number,
+        }
     }
 }
 
@@ -151,7 +174,7 @@ impl Record {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     /// A power of two of them.
-    ring: Box<[Record]>,
+    ring: Box<[Packed]>,
     /// Records written since the ring was last emptied.
     written: u64,
     /// Records that were overwritten before anybody read them, since the recorder was made.
@@ -165,24 +188,56 @@ impl Recorder {
             .clamp(RECORDER_EVENTS_MIN, RECORDER_EVENTS_MAX)
             .next_power_of_two();
         Self {
-            ring: vec![Record::new(Time::ZERO, RecordKind::Lost); events].into_boxed_slice(),
+            ring: vec![Packed::new(Time::ZERO, RecordKind::Lost, 0, 0, 0, 0); events].into_boxed_slice(),
             written: 0,
             overwritten: 0,
         }
     }
 
-    /// Notes an event; one like the last at the same instant adds to it.
-    #[inline]
+    /// Notes an event; one like the last at the same instant adds to it, but for interrupts.
     pub fn note(&mut self, record: Record) {
-        let mask = self.ring.len() - 1;
+        let Record {
+            at,
+            kind,
+            detail,
+            queue,
+            count,
+            number,
+        } = record;
+        let packed = Packed::new(at, kind, detail, queue, count, number);
+        match kind {
+            RecordKind::Raise | RecordKind::Lost => self.add(packed),
+            _ => self.join(packed),
+        }
+    }
+
+    // Both are kept out of the way of cards that record nothing.
+    #[cold]
+    #[inline(never)]
+    fn join(&mut self, record: Packed) {
         if self.written != 0 {
+            let mask = self.ring.len() - 1;
             let last = &mut self.ring[(self.written - 1) as usize & mask];
-            if last.joins(&record) {
-                last.count = last.count.saturating_add(record.count);
+            let is_same = last.at == record.at && last.what as u32 == record.what as u32;
+            // A count that is full stays as it is, and another record goes on.
+            if is_same && let Some(what) = last.what.checked_add(record.what >> COUNT_SHIFT << COUNT_SHIFT) {
+                last.what = what;
                 last.number = last.number.saturating_add(record.number);
                 return;
             }
         }
+        self.put(record);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, record: Packed) {
+        self.put(record);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, record: Packed) {
+        let mask = self.ring.len() - 1;
         self.ring[self.written as usize & mask] = record;
         self.written += 1;
     }
@@ -213,7 +268,7 @@ impl Recorder {
         let (kept, missing) = (self.len() as u64, self.missing());
         let first = self.written - kept;
         if missing != 0 {
-            let oldest = &self.ring[first as usize & mask];
+            let oldest = self.ring[first as usize & mask].unpack();
             each(&Record {
                 queue: oldest.queue,
                 count: 0,
@@ -222,7 +277,7 @@ impl Recorder {
             });
         }
         for position in first..self.written {
-            each(&self.ring[position as usize & mask]);
+            each(&self.ring[position as usize & mask].unpack());
         }
         self.overwritten += missing;
         self.written = 0;
@@ -258,44 +313,37 @@ impl Tape {
     /// Notes `count` packets of `bytes` in all.
     #[inline]
     pub(crate) fn note(&mut self, at: Time, kind: RecordKind, count: u32, bytes: u64) {
-        if self.is_on() {
-            self.write(at, kind, 0, count, bytes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.join(Packed::new(at, kind, 0, self.queue, count, bytes));
         }
     }
 
     /// Notes a decided interrupt.
     #[inline]
     pub(crate) fn note_raise(&mut self, interrupt: &Interrupt) {
-        if self.is_on() {
+        if let Some(recorder) = &mut self.recorder {
             let Interrupt {
                 reason,
                 packets,
                 sequence,
                 decided_at,
             } = *interrupt;
-            self.write(decided_at, RecordKind::Raise, reason as u8, packets, sequence);
+            let code = reason as u8;
+            recorder.add(Packed::new(
+                decided_at,
+                RecordKind::Raise,
+                code,
+                self.queue,
+                packets,
+                sequence,
+            ));
         }
     }
 
     /// Notes a dropped frame.
     pub(crate) fn note_drop(&mut self, at: Time, code: u8) {
-        self.write(at, RecordKind::Drop, code, 1, 0);
-    }
-
-    // Kept out of the way of cards that record nothing.
-    #[cold]
-    #[inline(never)]
-    fn write(&mut self, at: Time, kind: RecordKind, detail: u8, count: u32, number: u64) {
-        let queue = self.queue;
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(Record {
-                at,
-                kind,
-                detail,
-                queue,
-                count,
-                number,
-            });
+            recorder.join(Packed::new(at, RecordKind::Drop, code, self.queue, 1, 0));
         }
     }
 

@@ -10,6 +10,7 @@ use std::hint::black_box;
 
 use firmware::StrategyKind;
 use gungraun::prelude::*;
+use gungraun::{Callgrind, EntryPoint};
 use vnic::report::LinkSettings;
 use vnic::shard::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 
@@ -58,6 +59,13 @@ fn mixed() -> Rig {
     rig
 }
 
+/// The same with the flight recorders of both cards on.
+fn recorded(mut rig: Rig) -> Rig {
+    rig.record(0);
+    rig.record(1);
+    rig
+}
+
 fn modelled() -> Rig {
     let mut rig = plain(64);
     let slow = LinkSettings {
@@ -71,41 +79,42 @@ fn modelled() -> Rig {
 /// Guests besides the sender in the benchmark of multicast in the card (M-BV5).
 const MEMBERS: usize = 64;
 
-/// Rounds of it: each is one packet to all members, or one frame to each; credits come back once in so many packets.
-const ROUNDS: u16 = 4;
+/// Rounds of the shard that are counted, alike in all respects: so many that every card has given its credits back several
+/// times.
+const ROUNDS: usize = 64;
+
+/// What the sender does before a round.
+type Queue = fn(&mut Rig);
 
 /// A sender and [`MEMBERS`] others in one group, all known to the switch, with credits from traffic before.
-fn crowd() -> Rig {
+fn crowd(queue: Queue) -> (Rig, Queue) {
     let mut rig = Rig::new(&[ALL_FEATURES; MEMBERS + 1]);
     for guest in 0..=MEMBERS {
         rig.set_coalescing(guest, StrategyKind::Timeout, 75_000);
         rig.join(guest, 7);
-        rig.send(guest, 0, &frame(0, guest as u8, 300, 0));
+        rig.send(guest, 0, &frame(0, guest as u8, CROWD_LEN, 0));
     }
     rig.settle();
-    for _ in 0..2 {
-        queue_broadcasts(&mut rig);
-        rig.settle();
-        queue_unicasts(&mut rig);
+    for queue in [queue, one_broadcast, one_unicast_each, queue] {
+        empty(&mut rig);
+        queue(&mut rig);
         rig.settle();
     }
-    rig
+    (rig, queue)
 }
 
-fn queue_broadcasts(rig: &mut Rig) {
-    empty(rig);
-    for round in 0..ROUNDS {
-        rig.send(0, round, &multicast_frame(0, 7, 300, 0));
-    }
+/// Bytes of a frame in it.
+const CROWD_LEN: usize = 300;
+
+fn nothing(_: &mut Rig) {}
+
+fn one_broadcast(rig: &mut Rig) {
+    rig.send(0, 0, &multicast_frame(0, 7, CROWD_LEN, 0));
 }
 
-fn queue_unicasts(rig: &mut Rig) {
-    empty(rig);
-    for round in 0..ROUNDS {
-        for guest in 1..=MEMBERS as u16 {
-            let index = round * MEMBERS as u16 + guest - 1;
-            rig.send(0, index, &frame(guest as u8, 0, 300, 0));
-        }
+fn one_unicast_each(rig: &mut Rig) {
+    for guest in 1..=MEMBERS as u16 {
+        rig.send(0, guest - 1, &frame(guest as u8, 0, CROWD_LEN, 0));
     }
 }
 
@@ -116,26 +125,26 @@ fn empty(rig: &mut Rig) {
     }
 }
 
-fn broadcasts() -> Rig {
-    let mut rig = crowd();
-    queue_broadcasts(&mut rig);
-    rig
+/// The one function whose instructions are counted in [`to_64_members`].
+#[inline(never)]
+fn counted_round(rig: &mut Rig) {
+    black_box(rig.pass());
 }
 
-fn unicasts() -> Rig {
-    let mut rig = crowd();
-    queue_unicasts(&mut rig);
-    rig
-}
-
-// The instructions of all cards and the switch together: four packets to 64 members, and four frames to each of them. Both in
-// as many rounds of the shard, as these have a cost for each port.
-#[library_benchmark]
-#[bench::broadcast(broadcasts())]
-#[bench::unicasts(unicasts())]
-fn to_64_members(mut rig: Rig) -> Rig {
+// The instructions of all cards and the switch together, for one packet to all members in each round, or a frame to each of
+// them. What the guests do in between is not counted.
+#[library_benchmark(
+    config = LibraryBenchmarkConfig::default()
+        .tool(Callgrind::default().entry_point(EntryPoint::Custom("*counted_round*".to_owned())))
+)]
+#[bench::broadcast(crowd(one_broadcast))]
+#[bench::unicasts(crowd(one_unicast_each))]
+#[bench::nothing(crowd(nothing))]
+fn to_64_members((mut rig, queue): (Rig, Queue)) -> Rig {
     for _ in 0..ROUNDS {
-        black_box(rig.pass());
+        empty(&mut rig);
+        queue(&mut rig);
+        counted_round(&mut rig);
     }
     rig
 }
@@ -168,6 +177,15 @@ fn forward(mut rig: Rig) -> Rig {
 }
 
 #[library_benchmark]
+#[bench::len_64(recorded(plain(64)))]
+#[bench::len_64_mixed(recorded(mixed()))]
+#[bench::len_64_marked_open_mx(recorded(marked(StrategyKind::OpenMx)))]
+fn forward_recorded(mut rig: Rig) -> Rig {
+    black_box(rig.pass());
+    rig
+}
+
+#[library_benchmark]
 #[bench::into_the_pool(modelled())]
 fn modelled_link(mut rig: Rig) -> Rig {
     black_box(rig.pass());
@@ -176,6 +194,13 @@ fn modelled_link(mut rig: Rig) -> Rig {
 
 library_benchmark_group!(
     name = data_path,
-    benchmarks = [take, empty_round, forward, modelled_link, to_64_members]
+    benchmarks = [
+        take,
+        empty_round,
+        forward,
+        forward_recorded,
+        modelled_link,
+        to_64_members
+    ]
 );
 main!(library_benchmark_groups = data_path);

@@ -154,6 +154,8 @@ impl Backlog {
 /// - [`Link::admit`] allocates nothing.
 pub struct Link {
     config: LinkConfig,
+    /// Whether the settings are those of an ideal link: asked for each frame.
+    is_ideal: bool,
     counters: LinkCounters,
     /// When the last bit of the last accepted frame has been sent, rounded down.
     busy_until: Time,
@@ -178,6 +180,7 @@ impl Link {
     pub fn new(config: LinkConfig) -> Self {
         let seed = config.seed;
         Self {
+            is_ideal: config.is_ideal(),
             config,
             counters: LinkCounters::default(),
             busy_until: Time::ZERO,
@@ -215,6 +218,7 @@ impl Link {
                 bytes,
             };
         }
+        self.is_ideal = config.is_ideal();
         self.config = config;
     }
 
@@ -233,7 +237,7 @@ impl Link {
     /// ([`Link::is_drained`]), and if the MTU is kept.
     #[inline]
     pub fn is_ideal(&self) -> bool {
-        self.config.is_ideal()
+        self.is_ideal
     }
 
     /// Whether every frame admitted so far has arrived by `now`.

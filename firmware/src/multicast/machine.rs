@@ -56,6 +56,14 @@ pub struct Accepted {
     pub keep: Option<BufferId>,
 }
 
+impl Accepted {
+    /// True if it is to be sent on, now or later.
+    #[inline]
+    pub const fn is_for_others(&self) -> bool {
+        self.now != 0 || self.keep.is_some()
+    }
+}
+
 /// What the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -216,8 +224,21 @@ impl Multicast {
     }
 
     /// When the next retry or announcement is due.
+    #[inline]
     pub fn next_event(&self) -> Option<Time> {
-        self.retry_at.into_iter().chain(self.announce_at).min()
+        match (self.retry_at, self.announce_at) {
+            (Some(retry), Some(announce)) => Some(retry.min(announce)),
+            (retry, announce) => retry.or(announce),
+        }
+    }
+
+    /// True if [`poll`](Self::poll) has nothing to say.
+    #[inline]
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.discards.is_empty()
+            && self.signals.is_empty()
+            && self.ready.is_empty()
+            && self.next_event().is_none_or(|at| at > now)
     }
 
     pub(super) fn discard(&mut self, buffer: BufferId) {

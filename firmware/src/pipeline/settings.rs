@@ -8,6 +8,28 @@ use crate::{
     coalescing::Selection, recorder::RecordKind,
 };
 
+/// How long the oldest unannounced packet may wait, as far as it can be known before it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Delay {
+    /// So many nanoseconds; `u64::MAX` without a time-out.
+    Fixed(u64),
+    /// The strategy is asked.
+    Chosen,
+}
+
+impl Delay {
+    pub(super) fn of(strategy: &impl Selection, coalescing: Coalescing, is_watched: bool) -> Self {
+        if is_watched {
+            // The watchdog is in place of the time-out.
+            Self::Fixed(u64::MAX)
+        } else if strategy.adaptive(0).is_some() {
+            Self::Chosen
+        } else {
+            Self::Fixed(coalescing.delay_ns)
+        }
+    }
+}
+
 impl<S: Selection> Pipeline<S> {
     /// Changes the settings while packets may be pending or waiting; values beyond their limits are brought to the limit.
     ///
@@ -26,8 +48,8 @@ impl<S: Selection> Pipeline<S> {
         let changed = !self.strategy.serves(deciding);
         if changed {
             self.strategy = S::new(deciding);
-            self.delay_is_chosen = self.strategy.adaptive(0).is_some();
         }
+        self.delay = Delay::of(&self.strategy, self.coalescing, self.watchdog.is_on());
         self.set_deadline();
         if self.waiting != 0 {
             if changed && was_deferring {

@@ -11,6 +11,10 @@ const GSO_TCP4: u8 = net::VIRTIO_NET_HDR_GSO_TCPV4 as u8;
 const GSO_TCP6: u8 = net::VIRTIO_NET_HDR_GSO_TCPV6 as u8;
 const GSO_ECN: u8 = net::VIRTIO_NET_HDR_GSO_ECN as u8;
 
+/// Bits of a request that are all 0 in a header that asks nothing: [`FLAG_NEEDS_CSUM`], and the type, whose none is 0.
+const ASKS: u64 = FLAG_NEEDS_CSUM as u64 | 0xff << 8;
+const _: () = assert!(GSO_NONE == 0);
+
 /// What a guest asks of its card for one frame, or what a card tells a guest about one.
 ///
 /// Kept as the words it has in memory: a header is copied for every frame, and copying fields costs more than all of
@@ -98,7 +102,7 @@ impl NetHeader {
     /// True if the frame is complete as it is and nobody has to know anything about it.
     #[inline]
     pub fn is_plain(self) -> bool {
-        self.flags() & FLAG_NEEDS_CSUM == 0 && self.gso_type() == GSO_NONE
+        self.request & ASKS == 0
     }
 
     /// True if the frame must be cut before it fits a link.
@@ -133,7 +137,7 @@ impl NetHeader {
     /// bytes.
     #[inline]
     pub fn checked(self, sender: Offloads, frame_len: u32) -> Result<Self, BadOffload> {
-        if self.flags() & FLAG_NEEDS_CSUM == 0 && self.gso_type() == GSO_NONE {
+        if self.is_plain() {
             return Ok(Self::default());
         }
         self.checked_request(sender, frame_len)

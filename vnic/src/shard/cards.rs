@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use ether::{MacAddr, Time};
-use fabric::Admission;
+use fabric::{Admission, Egress, Forward};
 use firmware::INLINE_HEADER_LEN;
 use firmware::multicast::{Accepted, Action, BufferId, CARD_FRAME_MIN, CHILDREN_MAX, Received, TAG_END};
 
@@ -28,6 +28,8 @@ struct CardFrame {
     /// What follows them, in one piece.
     tail: Piece,
     len: u32,
+    /// It came straight over an ideal link, which counts it with what the card delivers, or here.
+    straight: bool,
 }
 
 impl CardFrame {
@@ -35,7 +37,12 @@ impl CardFrame {
         let mut head = [0; INLINE_HEADER_LEN];
         let known = inline.len().min(INLINE_HEADER_LEN);
         head[..known].copy_from_slice(&inline[..known]);
-        Self { head, tail, len }
+        Self {
+            head,
+            tail,
+            len,
+            straight: false,
+        }
     }
 
     fn of_bytes(bytes: &[u8]) -> Self {
@@ -121,7 +128,7 @@ impl Inner {
                 CardFrame::of_bytes(frame.gather(&mut memory))
             }
         };
-        self.spread(index, &accepted, packet, now);
+        self.spread(index, &accepted, &packet, now);
         self.tend_card(index, now);
         self.handle_card_frames(now);
         if !memory.is_empty() {
@@ -141,6 +148,7 @@ impl Inner {
         self.forget_card_frames();
         self.tend_card(index, now);
         self.handle_card_frames(now);
+        self.announce_touched(now);
     }
 
     /// A frame between cards that the switch sends to the card at `index`.
@@ -162,8 +170,10 @@ impl Inner {
         if frame.len > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
             port.drop_rx(RxDrop::TooLong, now);
         } else {
-            port.to_guest.count_passed(1, u64::from(frame.len));
-            let frame = CardFrame::of(frame.inline, tail, frame.len);
+            let frame = CardFrame {
+                straight: true,
+                ..CardFrame::of(frame.inline, tail, frame.len)
+            };
             self.cards.arrivals.push_back((index, frame));
         }
         Outcome::Taken { copies: 0 }
@@ -180,12 +190,19 @@ impl Inner {
     /// Handles frames that reached cards, and those that these send on, until there are no more.
     pub(super) fn handle_card_frames(&mut self, now: Time) {
         while let Some((index, frame)) = self.cards.arrivals.pop_front() {
-            let multicast = self.ports[index].nic.multicast_mut();
-            if let Received::Data(accepted) = multicast.receive(now, frame.inline(), frame.len) {
-                self.spread(index, &accepted, frame, now);
-                self.deliver_card_frame(index, &frame, now);
+            let port = &mut self.ports[index];
+            match port.nic.multicast_mut().receive(now, frame.inline(), frame.len) {
+                Received::Data(accepted) => {
+                    if accepted.is_for_others() {
+                        self.spread(index, &accepted, &frame, now);
+                    }
+                    self.deliver_card_frame(index, &frame, now);
+                }
+                Received::Consumed => port.count_card_frame(&frame),
             }
-            self.tend_card(index, now);
+            if !self.ports[index].nic.multicast().is_idle(now) {
+                self.tend_card(index, now);
+            }
         }
         while let Some(pooled) = self.cards.spent.pop() {
             self.pool.release(pooled);
@@ -193,7 +210,7 @@ impl Inner {
     }
 
     /// Sends a packet to the children that get it now and keeps it for those that wait.
-    fn spread(&mut self, index: usize, accepted: &Accepted, mut packet: CardFrame, now: Time) {
+    fn spread(&mut self, index: usize, accepted: &Accepted, packet: &CardFrame, now: Time) {
         let multicast = self.ports[index].nic.multicast();
         let mut targets = [MacAddr::default(); CHILDREN_MAX];
         let mut count = 0;
@@ -201,9 +218,7 @@ impl Inner {
             *place = to;
             count += 1;
         }
-        if count == 0 && accepted.keep.is_none() {
-            return;
-        }
+        let mut packet = *packet;
         if let Some(head) = packet.head.first_chunk_mut::<TAG_END>() {
             multicast.prepare(accepted, head);
         }
@@ -266,14 +281,37 @@ impl Inner {
 
     /// Sends a frame of the card at `index` over its link and on.
     fn send_from_card(&mut self, index: usize, packet: &CardFrame, now: Time) {
-        let frame = packet.as_ref();
         let port = &mut self.ports[index];
         let (switch, switch_port) = (port.switch, port.switch_port);
         if port.from_guest.is_ideal() && port.capture.is_none() && port.from_guest.is_drained(now) {
-            port.from_guest.count_passed(1, u64::from(frame.len));
-            self.switch_frame(switch, switch_port, of_card(index), &frame, now, None);
+            port.from_guest.count_passed(1, u64::from(packet.len));
+            let state = &mut self.switches[switch];
+            let forward = state
+                .switch
+                .forward(now, switch_port, packet.inline(), packet.len as usize);
+            if let Forward::One(Egress::Local(to)) = forward {
+                let to = state.ports[usize::from(to.0)];
+                if self.ports[to].takes_straight(packet.len, now) {
+                    let packet = CardFrame {
+                        straight: true,
+                        ..*packet
+                    };
+                    self.cards.arrivals.push_back((to, packet));
+                    return;
+                }
+            }
+            self.follow_decision(
+                switch,
+                switch_port,
+                forward,
+                of_card(index),
+                &packet.as_ref(),
+                now,
+                false,
+            );
             return;
         }
+        let frame = packet.as_ref();
         let memory = std::mem::take(&mut self.gather);
         let memory = self.whole(packet, memory);
         let bytes = &memory[..packet.len as usize];
@@ -310,20 +348,26 @@ impl Inner {
         let port = &mut self.ports[index];
         let Some(queue) = port.rx_queue(frame.inline) else {
             port.drop_rx(RxDrop::NotReady, now);
+            port.count_card_frame(packet);
             return;
         };
         let mut outcome = Err(Refused::NoBuffer);
         let in_order = port.waiting.is_empty();
         if in_order {
             self.working_on = Some(index);
-            outcome = self.deliver_apart(index, queue, &frame, now);
+            outcome = if packet.straight {
+                port.deliver(queue, &frame, now)
+            } else {
+                self.deliver_apart(index, queue, &frame, now)
+            };
             self.working_on = None;
         }
         match outcome {
-            Ok(()) => self.ports[index]
-                .nic
-                .multicast_mut()
-                .note_delivered(group_of(frame.inline)),
+            Ok(()) => {
+                self.ports[index].note_card_frame(frame.inline, Ok(()));
+                self.touch(index, queue);
+                return;
+            }
             Err(Refused::NoBuffer) if !in_order || self.ports[index].may_hold(queue, now) => {
                 let memory = std::mem::take(&mut self.gather);
                 let memory = self.whole(packet, memory);
@@ -335,10 +379,26 @@ impl Inner {
                 self.refused(index, refused, now);
             }
         }
+        self.ports[index].count_card_frame(packet);
     }
 }
 
 impl Port {
+    /// True if a frame between cards of this length may be handled at once: an ideal link, and short enough.
+    #[inline]
+    fn takes_straight(&self, len: u32, now: Time) -> bool {
+        self.to_guest.is_ideal()
+            && self.to_guest.is_drained(now)
+            && len <= self.settings.mtu.min(self.to_guest.config().mtu) + LINK_OVERHEAD
+    }
+
+    /// Counts a frame that passed the link and was not delivered from there.
+    fn count_card_frame(&mut self, frame: &CardFrame) {
+        if frame.straight {
+            self.to_guest.count_passed(1, u64::from(frame.len));
+        }
+    }
+
     fn keep(&mut self, buffer: BufferId, frame: Option<Pooled>) {
         if self.kept.len() <= buffer.index() {
             self.kept.resize_with(self.nic.multicast().buffers_total(), || None);

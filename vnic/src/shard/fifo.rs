@@ -74,8 +74,8 @@ impl<const N: usize> Fifo<u16, N> {
     #[inline]
     pub fn extend_counting(&mut self, before: u16, count: usize) {
         debug_assert!(self.len() + count <= N);
-        for step in 1..=count as u16 {
-            self.push(before.wrapping_add(step));
+        for step in 0..count as u32 {
+            self.push(before.wrapping_add(1).wrapping_add(step as u16));
         }
     }
 }

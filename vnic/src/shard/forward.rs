@@ -64,7 +64,7 @@ impl Inner {
             port.drop_tx(TxDrop::TooLong, now);
             return DROPPED;
         }
-        let frame = FrameRef { header, ..*frame };
+        let mut frame = FrameRef { header, ..*frame };
         if Firmware::is_control(frame.inline) {
             port.counters.tx_frames += 1;
             port.counters.tx_bytes += u64::from(frame.len);
@@ -79,16 +79,10 @@ impl Inner {
             return self.loop_back(origin, &frame, now, held);
         }
         let misordered;
-        let frame = match port.nic.misorder_mut().sent(frame.inline) {
-            None => frame,
-            Some((at, value)) => {
-                misordered = with_byte(frame.inline, at, value);
-                FrameRef {
-                    inline: &misordered[..frame.inline.len()],
-                    ..frame
-                }
-            }
-        };
+        if let Some((at, value)) = port.nic.misorder_mut().sent(frame.inline) {
+            misordered = with_byte(frame.inline, at, value);
+            frame.inline = &misordered[..frame.inline.len()];
+        }
         if !port.from_guest.is_ideal() || port.capture.is_some() || !port.from_guest.is_drained(now) {
             return Outcome::Taken {
                 copies: self.over_link_from_guest(origin, &frame, now),
@@ -184,10 +178,29 @@ impl Inner {
         let forward = self.switches[switch]
             .switch
             .forward(now, ingress, frame.inline, frame.len as usize);
+        self.follow_decision(switch, ingress, forward, origin, frame, now, true)
+    }
+
+    /// Sends a frame the way that `switch` decided.
+    #[inline(always)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a frame, where it is, and what was decided about it"
+    )]
+    pub(super) fn follow_decision(
+        &mut self,
+        switch: usize,
+        ingress: PortId,
+        forward: Forward,
+        origin: TxOrigin,
+        frame: &FrameRef<'_>,
+        now: Time,
+        may_hold: bool,
+    ) -> Outcome {
         match forward {
             Forward::One(Egress::Local(port)) => {
                 let port = self.switches[switch].ports[usize::from(port.0)];
-                self.carry_to_port(port, origin, frame, now, true)
+                self.carry_to_port(port, origin, frame, now, may_hold)
             }
             Forward::One(Egress::Trunk(trunk)) => Outcome::Taken {
                 copies: self.carry_over_trunk(switch, trunk, origin, frame, now),

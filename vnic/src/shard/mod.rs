@@ -61,6 +61,7 @@ pub(crate) use run::Shard;
 pub use trace::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
 pub use watch::{SettingsEvent, Watch};
 
+use crate::ring::Rule;
 use cards::CardQueue;
 use forward::Outcome;
 use groups::Groups;
@@ -158,20 +159,37 @@ impl Inner {
         });
         for index in 0..self.ports.len() {
             self.guarded(Some(index), now, |inner| {
-                inner.serve_timers(index, now);
-                if inner.ports[index]
-                    .nic
-                    .multicast()
-                    .next_event()
-                    .is_some_and(|at| at <= now)
-                {
-                    inner.tend_multicast(index, now);
-                }
-                inner.ports[index].tend(now);
+                inner.tend(index, now);
                 false
             });
         }
         worked
+    }
+
+    /// What is due at the port with number `index` without a frame: a memory fault, timers, completions.
+    #[inline]
+    fn tend(&mut self, index: usize, now: Time) {
+        let port = &mut self.ports[index];
+        if port.take_memory_fault() {
+            port.fail_rule(Rule::MemoryTruncated, now);
+            return;
+        }
+        if port.nic.next_event().is_some_and(|at| at <= now) {
+            self.serve_due(index, now);
+        }
+        let port = &mut self.ports[index];
+        (0..port.pairs.len()).for_each(|pair| port.publish_transmitted(pair));
+    }
+
+    #[inline(never)]
+    fn serve_due(&mut self, index: usize, now: Time) {
+        self.serve_timers(index, now);
+        let multicast = self.ports[index].nic.multicast();
+        if multicast.next_event().is_some_and(|at| at <= now) {
+            self.tend_multicast(index, now);
+        }
+        let port = &mut self.ports[index];
+        (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
     }
 
     /// Runs `work` for `port`; if it panics, that port fails and the shard goes on.
@@ -243,7 +261,9 @@ impl Inner {
                 self.batch = Some(batch);
                 return true;
             }
-            if let Some(mut run) = self.begin_run(origin, &frame) {
+            if let Some(next) = batch.ethernet_header(taken)
+                && let Some(mut run) = self.begin_run(origin, &frame, next)
+            {
                 taken += self.follow(&mut run, (index, pair), &batch, taken, now);
                 self.end_run(index, &run, now);
             }

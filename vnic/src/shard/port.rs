@@ -447,18 +447,6 @@ impl Port {
         }
     }
 
-    /// What is due at this port without a frame: timers, completions, a memory fault.
-    pub fn tend(&mut self, now: Time) {
-        if self.take_memory_fault() {
-            self.fail_rule(Rule::MemoryTruncated, now);
-            return;
-        }
-        if self.nic.next_event().is_some_and(|at| at <= now) {
-            (0..self.pairs.len()).for_each(|queue| self.announce(queue, now));
-        }
-        (0..self.pairs.len()).for_each(|pair| self.publish_transmitted(pair));
-    }
-
     /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.
     #[inline]
     pub fn publish_transmitted(&mut self, pair: usize) {

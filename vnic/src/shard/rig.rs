@@ -367,6 +367,13 @@ impl Rig {
             .expect("room in the group");
     }
 
+    /// Switches the flight recorder of `guest`'s card on.
+    pub fn record(&mut self, guest: usize) {
+        self.inner.ports[guest]
+            .nic
+            .start_recorder(super::trace::TRACE_EVENTS_DEFAULT);
+    }
+
     /// Captures `guest`'s port.
     pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
         let (reader, mut writers) = super::capture::begin(&[(format!("g{guest}"), None)], 0, 0);

@@ -10,11 +10,21 @@ use super::forward::LINK_OVERHEAD;
 use super::frame::FrameRef;
 use super::transmit::{Batch, TxOrigin};
 
+/// What frames of a run have in common.
+type Header = [u8; ether::ETHERNET_HEADER_LEN];
+
+/// A header as it is compared: its first and its last eight bytes, which overlap.
+#[inline(always)]
+fn words_of(header: &Header) -> (u64, u64) {
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (word(0), word(ether::ETHERNET_HEADER_LEN - 8))
+}
+
 /// Frames in a row from one card straight to another, with the same addresses and protocol: looked up once.
 pub(super) struct Run {
     /// The port they go to, which has one queue pair.
     to: usize,
-    header: [u8; ether::ETHERNET_HEADER_LEN],
+    header: Header,
     /// Longest frame that may go.
     len_max: u32,
     /// Frames behind the first.
@@ -64,10 +74,12 @@ impl Inner {
             return 0;
         };
         let receiver = &mut to.pairs[0].rx;
-        let alike = batch.compact_frames(taken).take_while(|frame| {
+        // By value: what lies behind a reference would be read again for each frame.
+        let (words, len_max) = (words_of(&run.header), run.len_max);
+        let alike = batch.compact_frames(taken).take_while(move |frame| {
             frame.header.is_plain()
-                && (ether::ETHERNET_HEADER_LEN as u32..=run.len_max).contains(&frame.len)
-                && frame.inline.first_chunk() == Some(&run.header)
+                && (ether::ETHERNET_HEADER_LEN as u32..=len_max).contains(&frame.len)
+                && frame.inline.first_chunk().map(words_of) == Some(words)
         });
         // A frame that is refused goes the long way, which knows what follows from that.
         let followed = receiver.deliver_plain_run(map, batch.len() - taken, alike);
@@ -76,17 +88,23 @@ impl Inner {
         }
         from.pairs[pair].tx.finish_each(batch.heads(taken, followed));
         let pipeline = to.nic.rx(0);
-        let packets = batch.beginnings(taken, followed);
+        let mut bytes = 0;
         // A ring holds no more packets than the pipeline (see `port`).
         let marks = pipeline.coalescing().marks;
         let arrived = if PacketInfo::may_be_marked(&run.header, marks) {
-            let packets = packets.map(|(len, inline)| PacketInfo::classify(inline, len, marks));
+            let packets = batch.beginnings(taken, followed).map(|(len, inline)| {
+                bytes += u64::from(len);
+                PacketInfo::classify(inline, len, marks)
+            });
             pipeline.arrive_together(now, packets)
         } else {
-            pipeline.arrive_together(now, packets.map(|(len, _)| PacketInfo { len, marked: false }))
+            let packets = batch.lengths(taken, followed).map(|len| {
+                bytes += u64::from(len);
+                PacketInfo { len, marked: false }
+            });
+            pipeline.arrive_together(now, packets)
         };
         debug_assert!(arrived.is_ok());
-        let bytes: u64 = batch.beginnings(taken, followed).map(|(len, _)| u64::from(len)).sum();
         run.bytes += bytes;
         receiver.batch_frames += followed as u64;
         receiver.batch_bytes += bytes;
@@ -94,11 +112,15 @@ impl Inner {
         followed
     }
 
-    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue.
+    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue and the
+    /// `next` one is for the same.
     #[inline]
-    pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>) -> Option<Run> {
+    pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, next: &Header) -> Option<Run> {
         let to = self.last_straight.take()?;
         let header = *frame.inline.first_chunk()?;
+        if header != *next {
+            return None;
+        }
         let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
         if from.nic.misorder().degree() != 0 {
             // Each frame is shown to the injector.

@@ -362,6 +362,13 @@ impl Batch {
         }
     }
 
+    /// The first bytes of frame `index`, if there is such a frame; zeros behind the end of a shorter one.
+    #[inline(always)]
+    pub fn ethernet_header(&self, index: usize) -> Option<&[u8; ether::ETHERNET_HEADER_LEN]> {
+        let inline = self.inline.get(index).filter(|_| index < self.frames.len())?;
+        inline.first_chunk()
+    }
+
     /// The frames from number `first` on, with their unchecked headers, up to one of several pieces.
     #[inline(always)]
     pub fn compact_frames(&self, first: usize) -> impl Iterator<Item = CompactFrame<'_>> {
@@ -381,6 +388,12 @@ impl Batch {
     #[inline(always)]
     pub fn heads(&self, first: usize, count: usize) -> impl Iterator<Item = u16> {
         self.frames[first..first + count].iter().map(|taken| taken.head)
+    }
+
+    /// The lengths of `count` frames from number `first` on.
+    #[inline(always)]
+    pub fn lengths(&self, first: usize, count: usize) -> impl ExactSizeIterator<Item = u32> {
+        self.frames[first..first + count].iter().map(|taken| taken.len)
     }
 
     /// The lengths and first bytes of `count` frames from number `first` on.
