@@ -159,8 +159,11 @@ c_functions! {
         }
     }
 
-    /// Nothing is registered with a card, so there is nothing to drop.
-    fn mx__regcache_clean(_ptr: Out<c_void>, _len: usize) -> i32 {
+    /// The program gives memory back.
+    fn mx__regcache_clean(ptr: Out<c_void>, len: usize) -> i32 {
+        for (_, opened) in Handle::all() {
+            opened.endpoint.clean_registrations(ptr.ptr(), len);
+        }
         0
     }
 }

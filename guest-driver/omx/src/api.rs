@@ -334,6 +334,13 @@ impl Endpoint {
         self.lock().store.copies.set(engine);
     }
 
+    /// A copy engine forgets the memory of receives that are over, where that is kept: the program gives it back. `len` bytes from
+    /// `start`; what only begins or ends there is forgotten as a whole.
+    pub fn clean_registrations(&self, start: *const u8, len: usize) {
+        let start = start.addr();
+        self.lock().store.copies.clean(&(start..start.saturating_add(len)));
+    }
+
     /// What happened to frames of this endpoint.
     pub fn counters(&self) -> Counters {
         self.lock().counters()

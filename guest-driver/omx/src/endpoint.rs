@@ -227,9 +227,11 @@ impl Endpoint {
         for (what, every) in &options.packet_loss {
             engine.set_packet_loss(*what, *every);
         }
+        let mut store = Store::new(options.unexpected_bytes_max, seed);
+        store.copies.keep_registrations(options.registrations_kept);
         let core = Core {
             engine,
-            store: Store::new(options.unexpected_bytes_max, seed),
+            store,
             port,
             burst: Burst::new(),
             gather: Gather::new(),

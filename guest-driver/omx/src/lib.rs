@@ -35,6 +35,7 @@ mod options;
 mod peers;
 mod post;
 mod progress;
+mod registrations;
 mod request;
 mod slab;
 mod sleepers;

@@ -101,6 +101,11 @@ impl Segments {
     /// Calls `with` with every piece of memory that holds bytes `offset .. offset + len`, in order; what is beyond the end is
     /// left out.
     fn pieces(&self, offset: u32, len: usize, mut with: impl FnMut(*mut u8, usize)) {
+        self.pieces_of_segments(offset, len, |ptr, len, _| with(ptr, len));
+    }
+
+    /// The same with the segment that each lies in.
+    fn pieces_of_segments(&self, offset: u32, len: usize, mut with: impl FnMut(*mut u8, usize, Segment)) {
         let (mut skip, mut left) = (offset as usize, len);
         for segment in self.list() {
             let segment_len = segment.len as usize;
@@ -112,7 +117,7 @@ impl Segments {
             if here == 0 {
                 return;
             }
-            with(segment.ptr.wrapping_add(skip), here);
+            with(segment.ptr.wrapping_add(skip), here, *segment);
             left -= here;
             skip = 0;
         }
@@ -133,13 +138,14 @@ impl Segments {
     /// The same by a copy engine.
     ///
     /// # Safety
-    /// `data` and the request stay as they are until `copies` has finished.
+    /// `data` and the request stay as they are until `copies` has finished, and [`Copies::over`] is called with the segments before
+    /// the request is over.
     pub(crate) unsafe fn write_by(&mut self, offset: u32, data: &[u8], copies: &mut Copies) {
         let mut rest = data;
-        self.pieces(offset, data.len(), |ptr, len| {
+        self.pieces_of_segments(offset, data.len(), |ptr, len, segment| {
             let (now, later) = rest.split_at(len);
             // SAFETY: as in `write`, and both stay, as the caller promises.
-            unsafe { copies.copy(now.as_ptr(), ptr, len) };
+            unsafe { copies.copy(now.as_ptr(), ptr, len, segment) };
             rest = later;
         });
     }

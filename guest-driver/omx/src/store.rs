@@ -153,6 +153,7 @@ impl Store {
         let Some(entry) = self.requests.get_mut(request) else {
             return;
         };
+        self.copies.over(&entry.memory);
         let (length, room) = (entry.status.length, entry.memory.len());
         let (code, transferred) = match code {
             StatusCode::Success | StatusCode::Truncated if length > room => (StatusCode::Truncated, room),
@@ -348,7 +349,7 @@ impl Host for Store {
                 if let Some(entry) = self.requests.get_mut(*request) {
                     if *pulled && self.copies.takes(entry.status.length, data.len()) {
                         // SAFETY: what is pulled lies in the frame, and `Core::step` finishes the copies before it gives the frame back
-                        // or looks at what completed.
+                        // or looks at what completed; `received` ends every receive.
                         unsafe { entry.memory.write_by(offset, data, &mut self.copies) };
                     } else {
                         entry.memory.write(offset, data);

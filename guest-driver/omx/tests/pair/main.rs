@@ -1,5 +1,6 @@
 //! Promises of endpoints that hold on any port, over two ports joined in memory.
 
+mod copies;
 mod waits;
 
 use std::{

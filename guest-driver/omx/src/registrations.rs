@@ -1,0 +1,73 @@
+//! The memory that a copy engine knows (papers.md M-OM7): of the receives under way, and with `OMX_RCACHE` of earlier ones, so
+//! that a program that uses its buffers again registers each once. Without an engine nothing is registered: packet sockets copy.
+
+use std::ops::Range;
+
+use crate::CopyEngine;
+
+/// Registrations at once: several lists of pieces under way, or the buffers that a program uses again and again. Beyond, the one
+/// not used for longest ends.
+const REGISTRATIONS_MAX: usize = 512;
+
+#[derive(Debug)]
+struct Registration {
+    memory: Range<usize>,
+    name: u64,
+    used: u64,
+}
+
+/// What the engine of one endpoint knows.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations {
+    list: Vec<Registration>,
+    /// They stay when their receive is over, until the program says that the memory is gone.
+    pub(crate) kept: bool,
+    uses: u64,
+}
+
+impl Registrations {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Sees to it that the engine knows this memory. False: it cannot.
+    ///
+    /// # Safety
+    /// The memory can be written until its receive is over, and what is kept until [`Registrations::clean`] is called for it.
+    pub(crate) unsafe fn add(&mut self, engine: &mut dyn CopyEngine, to: *mut u8, len: usize) -> bool {
+        let memory = to.addr()..to.addr() + len;
+        let holds = |known: &&mut Registration| known.memory.start <= memory.start && memory.end <= known.memory.end;
+        self.uses += 1;
+        if let Some(known) = self.list.iter_mut().find(holds) {
+            known.used = self.uses;
+            return true;
+        }
+        if self.list.len() >= REGISTRATIONS_MAX {
+            let oldest = self.list.iter().enumerate().min_by_key(|(_, known)| known.used);
+            if let Some((at, _)) = oldest {
+                // Copies to it may be under way.
+                engine.finish();
+                engine.unregister(self.list.swap_remove(at).name);
+            }
+        }
+        // SAFETY: the caller's promise.
+        let Some(name) = (unsafe { engine.register(to, len) }) else {
+            return false;
+        };
+        let used = self.uses;
+        self.list.push(Registration { memory, name, used });
+        true
+    }
+
+    /// Ends the registrations that share a byte with this memory; copies to it are done first.
+    pub(crate) fn clean(&mut self, engine: &mut dyn CopyEngine, memory: &Range<usize>) {
+        let shared = |known: &mut Registration| known.memory.start < memory.end && memory.start < known.memory.end;
+        if !self.list.iter_mut().any(shared) {
+            return;
+        }
+        engine.finish();
+        for over in self.list.extract_if(.., shared) {
+            engine.unregister(over.name);
+        }
+    }
+}

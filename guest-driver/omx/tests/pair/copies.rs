@@ -1,0 +1,148 @@
+//! What an engine that copies received data is told and asked to do.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use omx::{CopyEngine, Endpoint, EndpointOptions, Segment, StatusCode};
+
+use crate::{LIMIT, Pair, bytes, irecv, options, pair_with, wait};
+
+/// What an engine that must know memory was told.
+#[derive(Debug, Default)]
+struct Told {
+    known: HashMap<u64, Range<usize>>,
+    registered: usize,
+    submitted: usize,
+    /// More than this at once it does not know.
+    room: usize,
+}
+
+/// Copies at once, but only to memory that it knows.
+struct Knowing(Arc<Mutex<Told>>);
+
+// SAFETY: every copy is made when it is submitted.
+unsafe impl CopyEngine for Knowing {
+    unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
+        let mut told = self.0.lock().unwrap();
+        let to_memory = to.addr()..to.addr() + len;
+        let holds = |known: &Range<usize>| known.start <= to_memory.start && to_memory.end <= known.end;
+        assert!(told.known.values().any(holds), "memory that it does not know");
+        told.submitted += 1;
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        true
+    }
+
+    fn finish(&mut self) {}
+
+    unsafe fn register(&mut self, memory: *mut u8, len: usize) -> Option<u64> {
+        let mut told = self.0.lock().unwrap();
+        if told.known.len() >= told.room {
+            return None;
+        }
+        told.registered += 1;
+        let name = told.registered as u64;
+        let before = told.known.insert(name, memory.addr()..memory.addr() + len);
+        assert_eq!(before, None);
+        Some(name)
+    }
+
+    fn unregister(&mut self, name: u64) {
+        assert!(self.0.lock().unwrap().known.remove(&name).is_some());
+    }
+}
+
+const LEN: usize = 100_000;
+
+fn engine(b: &Endpoint) -> Arc<Mutex<Told>> {
+    let told = Arc::new(Mutex::new(Told {
+        room: usize::MAX,
+        ..Told::default()
+    }));
+    b.set_copy_engine(Some(Box::new(Knowing(Arc::clone(&told)))));
+    told
+}
+
+fn transfer(Pair { a, b, to_b }: &Pair, got: &mut [u8]) {
+    let (a, to_b, data) = (a.clone(), *to_b, bytes(LEN, 1));
+    let receive = irecv(b, got, 5, u64::MAX);
+    let sender = thread::spawn(move || a.send(&data, to_b, 5).unwrap());
+    assert_eq!(wait(b, receive).code, StatusCode::Success);
+    sender.join().unwrap();
+    assert!(got == bytes(LEN, 1));
+}
+
+#[test]
+fn m_om7_memory_is_known_to_the_engine_as_long_as_its_receive() {
+    let options = EndpointOptions {
+        registrations_kept: false,
+        ..options()
+    };
+    let pair = pair_with(&options);
+    let told = engine(&pair.b);
+    let mut got = vec![0; LEN];
+    for times in 1..=3 {
+        transfer(&pair, &mut got);
+        let told = told.lock().unwrap();
+        assert_eq!((told.registered, told.known.len()), (times, 0));
+    }
+    // Every piece of a list, once.
+    let (first, second) = got.split_at_mut(LEN / 3);
+    let segments = [Segment::of_mut(first), Segment::of_mut(second)];
+    // SAFETY: both outlive the request.
+    let receive = unsafe { pair.b.irecv(&segments, 5, u64::MAX, 0) }.unwrap();
+    let (a, to_b, data) = (pair.a.clone(), pair.to_b, bytes(LEN, 2));
+    let sender = thread::spawn(move || a.send(&data, to_b, 5).unwrap());
+    assert_eq!(pair.b.wait(receive, LIMIT).unwrap().unwrap().code, StatusCode::Success);
+    sender.join().unwrap();
+    assert!(got == bytes(LEN, 2));
+    assert_eq!(told.lock().unwrap().registered, 5);
+    // Memory that it cannot know is the processor's.
+    let submitted = {
+        let mut told = told.lock().unwrap();
+        told.room = 0;
+        told.submitted
+    };
+    transfer(&pair, &mut got);
+    assert_eq!(told.lock().unwrap().submitted, submitted);
+}
+
+#[test]
+fn m_om7_registrations_are_kept_until_the_program_gives_the_memory_back() {
+    let options = EndpointOptions {
+        registrations_kept: true,
+        ..options()
+    };
+    let pair = pair_with(&options);
+    let told = engine(&pair.b);
+    let count = || {
+        let told = told.lock().unwrap();
+        (told.registered, told.known.len())
+    };
+    let [mut one, mut other] = [vec![0; LEN], vec![0; LEN]];
+    for _ in 0..3 {
+        transfer(&pair, &mut one);
+    }
+    transfer(&pair, &mut other);
+    assert_eq!(count(), (2, 2), "each once");
+    pair.b.clean_registrations(&raw const one[LEN - 1], 1);
+    assert_eq!(count(), (2, 1), "one byte of it is gone");
+    transfer(&pair, &mut other);
+    transfer(&pair, &mut one);
+    assert_eq!(count(), (3, 2));
+    // A bound, for programs that never use a buffer twice: what was used last stays.
+    let mut many = vec![0; LEN + 600 * 64];
+    for at in 0..600 {
+        transfer(&pair, &mut many[at * 64..at * 64 + LEN]);
+        if at % 100 == 0 {
+            transfer(&pair, &mut one);
+        }
+    }
+    assert_eq!(count(), (603, 512));
+    pair.b.set_copy_engine(None);
+    assert_eq!(count().1, 0, "it knows nothing any more");
+}
