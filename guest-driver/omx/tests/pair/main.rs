@@ -15,9 +15,7 @@ use std::{
 use ether::MacAddr;
 use mxoe::{engine::Lost, wire::Preset};
 use netif::memory_pair;
-use omx::{
-    Action, Address, CopyEngine, Counter, Endpoint, EndpointOptions, Error, Request, Segment, Status, StatusCode,
-};
+use omx::{Action, Address, Counter, Endpoint, EndpointOptions, Error, Request, Segment, Status, StatusCode};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 const KEY: u32 = 77;
@@ -126,91 +124,6 @@ fn messages_of_every_class_arrive_whole_expected_and_unexpected() {
             assert!(got == data, "{len} bytes, expected {expected}");
         }
     }
-}
-
-/// Copies at the last moment it may, and counts.
-#[derive(Default)]
-struct LateEngine {
-    submitted: Vec<(usize, usize, usize)>,
-    copies: Arc<AtomicUsize>,
-    bytes: Arc<AtomicUsize>,
-}
-
-// SAFETY: `finish` makes every copy, and nothing else touches memory.
-unsafe impl CopyEngine for LateEngine {
-    unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
-        self.submitted
-            .push((from.expose_provenance(), to.expose_provenance(), len));
-        // What the engine has no room for is the processor's.
-        self.copies.fetch_add(1, Ordering::Relaxed) % 7 != 6 || {
-            self.submitted.pop();
-            false
-        }
-    }
-
-    fn finish(&mut self) {
-        for (from, to, len) in self.submitted.drain(..) {
-            let from = std::ptr::with_exposed_provenance::<u8>(from);
-            let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
-            // SAFETY: what `submit` was promised holds until this returns.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-            self.bytes.fetch_add(len, Ordering::Relaxed);
-        }
-    }
-}
-
-#[test]
-fn m_om_a_an_engine_copies_long_messages_and_the_processor_short_ones() {
-    let Pair { a, b, to_b } = pair();
-    let engine = LateEngine::default();
-    let (copies, copied) = (Arc::clone(&engine.copies), Arc::clone(&engine.bytes));
-    b.set_copy_engine(Some(Box::new(engine)));
-    for (len, expected) in [
-        (1000, true),
-        (32_768, true),
-        (32_769, true),
-        (1 << 20, true),
-        (1 << 20, false),
-    ] {
-        copied.store(0, Ordering::Relaxed);
-        let before = copies.load(Ordering::Relaxed);
-        let data = bytes(len, len);
-        let mut got = vec![0; len];
-        let posted = expected.then(|| irecv(&b, &mut got, 5, u64::MAX));
-        let sender = thread::spawn({
-            let (a, data) = (a.clone(), data.clone());
-            move || a.send(&data, to_b, 5).unwrap()
-        });
-        let receive = posted.unwrap_or_else(|| {
-            b.probe(5, u64::MAX, LIMIT).unwrap().expect("within the limit");
-            irecv(&b, &mut got, 0, 0)
-        });
-        assert_eq!(wait(&b, receive).code, StatusCode::Success);
-        sender.join().unwrap();
-        assert!(got == data, "{len} bytes");
-        if len <= 32_768 {
-            assert_eq!(
-                copies.load(Ordering::Relaxed),
-                before,
-                "{len} bytes are the processor's"
-            );
-        } else {
-            let part = copied.load(Ordering::Relaxed);
-            assert!(
-                part > len / 2 && part < len,
-                "{part} of {len}: all but every seventh piece and the last"
-            );
-        }
-    }
-    b.set_copy_engine(None);
-    let before = copies.load(Ordering::Relaxed);
-    let mut got = vec![0; 1 << 20];
-    let receive = irecv(&b, &mut got, 5, u64::MAX);
-    let sender = thread::spawn(move || a.send(&bytes(1 << 20, 1), to_b, 5).unwrap());
-    assert_eq!(wait(&b, receive).code, StatusCode::Success);
-    sender.join().unwrap();
-    assert!(got == bytes(1 << 20, 1));
-    assert_eq!(copies.load(Ordering::Relaxed), before);
 }
 
 #[test]
