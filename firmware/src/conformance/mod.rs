@@ -50,6 +50,8 @@ pub enum Promise {
     SurvivesChanges,
     /// `attention` leaves out only completions that mean nothing to the strategy.
     HonestAttention,
+    /// The same calls have the same answers: nothing is kept outside the strategy.
+    SameAnswers,
     /// What is put off is remembered, and raised when nothing else is on its way (M-GF5).
     RemembersWhatItPutOff,
     /// Nothing of a mark outlives its announcement (M-GF11).
@@ -75,6 +77,7 @@ impl Promise {
             Self::NextEvent => "asked to be polled for nothing, or had something to do without asking",
             Self::SurvivesChanges => "lost a packet when the settings changed",
             Self::HonestAttention => "claims it need not hear of a packet that matters to it",
+            Self::SameAnswers => "answers the same calls differently: it keeps something outside itself",
             Self::RemembersWhatItPutOff => "put an interrupt off and forgot it",
             Self::ForgetsWhatIsAnnounced => "keeps a mark or a flag that should not survive announced()",
             Self::OwnReason => "gives a reason that is the pipeline's to give",

@@ -86,15 +86,23 @@ pub fn receive_path<P: ReceivePath>(make: impl Fn() -> P) -> Result<(), Broken> 
     })
 }
 
-/// The interrupts of a load: when, why, for how many packets.
-pub(super) fn decisions<P: ReceivePath>(path: P, load: &Load) -> Result<Vec<(Time, Reason, u32)>, Broken> {
+/// What was decided under a load.
+pub(super) struct Decisions {
+    /// The interrupts: when, why, for how many packets.
+    pub(super) interrupts: Vec<(Time, Reason, u32)>,
+    /// How often one was put off.
+    pub(super) deferred: u64,
+}
+
+/// Drives a receive path through a load.
+pub(super) fn decisions<P: ReceivePath>(path: P, load: &Load) -> Result<Decisions, Broken> {
     let mut watch = Watch::new(path, load);
     watch.run(load)?;
-    Ok(watch
-        .interrupts
-        .iter()
-        .map(|i| (i.decided_at, i.reason, i.packets))
-        .collect())
+    let decided = |i: &Interrupt| (i.decided_at, i.reason, i.packets);
+    Ok(Decisions {
+        interrupts: watch.interrupts.iter().map(decided).collect(),
+        deferred: watch.path.counters().total().deferred,
+    })
 }
 
 /// What an onlooker knows of a packet.

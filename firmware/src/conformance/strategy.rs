@@ -7,7 +7,7 @@ use ether::Time;
 use super::{
     Broken, Promise,
     load::{Load, Numbers},
-    path::{decisions, receive_path},
+    path::{Decisions, decisions, receive_path},
 };
 use crate::{
     Coalescing, PacketInfo, Pipeline, PipelineConfig, Reason,
@@ -26,18 +26,104 @@ const CALLS: u64 = 40;
 pub fn strategy<S: Strategy>() -> Result<(), Broken> {
     let pipeline = || Pipeline::<Only<S>>::new(&PipelineConfig::default());
     for seed in 0..SEQUENCES {
+        let [once, again] = [(); 2].map(|()| answers::<S>(&mut Numbers(seed)));
+        if once != again {
+            let details = format!("{once:?}, and {again:?} when all is done again; calls {seed}");
+            return Err(Broken::new(Promise::SameAnswers, details));
+        }
+    }
+    for seed in 0..SEQUENCES {
         calls::<S>(&mut Numbers(seed)).map_err(|broken| broken.during(format!("calls {seed}")))?;
+    }
+    for seed in 0..SEQUENCES {
+        marks_end::<S>(&mut Numbers(seed)).map_err(|broken| broken.during(format!("calls {seed}")))?;
     }
     for seed in 0..SEQUENCES {
         let load = Load::new(seed);
         let hearing = Pipeline::<Only<Hearing<S>>>::new(&PipelineConfig::default());
-        let (spared, told) = (decisions(pipeline(), &load)?, decisions(hearing, &load)?);
-        if let Some((spared, told)) = spared.iter().zip(&told).find(|(spared, told)| spared != told) {
+        let (told, spared) = (decisions(hearing, &load)?, decisions(pipeline(), &load)?);
+        if let Some((told, spared)) = difference(&told, &spared) {
             let details = format!("it would decide {told:?} and decides {spared:?}; load {seed}");
             return Err(Broken::new(Promise::HonestAttention, details));
         }
+        if told.deferred != spared.deferred {
+            let details = format!(
+                "{} put off one by one, and {} of packets together; load {seed}",
+                told.deferred, spared.deferred
+            );
+            return Err(Broken::new(Promise::Counted, details));
+        }
     }
     receive_path(pipeline)
+}
+
+/// The first interrupts that are not the same.
+fn difference(one: &Decisions, other: &Decisions) -> Option<(Decision, Decision)> {
+    let (one, other) = (&one.interrupts, &other.interrupts);
+    let at = (0..one.len().max(other.len())).find(|&at| one.get(at) != other.get(at))?;
+    Some((one.get(at).copied(), other.get(at).copied()))
+}
+
+/// When, why, for how many packets; `None` = no more.
+type Decision = Option<(Time, Reason, u32)>;
+
+/// What a strategy answers to some completions.
+fn answers<S: Strategy>(numbers: &mut Numbers) -> [Action; 8] {
+    let mut strategy = S::default();
+    let mut now = 0;
+    [(); 8].map(|()| {
+        now += numbers.one_of(&[0, 1, 5, 40]);
+        let completion = Completion {
+            at: Time::from_nanos(now),
+            packet: PacketInfo {
+                len: numbers.one_of(&[60, 1500]),
+                marked: numbers.percent(40),
+            },
+            others_pending: numbers.percent(50),
+        };
+        let action = strategy.completed(completion);
+        if matches!(action, Action::Raise(_)) {
+            strategy.announced();
+        }
+        action
+    })
+}
+
+/// Behind an interrupt, a strategy that saw marks decides about unmarked packets as one that saw the same packets without
+/// marks.
+fn marks_end<S: Strategy>(numbers: &mut Numbers) -> Result<(), Broken> {
+    let (mut saw, mut spared) = (S::default(), S::default());
+    let mut now = 0;
+    for _ in 0..CALLS / 10 {
+        for may_be_marked in [true, false] {
+            for _ in 0..numbers.one_of(&[1, 2, 5]) {
+                now += numbers.one_of(&[0, 1, 5, 40]);
+                let completion = |marked, len, others_pending| Completion {
+                    at: Time::from_nanos(now),
+                    packet: PacketInfo { len, marked },
+                    others_pending,
+                };
+                let (len, others_pending) = (numbers.one_of(&[60, 1500]), numbers.percent(50));
+                let marked = may_be_marked && numbers.percent(60);
+                let action = saw.completed(completion(marked, len, others_pending));
+                let without = spared.completed(completion(false, len, others_pending));
+                if !may_be_marked && action != without {
+                    let details = format!("without marks before the last interrupt, {without:?} and not {action:?}");
+                    return Err(Broken::new(Promise::ForgetsWhatIsAnnounced, details));
+                }
+                if [action, without]
+                    .iter()
+                    .any(|action| matches!(action, Action::Raise(_)))
+                {
+                    saw.announced();
+                    spared.announced();
+                }
+            }
+            saw.announced();
+            spared.announced();
+        }
+    }
+    Ok(())
 }
 
 /// What the pipeline owes a strategy is kept: completions, and an `announced` behind each interrupt.

@@ -2,10 +2,12 @@
 //!
 //! Mutants of strategies are strategies; mutants of the receive path are wrappers around the real one that spoil one thing.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use ether::Time;
 use firmware::{
     Coalescing, DmaModel, Event, Interrupt, PacketInfo, PipelineConfig, Reason, RxCounters, RxPipeline,
-    coalescing::{Action, AdaptiveState, Attention, Completion, Oldest, Strategy},
+    coalescing::{Action, AdaptiveState, Attention, Completion, Oldest, Strategy, Together},
     conformance::{self, Promise, ReceivePath},
 };
 
@@ -36,6 +38,9 @@ trait Mutation: Copy + Default {
         } else {
             Attention::MarkedPackets
         }
+    }
+    fn completed_together(_flag: bool, _together: Together) -> (u32, Action) {
+        (0, Action::Wait)
     }
     fn announced(flag: &mut bool) {
         *flag = false;
@@ -77,6 +82,9 @@ impl<M: Mutation> Strategy for Mutant<M> {
     fn attention(&self) -> Attention {
         M::attention(self.flag)
     }
+    fn completed_together(&mut self, together: Together) -> (u32, Action) {
+        M::completed_together(self.flag, together)
+    }
     fn announced(&mut self) {
         M::announced(&mut self.flag);
     }
@@ -98,6 +106,9 @@ fn breaks<M: Mutation>(promise: Promise, sentence: &str) {
     assert_eq!(broken.promise, promise, "{broken}");
     assert!(broken.to_string().starts_with(sentence), "{broken}");
 }
+
+/// Where a strategy must not keep anything.
+static ELSEWHERE: AtomicU32 = AtomicU32::new(0);
 
 macro_rules! mutations {
     ($($name:ident { $($body:tt)* })*) => {
@@ -136,6 +147,37 @@ mutations! {
             match completion.others_pending {
                 true => Action::Wait,
                 false => Action::Raise(Reason::Mark),
+            }
+        }
+        fn attention(_: bool) -> Attention { Attention::EveryPacket }
+    }
+    MarkOutlivesItsAnnouncement {
+        fn completed(flag: &mut bool, completion: Completion) -> Action {
+            match (completion.packet.marked, std::mem::replace(flag, completion.packet.marked)) {
+                (true, _) => Action::Raise(Reason::Mark),
+                (false, true) => Action::Raise(Reason::Adaptive),
+                (false, false) => Action::Wait,
+            }
+        }
+        fn attention(_: bool) -> Attention { Attention::EveryPacket }
+        fn announced(_: &mut bool) {}
+        fn is_deferring(_: bool) -> bool { false }
+    }
+    CountsTogetherWhatWasNotPutOff {
+        fn attention(flag: bool) -> Attention {
+            if flag { Attention::EveryPacket } else { Attention::MarkedTogether }
+        }
+        fn completed_together(_: bool, together: Together) -> (u32, Action) {
+            let before = together.marked - u32::from(together.last.marked);
+            let reason = if before > 0 { Reason::Deferred } else { Reason::Mark };
+            (before + 1, Action::Raise(reason))
+        }
+    }
+    KeepsSomethingElsewhere {
+        fn completed(_: &mut bool, _: Completion) -> Action {
+            match ELSEWHERE.fetch_add(1, Ordering::Relaxed) % 7 {
+                0 => Action::Raise(Reason::Adaptive),
+                _ => Action::Wait,
             }
         }
         fn attention(_: bool) -> Attention { Attention::EveryPacket }
@@ -189,6 +231,22 @@ fn mutant_that_need_not_hear_of_what_it_would_raise_for() {
 #[test]
 fn mutant_that_raises_without_a_mark() {
     breaks::<RaisesWithoutMark>(Promise::ForgetsWhatIsAnnounced, "keeps a mark or a flag");
+}
+
+#[test]
+fn m_gf11_mutant_whose_mark_outlives_its_announcement() {
+    let sentence = "keeps a mark or a flag that should not survive announced()";
+    breaks::<MarkOutlivesItsAnnouncement>(Promise::ForgetsWhatIsAnnounced, sentence);
+}
+
+#[test]
+fn mutant_that_counts_together_what_was_not_put_off() {
+    breaks::<CountsTogetherWhatWasNotPutOff>(Promise::Counted, "counted something else than what happened");
+}
+
+#[test]
+fn mutant_that_keeps_something_elsewhere() {
+    breaks::<KeepsSomethingElsewhere>(Promise::SameAnswers, "answers the same calls differently");
 }
 
 #[test]

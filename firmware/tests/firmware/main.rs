@@ -12,6 +12,7 @@ mod mechanisms;
 mod misorder;
 mod neutrality;
 mod polled;
+mod polled_late;
 mod reception;
 mod reference;
 mod sequences;
