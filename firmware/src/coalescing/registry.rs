@@ -17,7 +17,11 @@ macro_rules! strategies {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum StrategyKind {
-            $($(#[$doc])* $kind = $code,)*
+            $(
+                #[doc = concat!("`", $name, "`. ")]
+                $(#[$doc])*
+                $kind = $code,
+            )*
         }
 
         impl StrategyKind {

@@ -44,11 +44,11 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// The load of a seed. Of every four, one has changes of settings and one is dense enough for adaptive moderation.
-    pub(super) fn new(seed: u64) -> Self {
+    /// The load of a seed, with one of these strategies in its settings. Of every four, one has changes of settings and one is dense enough for adaptive moderation.
+    pub(super) fn new(seed: u64, strategies: &[StrategyKind]) -> Self {
         let mut numbers = Numbers(seed);
         let settings = |numbers: &mut Numbers| Coalescing {
-            strategy: numbers.one_of(StrategyKind::ALL),
+            strategy: numbers.one_of(strategies),
             delay_ns: numbers.one_of(&[0, 5, 40, 40, 300]),
             frames_max: numbers.one_of(&[0, 0, 2, 4]),
             marks: true,

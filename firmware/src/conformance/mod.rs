@@ -14,7 +14,7 @@ mod load;
 mod path;
 mod strategy;
 
-pub use path::{ReceivePath, receive_path};
+pub use path::{ReceivePath, receive_path, receive_path_under};
 pub use strategy::strategy;
 
 /// Runs the suite on every registered strategy.

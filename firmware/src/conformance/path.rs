@@ -5,7 +5,10 @@ use alloc::{format, vec::Vec};
 use ether::Time;
 
 use super::{Broken, Promise, load::Load};
-use crate::{Coalescing, DmaModel, Event, Interrupt, PacketInfo, Pipeline, Reason, RxCounters, coalescing::Selection};
+use crate::{
+    Coalescing, DmaModel, Event, Interrupt, PacketInfo, Pipeline, Reason, RxCounters, StrategyKind,
+    coalescing::Selection,
+};
 
 /// Loads that a receive path is driven through.
 const LOADS: u64 = 2_000;
@@ -78,8 +81,19 @@ impl<S: Selection> ReceivePath for Pipeline<S> {
 /// # Errors
 /// The first promise that is broken, and how.
 pub fn receive_path<P: ReceivePath>(make: impl Fn() -> P) -> Result<(), Broken> {
+    receive_path_under(StrategyKind::ALL, make)
+}
+
+/// The same with these strategies alone in the settings of the loads. Which promise is found broken first depends on them.
+///
+/// # Errors
+/// As for [`receive_path`].
+///
+/// # Panics
+/// Without strategies.
+pub fn receive_path_under<P: ReceivePath>(strategies: &[StrategyKind], make: impl Fn() -> P) -> Result<(), Broken> {
     (0..LOADS).try_for_each(|seed| {
-        let load = Load::new(seed);
+        let load = Load::new(seed, strategies);
         Watch::new(make(), &load)
             .run(&load)
             .map_err(|broken| broken.during(format!("load {seed}, {:?}, {:?}", load.coalescing, load.dma)))

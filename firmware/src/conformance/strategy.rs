@@ -10,7 +10,7 @@ use super::{
     path::{Decisions, decisions, receive_path},
 };
 use crate::{
-    Coalescing, PacketInfo, Pipeline, PipelineConfig, Reason,
+    Coalescing, PacketInfo, Pipeline, PipelineConfig, Reason, StrategyKind,
     coalescing::{Action, AdaptiveState, Attention, Completion, Disabled, Oldest, Selection, Strategy, Together},
 };
 
@@ -39,7 +39,7 @@ pub fn strategy<S: Strategy>() -> Result<(), Broken> {
         marks_end::<S>(&mut Numbers(seed)).map_err(|broken| broken.during(format!("calls {seed}")))?;
     }
     for seed in 0..SEQUENCES {
-        let load = Load::new(seed);
+        let load = Load::new(seed, StrategyKind::ALL);
         let hearing = Pipeline::<Only<Hearing<S>>>::new(&PipelineConfig::default());
         let (told, spared) = (decisions(hearing, &load)?, decisions(pipeline(), &load)?);
         if let Some((told, spared)) = difference(&told, &spared) {

@@ -11,7 +11,7 @@ use firmware::{
     conformance::{self, Promise, ReceivePath},
 };
 
-use crate::sequences::agrees;
+use crate::{reference::SPECIFIED, sequences::agrees};
 
 fn real() -> RxPipeline {
     RxPipeline::new(&PipelineConfig::default())
@@ -455,7 +455,7 @@ fn mutants_of_the_receive_path_break_the_promise_that_is_theirs() {
         (Spoiled::ReasonOfAnother, "gave a reason that is not true"),
     ];
     for (spoiled, sentence) in cases {
-        let broken = conformance::receive_path(|| Path::new(spoiled)).expect_err("not found out");
+        let broken = conformance::receive_path_under(SPECIFIED, || Path::new(spoiled)).expect_err("not found out");
         assert!(broken.to_string().starts_with(sentence), "{spoiled:?}: {broken}");
     }
 }

@@ -6,6 +6,17 @@
 use ether::Time;
 use firmware::{Coalescing, DmaModel, PacketInfo, Reason, StrategyKind};
 
+/// The strategies that are specified here.
+pub const SPECIFIED: &[StrategyKind] = &[
+    StrategyKind::Disabled,
+    StrategyKind::Timeout,
+    StrategyKind::OpenMx,
+    StrategyKind::Stream,
+    StrategyKind::Adaptive,
+    StrategyKind::AdaptiveOpenMx,
+    StrategyKind::AdaptiveStream,
+];
+
 /// What the card did, one thing at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
@@ -231,6 +242,7 @@ impl Reference {
         self.clock = now;
     }
 
+    /// Each of [`SPECIFIED`] from its paper.
     fn dma_completes(&mut self, index: usize, at: u64, log: &mut Vec<Did>) {
         self.clock = at;
         self.packets[index].completed = true;
@@ -262,6 +274,11 @@ impl Reference {
                     self.deferred_count += 1;
                 }
             }
+            #[allow(
+                unreachable_patterns,
+                reason = "reached by a strategy that is registered and not specified"
+            )]
+            kind => panic!("{kind} has no specification"),
         }
         // M-GF2: "an interrupt when N packets are waiting, whichever of count and timeout comes first".
         let limit = self.settings.frames_max;
