@@ -93,6 +93,19 @@ impl Clock {
         }
     }
 
+    /// A clock of another card's firmware that goes on here: its next tick was to come at `next_tick`.
+    pub(crate) fn resume(next_tick: Time, period_ns: u64) -> Self {
+        Self {
+            next_tick,
+            ..Self::start(next_tick, period_ns)
+        }
+    }
+
+    /// When the next tick comes that was not served yet.
+    pub(crate) const fn next_tick(&self) -> Time {
+        self.next_tick
+    }
+
     /// The period T.
     #[inline]
     pub const fn period_ns(&self) -> u64 {

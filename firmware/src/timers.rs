@@ -54,6 +54,21 @@ pub enum TimerEvent {
     Expired(Expiry),
 }
 
+/// A timer that is armed, as one card's firmware hands it to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArmedTimer {
+    /// The guest's number for it.
+    pub timer: u16,
+    /// Who armed it.
+    pub owner: MacAddr,
+    /// One-shot or clock.
+    pub kind: TimerKind,
+    /// The period of a clock in nanoseconds; 0 for a one-shot timer.
+    pub period_ns: u64,
+    /// When it rings, or the clock's next tick comes.
+    pub due: Time,
+}
+
 /// A timer could not be armed; all timers are as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerError {
@@ -174,6 +189,55 @@ impl Timers {
         if !(self.shortest_ns..=TIMER_NS_MAX).contains(&period_ns) {
             return Err(TimerError::Range);
         }
+        self.put(ArmedTimer {
+            timer,
+            owner,
+            kind,
+            period_ns,
+            due: now.plus_nanos(period_ns),
+        })
+    }
+
+    /// The timers that are armed.
+    pub fn armed_timers(&self) -> impl Iterator<Item = ArmedTimer> {
+        self.slots.iter().flatten().map(|slot| {
+            let (kind, period_ns, due) = match &slot.armed {
+                Armed::Once { due } => (TimerKind::Once, 0, *due),
+                Armed::Clock(clock) => (TimerKind::Clock, clock.period_ns(), clock.next_tick()),
+            };
+            ArmedTimer {
+                timer: slot.timer,
+                owner: slot.owner,
+                kind,
+                period_ns,
+                due,
+            }
+        })
+    }
+
+    /// Arms a timer with what is left of it, as it was armed in another firmware. One that was due before `now` rings at once,
+    /// and counts as late.
+    ///
+    /// # Errors
+    /// [`TimerError`].
+    pub fn resume(&mut self, now: Time, armed: &ArmedTimer) -> Result<(), TimerError> {
+        let clock = armed.kind == TimerKind::Clock;
+        if armed.due.nanos_since(now) > TIMER_NS_MAX
+            || clock && !(self.shortest_ns..=TIMER_NS_MAX).contains(&armed.period_ns)
+        {
+            return Err(TimerError::Range);
+        }
+        self.put(*armed)
+    }
+
+    fn put(&mut self, new: ArmedTimer) -> Result<(), TimerError> {
+        let ArmedTimer {
+            timer,
+            owner,
+            kind,
+            period_ns,
+            due,
+        } = new;
         let others = || self.slots.iter().flatten().filter(|slot| slot.timer != timer);
         if kind == TimerKind::Clock {
             // Ticks in the longest period, of the others and of this one, against those of the one allowed clock.
@@ -190,16 +254,14 @@ impl Timers {
         }
         self.take(timer);
         let armed = match kind {
-            TimerKind::Once => Armed::Once {
-                due: now.plus_nanos(period_ns),
-            },
-            TimerKind::Clock => Armed::Clock(Clock::start(now, period_ns)),
+            TimerKind::Once => Armed::Once { due },
+            TimerKind::Clock => Armed::Clock(Clock::resume(due, period_ns)),
         };
         let slot = Slot {
             timer,
             owner,
             armed,
-            tick_due: now,
+            tick_due: due,
             tick_late_ns: 0,
         };
         if let Some(free) = self.slots.iter_mut().find(|slot| slot.is_none()) {

@@ -8,8 +8,8 @@ use ether::MacAddr;
 use serde::Deserialize;
 
 use crate::report::{
-    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, SocketMode, SteeringSettings,
-    TrunkLinks, mac_in,
+    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, SocketMode,
+    SteeringSettings, TrunkLinks, mac_in,
 };
 
 /// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
@@ -118,6 +118,12 @@ pub struct PortEntry {
     /// Multicast groups at start; they need `mac`.
     #[serde(default)]
     pub groups: Vec<u16>,
+    /// See [`PortSettings::timers`].
+    #[serde(default)]
+    pub timers: Vec<ArmedTimer>,
+    /// See [`PortSettings::returns`].
+    #[serde(default = "yes")]
+    pub returns: bool,
 }
 
 /// A multicast group whose tree is chosen; its members are with the ports.
@@ -255,6 +261,8 @@ impl PortEntry {
             misorder: self.misorder.clone(),
             link: self.link.clone(),
             groups: self.groups.clone(),
+            timers: self.timers.clone(),
+            returns: self.returns,
         })
     }
 }

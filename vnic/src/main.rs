@@ -313,6 +313,8 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
         misorder: Default::default(),
         link: Default::default(),
         groups: Vec::new(),
+        timers: Vec::new(),
+        returns: true,
     })
 }
 

@@ -421,7 +421,8 @@ fn m_gf9_frames_reach_the_queue_of_their_endpoint_and_the_steering_is_told_and_r
     // The guest asks for it itself, as omxd does.
     let change = firmware::SteeringChange {
         mode: Some(firmware::SteeringMode::Endpoint),
-        table: None,
+        proposed: true,
+        ..Default::default()
     };
     ask_card(&mut b, &Request::SetSteering { change });
     let mut line = String::new();

@@ -45,6 +45,8 @@ pub enum GroupRefusal {
     Address,
     /// More changes than [`GROUP_CHANGES_PER_S`].
     TooOften,
+    /// The card is connected to itself: no other card can be reached from it.
+    Loopback,
 }
 
 impl GroupRefusal {
@@ -55,6 +57,7 @@ impl GroupRefusal {
             Self::Full => "the group has 128 members, and can have no more",
             Self::Address => "the request does not come from the address that the card knows, or another member has it",
             Self::TooOften => "groups are changed too often; try again in a moment",
+            Self::Loopback => "the card is connected to itself, and can be in no group with others",
         }
     }
 }

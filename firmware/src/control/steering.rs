@@ -16,7 +16,8 @@ use crate::{
 mod field {
     pub(super) const MODE: u8 = 1 << 0;
     pub(super) const TABLE: u8 = 1 << 1;
-    pub(super) const ALL: u8 = MODE | TABLE;
+    pub(super) const PROPOSED: u8 = 1 << 2;
+    pub(super) const ALL: u8 = MODE | TABLE | PROPOSED;
 }
 
 /// Which tables of a report are spread evenly.
@@ -57,6 +58,9 @@ pub(super) fn write_change(writer: &mut Writer, change: &SteeringChange) {
     let (mut fields, mut table, mut first, mut queues) = (0, 0, 0, &[][..]);
     if change.mode.is_some() {
         fields |= field::MODE;
+    }
+    if change.proposed {
+        fields |= field::PROPOSED;
     }
     if let Some((which, change)) = &change.table {
         fields |= field::TABLE;
@@ -99,7 +103,10 @@ fn change(
     if fields & !field::ALL != 0 || reserved != 0 || unused_fields || unused.iter().any(|&queue| queue != 0) {
         return Err(RESERVED);
     }
-    let mut change = SteeringChange::default();
+    let mut change = SteeringChange {
+        proposed: fields & field::PROPOSED != 0,
+        ..SteeringChange::default()
+    };
     if fields & field::MODE != 0 {
         change.mode = Some(SteeringMode::from_code(mode).ok_or(MODE)?);
     }

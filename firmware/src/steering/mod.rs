@@ -29,6 +29,8 @@ pub struct SteeringCounters {
 #[derive(Clone, Debug)]
 pub struct Steering {
     settings: SteeringSettings,
+    /// Somebody chose the mode.
+    chosen: bool,
     queue_pairs: u16,
     /// Bit *n*: queue *n* is ready.
     ready: u64,
@@ -48,6 +50,7 @@ impl Steering {
     pub(crate) fn new(queue_pairs: u16) -> Self {
         Self {
             settings: SteeringSettings::DEFAULT,
+            chosen: false,
             queue_pairs,
             ready: 0,
             ready_count: 0,
@@ -140,12 +143,26 @@ impl Steering {
         Ok(())
     }
 
-    /// Changes some of the settings; they hold from the next frame on.
+    /// Changes some of the settings; they hold from the next frame on. A mode that is only proposed is left out if one was
+    /// chosen.
     ///
     /// # Errors
     /// A queue that the card does not have, or entries beyond the end of the table; then nothing is changed.
     pub fn change(&mut self, change: &SteeringChange) -> Result<(), SteeringError> {
-        self.set(change.apply(&self.settings, self.queue_pairs)?)
+        let mode = change.mode.filter(|_| !change.proposed || !self.chosen);
+        self.set(SteeringChange { mode, ..*change }.apply(&self.settings, self.queue_pairs)?)?;
+        self.chosen |= mode.is_some() && !change.proposed;
+        Ok(())
+    }
+
+    /// Whether somebody chose the mode, so that proposals do not change it.
+    pub fn is_chosen(&self) -> bool {
+        self.chosen
+    }
+
+    /// Says whether the mode in force was chosen.
+    pub fn set_chosen(&mut self, chosen: bool) {
+        self.chosen = chosen;
     }
 
     /// Fills the tables that are looked into per frame, so that no frame can meet a queue that is not ready.

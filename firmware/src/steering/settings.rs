@@ -196,6 +196,8 @@ pub struct SteeringChange {
     pub mode: Option<SteeringMode>,
     /// One of the tables.
     pub table: Option<(SteeringTable, TableChange)>,
+    /// The mode is what a driver would like, and gives way to one that somebody chose.
+    pub proposed: bool,
 }
 
 impl SteeringChange {

@@ -6,7 +6,7 @@ use ether::{MacAddr, Time};
 use firmware::{
     TimerEvent, TimerKind, Timers,
     clock::{Clock, ClockAction, ClockCounters, ClockState, TIMER_NS_MAX},
-    timers::{TIMERS_MAX, TimerError},
+    timers::{ArmedTimer, TIMERS_MAX, TimerError},
 };
 
 use crate::support::{Numbers, t};
@@ -362,4 +362,67 @@ fn m_bv10_armed_timers_are_bounded_in_number_and_rate() {
     timers
         .arm(t(0), 2, TimerKind::Clock, 2_000_000, OWNER)
         .expect("in its own place");
+}
+
+#[test]
+fn m_bv10_timers_that_another_firmware_takes_over_ring_when_they_were_due_there() {
+    let owner = MacAddr([2, 0, 0, 0, 0, 1]);
+    let mut old = Timers::new(50_000);
+    old.arm(t(1_000), 1, TimerKind::Once, 100_000, owner).expect("in range");
+    old.arm(t(2_000), 2, TimerKind::Once, 900_000, owner).expect("in range");
+    old.arm(t(3_000), 3, TimerKind::Clock, 300_000, owner)
+        .expect("in range");
+    // A tick at 303 µs is being served: the next one is due at 603 µs.
+    let asked = core::iter::from_fn(|| old.poll(t(310_000))).last();
+    assert_eq!(asked, Some(TimerEvent::FetchClockState { timer: 3 }));
+    let handed: Vec<_> = old.armed_timers().collect();
+    let due = |timer: &ArmedTimer| (timer.timer, timer.kind, timer.period_ns, timer.due);
+    assert_eq!(
+        handed.iter().map(due).collect::<Vec<_>>(),
+        [
+            (2, TimerKind::Once, 0, t(902_000)),
+            (3, TimerKind::Clock, 300_000, t(603_000))
+        ]
+    );
+
+    let mut new = Timers::new(50_000);
+    // Later than the clock's tick.
+    for timer in &handed {
+        new.resume(t(700_000), timer).expect("as it was armed");
+    }
+    assert_eq!(new.armed_timers().collect::<Vec<_>>(), handed);
+    assert_eq!(new.poll(t(700_000)), Some(TimerEvent::FetchClockState { timer: 3 }));
+    let state = ClockState {
+        running_timers: 1,
+        last_poll: None,
+    };
+    new.clock_state(t(700_000), 3, state, 0);
+    let Some(TimerEvent::Expired(ring)) = new.poll(t(700_000)) else {
+        panic!("nobody polled")
+    };
+    assert_eq!((ring.timer, ring.due, ring.late_ns), (3, t(603_000), 97_000));
+    assert_eq!(new.next_event(), Some(t(902_000)));
+    let Some(TimerEvent::Expired(ring)) = new.poll(t(902_500)) else {
+        panic!("it is due")
+    };
+    assert_eq!((ring.timer, ring.owner, ring.late_ns), (2, owner, 500));
+
+    // What no guest can have armed is refused.
+    let wrong = [
+        ArmedTimer {
+            due: t(700_000).plus_nanos(TIMER_NS_MAX + 1),
+            ..handed[0]
+        },
+        ArmedTimer {
+            period_ns: 0,
+            ..handed[1]
+        },
+        ArmedTimer {
+            period_ns: TIMER_NS_MAX + 1,
+            ..handed[1]
+        },
+    ];
+    for timer in wrong {
+        assert_eq!(new.resume(t(700_000), &timer), Err(TimerError::Range));
+    }
 }

@@ -43,7 +43,11 @@ impl Nearly<'_> {
                 let mode = SteeringMode::from_code(self.byte() % 4);
                 let table = (!self.byte().is_multiple_of(4)).then_some((self.table(), change));
                 Request::SetSteering {
-                    change: SteeringChange { mode, table },
+                    change: SteeringChange {
+                        mode,
+                        table,
+                        proposed: self.byte().is_multiple_of(2),
+                    },
                 }
             }
             10 => Request::JoinGroup { group: queue },

@@ -28,7 +28,11 @@ fn report(nic: &mut Firmware, request: Request) -> SteeringReport {
 
 fn set(mode: Option<SteeringMode>, table: Option<(SteeringTable, TableChange)>) -> Request {
     Request::SetSteering {
-        change: SteeringChange { mode, table },
+        change: SteeringChange {
+            mode,
+            table,
+            proposed: false,
+        },
     }
 }
 
@@ -100,7 +104,7 @@ fn m_gf9_steering_that_makes_no_sense_is_refused_and_changes_nothing() {
         (with(&[(4, 1)]), RefusalCode::Range, "beyond the table"),
         (with(&[(2, 2), (5, 128)]), RefusalCode::Range, "beyond the table"),
         (with(&[(8, 2)]), RefusalCode::Queue, "no such queue"),
-        (with(&[(0, 7)]), RefusalCode::Reserved, "an unknown field"),
+        (with(&[(0, 11)]), RefusalCode::Reserved, "an unknown field"),
         (with(&[(7, 1)]), RefusalCode::Reserved, "a reserved byte"),
         (with(&[(9, 1)]), RefusalCode::Reserved, "a queue behind the entries"),
         (with(&[(3, 0)]), RefusalCode::Reserved, "no entries, but a first one"),
@@ -127,4 +131,28 @@ fn m_gf9_steering_that_makes_no_sense_is_refused_and_changes_nothing() {
         first: ENDPOINTS as u16,
     };
     assert!(matches!(answer(&mut nic, &frame_of(beyond, 1)), Reply::Refused(refusal) if refusal.code == 6));
+}
+
+#[test]
+fn m_gf9_what_a_driver_proposes_gives_way_to_what_somebody_chose() {
+    let propose = |mode| Request::SetSteering {
+        change: SteeringChange {
+            mode: Some(mode),
+            proposed: true,
+            ..SteeringChange::default()
+        },
+    };
+    let mut nic = card(2);
+    let answered = report(&mut nic, propose(SteeringMode::Endpoint));
+    assert_eq!(answered.mode, SteeringMode::Endpoint, "nobody had chosen");
+    assert!(!nic.steering().is_chosen(), "and nobody has yet");
+    let answered = report(&mut nic, propose(SteeringMode::Flow));
+    assert_eq!(answered.mode, SteeringMode::Flow);
+    for mode in SteeringMode::ALL {
+        report(&mut nic, set(Some(mode), None));
+        for proposed in SteeringMode::ALL {
+            assert_eq!(report(&mut nic, propose(proposed)).mode, mode, "what was chosen stays");
+        }
+    }
+    assert!(nic.steering().is_chosen());
 }

@@ -149,8 +149,8 @@ fn card(queue_pairs: u16, mode: SteeringMode) -> Firmware {
 fn entries(table: SteeringTable, first: u16, queues: &[u8]) -> SteeringChange {
     let entries = TableEntries::new(first, queues).expect("few enough");
     SteeringChange {
-        mode: None,
         table: Some((table, TableChange::Entries(entries))),
+        ..SteeringChange::default()
     }
 }
 
@@ -333,8 +333,8 @@ fn m_gf9_tables_say_which_queue_and_what_is_not_ready_is_stood_in_for() {
     steering.set_ready(0b1111);
     assert_eq!(queue_of(steering, 5), Some(3));
     let even = SteeringChange {
-        mode: None,
         table: Some((SteeringTable::Endpoints, TableChange::Even)),
+        ..SteeringChange::default()
     };
     steering.change(&even).expect("always");
     assert_eq!(queue_of(steering, 5), Some(1));
@@ -410,6 +410,7 @@ fn m_gf9_no_frame_ever_meets_a_queue_that_is_not_there() {
                         table: numbers
                             .percent(20)
                             .then_some((SteeringTable::Endpoints, TableChange::Even)),
+                        proposed: false,
                     };
                     steering.change(&change).expect("no queue is named");
                 }

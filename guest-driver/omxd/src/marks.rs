@@ -154,6 +154,8 @@ fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
         let change = SteeringChange {
             mode: Some(SteeringMode::Endpoint),
             table: None,
+            // Whoever chose another way knows better.
+            proposed: true,
         };
         by_endpoint = matches!(
             card.ask(&Request::SetSteering { change })?,

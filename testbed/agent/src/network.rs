@@ -50,6 +50,18 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
             }
         }
     }
+    // A card's carrier is away for some ten milliseconds when its `vnicd` is exchanged. Addresses that are forgotten with it are
+    // asked for once a second.
+    for name in [
+        "ipv4/conf/all/arp_evict_nocarrier",
+        "ipv6/conf/all/ndisc_evict_nocarrier",
+    ] {
+        let path = format!("/proc/sys/net/{name}");
+        // Linux has them since 5.16.
+        if fs::exists(&path).unwrap_or(false) {
+            note("the neighbours go with the carrier", fs::write(&path, "0"));
+        }
+    }
     ip(problems, &["link", "set", "lo", "up"]);
     let present = interfaces();
     name_interfaces(&config.interfaces, &present, problems);

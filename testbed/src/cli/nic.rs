@@ -38,7 +38,7 @@ use crate::{
     },
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
-        TrunkDirection,
+        Ends, TrunkDirection,
         report::{
             CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
             TrunkLinks,
@@ -305,35 +305,48 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
     }
     // Before anything begins: a file that cannot be written shall not cost others their capture.
     let file = args.write.as_deref().map(OutFile::open).transpose()?;
-    let capture = client.vnicd()?.capture(&names, args.snaplen)?;
+    let mut capture = client.vnicd()?.capture(&names, args.snaplen)?;
+    let ends = Arc::new(Ends::default());
+    ends.set(capture.handle()?);
     let reader_gone = Arc::new(AtomicBool::new(false));
-    let out: Box<dyn Write> = match file {
+    let mut out: Box<dyn Write> = match file {
         Some(mut file) => {
             let writer = file.writer()?;
             file.keep();
             Box::new(writer)
         }
         None => {
-            let (end, gone) = (capture.handle()?, Arc::clone(&reader_gone));
+            let (ends, gone) = (Arc::clone(&ends), Arc::clone(&reader_gone));
             std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
                 wait_until_nobody_reads(&io::stdout());
                 gone.store(true, Ordering::SeqCst);
                 // What was captured until now has nowhere to go.
-                end.end();
-                end.end();
+                ends.end();
+                ends.end();
             })?;
             Box::new(io::stdout())
         }
     };
     // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
-    let handle = capture.handle()?;
+    let asked = Arc::clone(&ends);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            handle.end();
+            asked.end();
         }
     })?;
-    let missing = capture.write_to(out)?;
+    let missing = loop {
+        match capture.write_to(&mut out) {
+            Ok(missing) => break missing,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !ends.is_asked() => {
+                // A section of its own in the file: the next vnicd has another clock.
+                let next = client.in_next_vnicd(&ends, |vnicd| Ok(vnicd.capture(&names, args.snaplen)?));
+                capture = next.map_err(|_| error)?;
+                ends.set(capture.handle()?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
     if reader_gone.load(Ordering::SeqCst) {
         return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
     }

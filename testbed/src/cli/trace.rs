@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufWriter, Write},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -22,7 +22,10 @@ use crate::{
     report::{file::OutFile, say},
     supervisor::client::Client,
     trace::{CardTrace, perfetto, write_text},
-    vnicd_client::trace::{TRACE_RECORDS_MAX, TraceEnd},
+    vnicd_client::{
+        Ends,
+        trace::{TRACE_RECORDS_MAX, Trace, TraceEnd},
+    },
 };
 
 /// Records until the time is over, Ctrl-C, or a card has told as much as is kept; then writes.
@@ -39,14 +42,16 @@ pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
     let mut readers = Vec::new();
     for nic in names {
         let trace = client.vnicd()?.trace(&nic)?;
-        let (handle, origin_unix_ns, enough) = (trace.handle(), trace.origin_unix_ns, enough.clone());
+        let ends = Arc::new(Ends::default());
+        ends.set(trace.handle()?);
+        let (client, enough, asked, card) = (client.clone(), enough.clone(), Arc::clone(&ends), nic.clone());
         let reader = thread::Builder::new().name("trace".to_owned()).spawn(move || {
-            let read = trace.read_to_end();
+            let read = read(&client, &card, trace, &asked);
             // Nobody listens any more when all are asked to end.
             _ = enough.send(());
             read
         })?;
-        readers.push((nic, origin_unix_ns, handle, reader));
+        readers.push((nic, ends, reader));
     }
     if args.seconds.is_none() {
         let names: Vec<_> = readers.iter().map(|(nic, ..)| nic.as_str()).collect();
@@ -60,13 +65,13 @@ pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
     let patience = args.seconds.map_or(Duration::MAX, Duration::from_secs);
     // Whether the time was over or somebody said so makes no difference.
     _ = ended.recv_timeout(patience);
-    readers.iter().for_each(|(_, _, handle, _)| handle.end());
+    readers.iter().for_each(|(_, ends, _)| ends.end());
     let mut traces = Vec::new();
-    for (nic, origin_unix_ns, _, reader) in readers {
+    for (nic, _, reader) in readers {
         let read = reader
             .join()
             .map_err(|_| anyhow::anyhow!("an internal error while reading the trace of {nic}"))?;
-        let (records, end) = read.with_context(|| format!("the trace of {nic} broke"))?;
+        let (of_card, end) = read.with_context(|| format!("the trace of {nic} broke"))?;
         match end {
             TraceEnd::Asked => {}
             TraceEnd::Full => say(format_args!(
@@ -74,13 +79,7 @@ pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
             )),
             TraceEnd::Gone => say(format_args!("weft: vnicd has ended, and the trace of {nic} with it")),
         }
-        let mut trace = CardTrace {
-            nic,
-            origin_unix_ns,
-            records,
-        };
-        trace.sort();
-        traces.push(trace);
+        traces.extend(of_card);
     }
     match &mut file {
         Some(file) => write(&traces, args.format, file.writer()?)?,
@@ -90,6 +89,35 @@ pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
         file.keep();
     }
     Ok(())
+}
+
+/// Reads what a card tells, also in the `vnicd` that comes after this one: a trace for each of them, all on the first one's clock.
+fn read(client: &Client, nic: &str, mut trace: Trace, ends: &Ends) -> Result<(Vec<CardTrace>, TraceEnd)> {
+    let origin_unix_ns = trace.origin_unix_ns;
+    let (mut traces, mut known) = (Vec::new(), 0);
+    loop {
+        let later_ns = trace.origin_unix_ns.saturating_sub(origin_unix_ns);
+        let (mut records, end) = trace.read_to_end()?;
+        known += records.len();
+        for record in &mut records {
+            record.at = record.at.plus_nanos(later_ns);
+        }
+        let mut read = CardTrace {
+            nic: nic.to_owned(),
+            origin_unix_ns,
+            records,
+        };
+        read.sort();
+        traces.push(read);
+        if end != TraceEnd::Gone || ends.is_asked() || known >= TRACE_RECORDS_MAX {
+            return Ok((traces, end));
+        }
+        match client.in_next_vnicd(ends, |vnicd| Ok(vnicd.trace(nic)?)) {
+            Ok(next) => trace = next,
+            Err(_) => return Ok((traces, end)),
+        }
+        ends.set(trace.handle()?);
+    }
 }
 
 fn write(traces: &[CardTrace], format: TraceFormat, out: impl Write) -> Result<()> {

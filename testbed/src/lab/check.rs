@@ -415,7 +415,7 @@ impl Nodes<'_> {
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
             loopback,
-            coalescing: settings::coalescing(&coalescing, problems),
+            coalescing: settings::coalescing(&coalescing, queue_pairs, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),
             steering: settings::steering(
                 &[defaults.nic.steering.as_ref(), nic.steering.as_ref()],

@@ -187,6 +187,9 @@ pub struct CoalescingFile {
     pub frames: Option<u32>,
     /// Whether the card looks at latency-sensitive marks (default true).
     pub marks: Option<bool>,
+    /// Delay of the polling watchdog, which takes the place of `delay` (`50us` for each queue pair to `1s`; default `0`: none).
+    #[schemars(with = "Option<Span>")]
+    pub watchdog: Option<Spanned<Span>>,
 }
 
 /// The modelled DMA engine of a card; all zero costs no time.

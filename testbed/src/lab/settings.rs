@@ -106,7 +106,11 @@ pub(super) fn mtu_within(value: &Spanned<u32>, problems: &mut Problems) -> u32 {
     *value.get_ref()
 }
 
-pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Problems) -> CoalescingSettings {
+pub(super) fn coalescing(
+    layers: &[Option<&CoalescingFile>],
+    queue_pairs: u16,
+    problems: &mut Problems,
+) -> CoalescingSettings {
     let mut merged = CoalescingSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(strategy) = layer.strategy {
@@ -117,8 +121,24 @@ pub(super) fn coalescing(layers: &[Option<&CoalescingFile>], problems: &mut Prob
         }
         merged.frames = layer.frames.unwrap_or(merged.frames);
         merged.marks = layer.marks.unwrap_or(merged.marks);
+        if let Some(delay) = &layer.watchdog {
+            merged.watchdog_ns = watchdog(delay, queue_pairs, problems);
+        }
     }
     merged
+}
+
+fn watchdog(delay: &Spanned<Span>, queue_pairs: u16, problems: &mut Problems) -> u64 {
+    let delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a watchdog's delay", problems);
+    let shortest_ns = vnic::shard::TIMER_NS_MIN * u64::from(queue_pairs);
+    if (1..shortest_ns).contains(&delay_ns) {
+        problems.add(
+            delay.span(),
+            format!("a watchdog's delay of {} is too short", delay.get_ref()),
+            format!("0 (off), or at least {}: 50us for each queue pair", Span(shortest_ns)),
+        );
+    }
+    delay_ns
 }
 
 pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> DmaSettings {
@@ -151,6 +171,7 @@ pub(super) fn steering(
     for layer in layers.iter().copied().flatten() {
         if let Some(mode) = layer.mode {
             merged.mode = mode.name().to_owned();
+            merged.chosen = true;
         }
         let mut queues = |list: &Option<Spanned<Vec<u8>>>, len_max: usize, place: &mut Vec<u8>| {
             let Some(list) = list else { return };

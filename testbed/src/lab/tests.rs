@@ -224,3 +224,31 @@ fn the_shipped_labs_are_valid_and_named_like_their_files() {
     }
     assert!(names.iter().any(|name| name == "cluster"), "{names:?}");
 }
+
+#[test]
+fn a_watchdog_is_set_like_the_other_times_of_a_card_and_its_limits_are_those_of_the_card() {
+    let lab = parse(
+        r#"
+        [defaults.nic.coalescing]
+        watchdog = "1ms"
+        [[node]]
+        name = "n1"
+        nic = [{}, { coalescing = { watchdog = "100us" }, queue_pairs = 2 }, { coalescing = { watchdog = "0" } }]
+        "#,
+    )
+    .expect("valid");
+    let set: Vec<_> = lab.ports().map(|(_, _, nic)| nic.coalescing.watchdog_ns).collect();
+    assert_eq!(set, [1_000_000, 100_000, 0]);
+    for (settings, wrong) in [
+        (
+            "watchdog = \"90us\" }, queue_pairs = 2",
+            "a watchdog's delay of 90us is too short = 0 (off), or at least 100us",
+        ),
+        ("watchdog = \"2s\" }", "a watchdog's delay of 2s is too long"),
+    ] {
+        let said = mistake(&format!(
+            "[[node]]\nname = \"n1\"\nnic = [{{ coalescing = {{ {settings} }}]\n"
+        ));
+        assert!(said.contains(wrong), "{said}");
+    }
+}

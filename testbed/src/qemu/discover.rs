@@ -144,9 +144,6 @@ impl Qemu {
         if !self.queue_interrupts() {
             gains.push("an interrupt of its own for each queue of a card (MSI-X), and so steering to processors");
         }
-        if self.version < WITH_RECONNECT_MS {
-            gains.push("reconnecting to a restarted vnicd within 0.5 s instead of 1 s");
-        }
         gains
     }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::{
     Inner, Shared,
-    node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
+    node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT, runs},
     protocol::LabPhase,
     thread,
 };
@@ -21,7 +21,7 @@ use crate::{
     vnicd_client::report::PortInfo,
 };
 
-/// How often `vnicd` and the QEMUs are asked who has found whom. QEMU itself looks for a new `vnicd` every 500 ms or more.
+/// How often `vnicd` and the QEMUs are asked who has found whom: as often as `vnicd` looks for QEMUs itself.
 const RECONNECT_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is under way with carriers.
@@ -129,11 +129,6 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     let up = shared.settings().link_is_up(&port_name(node, card));
     qmp.set_link(&Nic::link_name(card), up)?;
     Ok(true)
-}
-
-fn runs(shared: &Shared, node: &str) -> bool {
-    let inner = shared.inner();
-    inner.nodes.get(node).is_some_and(|guest| guest.process.is_some())
 }
 
 /// The monitor of a node's QEMU, which may just be starting; `None` when the node is off.

@@ -3,13 +3,24 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
 use super::protocol::{Answer, LabStatus, Request};
-use crate::{guest_channel::GuestChannel, state::StateDir, vnicd_client::VnicdClient};
+use crate::{
+    guest_channel::GuestChannel,
+    state::StateDir,
+    vnicd_client::{Ends, VnicdClient},
+};
+
+/// How long a `vnicd` that has ended is waited for to be replaced: the start of another one takes milliseconds.
+const NEXT_VNICD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often it is looked for.
+const NEXT_VNICD_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running lab, seen from outside.
 #[derive(Clone, Debug)]
@@ -97,6 +108,25 @@ impl Client {
     /// When it does not answer.
     pub fn vnicd(&self) -> Result<VnicdClient> {
         Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
+    }
+
+    /// Begins something anew in the `vnicd` that comes after one that has ended, as soon as it answers. `ends` can stop the wait.
+    ///
+    /// # Errors
+    /// When the lab has ended too, no `vnicd` comes, or none begins.
+    pub fn in_next_vnicd<T>(&self, ends: &Ends, begin: impl Fn(VnicdClient) -> Result<T>) -> Result<T> {
+        let deadline = Instant::now() + NEXT_VNICD_TIMEOUT;
+        loop {
+            match self.vnicd().and_then(&begin) {
+                // One that is just ending may take a connection, and answers nothing.
+                Err(_) if Instant::now() < deadline && !ends.is_asked() => {
+                    // Nobody waits here for a lab that is gone.
+                    self.status()?;
+                    std::thread::sleep(NEXT_VNICD_LOOK_INTERVAL);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Ends the lab; returns when nothing of it is left.

@@ -35,6 +35,12 @@ pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
         .chain(lab.ports().map(|(port, ..)| format!("{port}.sock")))
 }
 
+/// Whether the node's QEMU runs.
+pub(super) fn runs(shared: &Shared, node: &str) -> bool {
+    let inner = shared.inner();
+    inner.nodes.get(node).is_some_and(|guest| guest.process.is_some())
+}
+
 /// The thread of one guest, until the lab ends.
 pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
     let node = &shared.lab.nodes[index];
@@ -197,7 +203,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
             mac: nic.mac,
             backend: NicBackend::VhostUser {
                 socket: state.socket(&format!("{}.sock", port_name(&node.name, index)))?,
-                mode: SocketMode::BackendListens,
+                mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
             host_mtu: (nic.mtu != MTU_USUAL).then(|| u16::try_from(nic.mtu).unwrap_or(u16::MAX)),

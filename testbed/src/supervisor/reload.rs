@@ -1,6 +1,6 @@
 //! Swaps a rebuilt `vnicd` in under running guests: tries the new program, lets the old one bring to an end what is under way, and
-//! goes back to the old program if the new one fails. Starting and keeping `vnicd` is `vnicd`'s business; guests reconnect by
-//! themselves.
+//! goes back to the old program if the new one fails. Starting and keeping `vnicd` is `vnicd`'s business, and it connects to
+//! the guests' QEMUs by itself.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use crate::vnicd_client::{Info, config::VnicdConfig};
 /// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long guests are waited for: QEMU looks for its backend every second or more often.
+/// How long guests are waited for: a new `vnicd` connects to their QEMUs at once, and they to their guests when these let them.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often `vnicd` is asked who has come back.
@@ -139,6 +139,7 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
     let starts = shared.inner().reload.starts;
     let began = Instant::now();
     let drained = vnicd.drain()?;
+    shared.settings().set_timers(drained.timers.clone());
     shared.update(|inner| {
         let before = std::mem::replace(&mut inner.reload.program, Program::Path(program.to_owned()));
         // A path that still names the running file is better to show than a handle.
@@ -185,12 +186,12 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
     })
 }
 
-/// Starts the program beside the running one, with the same settings and sockets that nobody uses, and ends it again.
+/// Starts the program beside the running one, with the same settings and sockets that nobody listens on, and ends it again.
 fn trial(shared: &Shared, program: &Path) -> Result<Info> {
     let mut config: VnicdConfig = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
     for (number, port) in config.ports.iter_mut().enumerate() {
         let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
-        port.listen = socket
+        port.connect = socket
             .to_str()
             .context("the folder of the lab is not named in UTF-8")?
             .to_owned();
@@ -200,10 +201,8 @@ fn trial(shared: &Shared, program: &Path) -> Result<Info> {
         drop(vnicd);
         info
     });
-    // It was killed at the end, and leaves its sockets behind.
-    let sockets = config.ports.iter().map(|port| PathBuf::from(&port.listen));
-    let files = ["trial.json", "trial.sock", "trial.log"].map(|name| shared.state.file(name));
-    for path in sockets.chain(files) {
+    // It was killed at the end, and leaves its socket behind.
+    for path in ["trial.json", "trial.sock", "trial.log"].map(|name| shared.state.file(name)) {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(%error, path = %path.display(), "left behind by the trial of a vnicd");

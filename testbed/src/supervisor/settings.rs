@@ -9,7 +9,7 @@ use crate::{
     lab::Lab,
     state::StateDir,
     vnicd_client::{
-        SettingsEvent,
+        PortTimer, SettingsEvent,
         config::{GroupConfig, PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
         report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks},
     },
@@ -33,6 +33,8 @@ pub struct Settings {
     trunks: Vec<crate::lab::Trunk>,
     /// Trees of multicast groups that somebody chose.
     trees: BTreeMap<u16, String>,
+    /// Timers that a drained `vnicd` handed over, until the next one has them.
+    timers: Vec<PortTimer>,
 }
 
 impl Settings {
@@ -51,6 +53,7 @@ impl Settings {
             ports: lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect(),
             trunks: lab.trunks.clone(),
             trees: BTreeMap::new(),
+            timers: Vec::new(),
         }
     }
 
@@ -62,10 +65,10 @@ impl Settings {
         let mut ports = Vec::new();
         for (name, _, nic) in lab.ports() {
             let memory = self.ports.get(&name).context("a port that is not in the lab")?;
-            let listen = state.socket(&format!("{name}.sock"))?;
+            let connect = state.socket(&format!("{name}.sock"))?;
             ports.push(PortConfig {
                 switch: nic.switch.clone(),
-                listen: listen
+                connect: connect
                     .to_str()
                     .context("the folder of the lab is not named in UTF-8")?
                     .to_owned(),
@@ -74,12 +77,17 @@ impl Settings {
                 mtu: nic.mtu,
                 offloads: nic.offloads,
                 loopback: nic.loopback,
+                returns: false,
                 coalescing: memory.coalescing.clone(),
                 dma: memory.dma.clone(),
                 steering: memory.steering.clone(),
                 misorder: memory.misorder.clone(),
                 link: memory.link.clone(),
                 groups: memory.groups.clone(),
+                timers: (self.timers.iter())
+                    .filter(|armed| armed.port == name)
+                    .map(|armed| armed.timer.clone())
+                    .collect(),
                 name,
             });
         }
@@ -104,6 +112,11 @@ impl Settings {
                 })
                 .collect(),
         })
+    }
+
+    /// Remembers the timers of guests for the next `vnicd`, or (none) forgets them.
+    pub fn set_timers(&mut self, timers: Vec<PortTimer>) {
+        self.timers = timers;
     }
 
     /// Remembers what is in force on a card now.
@@ -248,7 +261,7 @@ mod tests {
         assert_eq!(config.ports[1].coalescing, stream);
         assert_eq!(config.ports[0].coalescing, CoalescingSettings::default());
         assert_eq!(config.ports[0].link, cable);
-        assert_eq!(config.ports[0].listen, "/run/weft/pair/n1.eth0.sock");
+        assert_eq!(config.ports[0].connect, "/run/weft/pair/n1.eth0.sock");
         assert!(!settings.link_is_up("n1.eth0") && settings.link_is_up("n2.eth0"));
     }
 }

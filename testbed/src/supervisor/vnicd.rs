@@ -42,7 +42,14 @@ pub(super) struct Vnicd {
 impl Vnicd {
     /// Starts it with the remembered settings and waits until it answers.
     pub(super) fn start(shared: &Shared) -> Result<Self> {
-        let config = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
+        let mut config = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
+        let running = shared
+            .lab
+            .ports()
+            .map(|(_, node, _)| super::node::runs(shared, &node.name));
+        for (port, runs) in config.ports.iter_mut().zip(running) {
+            port.returns = runs;
+        }
         let program = shared.inner().reload.program();
         let metrics = shared.state.socket("metrics.sock")?;
         let (vnicd, _) = Self::start_at(shared, &program, "vnicd", &config, Some(&metrics))?;
@@ -185,6 +192,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
         match again {
             Ok(new) => {
                 vnicd = new;
+                shared.settings().set_timers(Vec::new());
                 shared.update(|inner| {
                     inner.vnicd_restarts += u32::from(!reloads);
                     inner.reload.started();

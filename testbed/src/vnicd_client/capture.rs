@@ -5,7 +5,7 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -34,6 +34,39 @@ impl CaptureEnd {
         };
         // One that has ended already needs no end.
         _ = self.stream.shutdown(how);
+    }
+}
+
+/// Ends what goes on in one `vnicd` after the other: a capture, a trace.
+#[derive(Debug, Default)]
+pub struct Ends {
+    asked: AtomicBool,
+    current: Mutex<Option<CaptureEnd>>,
+}
+
+impl Ends {
+    /// What is to be ended from now on. Ended at once if that was asked for before.
+    pub fn set(&self, end: CaptureEnd) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_asked() {
+            end.end();
+        }
+        *current = Some(end);
+    }
+
+    /// See [`CaptureEnd::end`].
+    pub fn end(&self) {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asked.store(true, Ordering::SeqCst);
+        if let Some(end) = &*current {
+            end.end();
+        }
+    }
+
+    /// Whether the end was asked for.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
     }
 }
 

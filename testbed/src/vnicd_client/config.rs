@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks};
+use super::report::{
+    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks,
+};
 
 /// The whole configuration of one `vnicd`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +34,11 @@ pub struct PortConfig {
     pub name: String,
     /// Switch it belongs to.
     pub switch: String,
-    /// Socket that `vnicd` listens on.
-    pub listen: String,
+    /// Socket that the card's QEMU listens on, so that a new `vnicd` is with it at once.
+    pub connect: String,
+    /// Whether the guest behind it may have used a `vnicd` before this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
     /// MAC address of the card.
     pub mac: String,
     /// Queue pairs offered.
@@ -57,6 +62,9 @@ pub struct PortConfig {
     pub link: PortLinks,
     /// Multicast groups that the card is in.
     pub groups: Vec<u16>,
+    /// Timers that the guest armed in the `vnicd` before this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<ArmedTimer>,
 }
 
 /// The tree of a multicast group.

@@ -5,7 +5,7 @@ mod capture;
 pub mod config;
 pub mod trace;
 
-pub use capture::{Capture, CaptureEnd};
+pub use capture::{Capture, CaptureEnd, Ends};
 pub use vnic::{report, shard::SettingsEvent};
 
 use std::{
@@ -111,7 +111,7 @@ struct Groups {
 }
 
 /// What `drain` answers: frames that had not arrived after the time that it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     /// On modelled links.
     pub on_links: u64,
@@ -119,6 +119,18 @@ pub struct Drained {
     pub in_dma: u64,
     /// How long it waited, in nanoseconds.
     pub waited_ns: u64,
+    /// Timers that guests had armed, for the next `vnicd`.
+    #[serde(default)]
+    pub timers: Vec<PortTimer>,
+}
+
+/// A timer of the guest of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortTimer {
+    /// Name of the port.
+    pub port: String,
+    /// The timer.
+    pub timer: report::ArmedTimer,
 }
 
 #[derive(Deserialize)]

@@ -28,7 +28,7 @@ struct About {
 #[derive(Debug)]
 pub struct Trace {
     reader: BufReader<UnixStream>,
-    end: Arc<CaptureEnd>,
+    end: CaptureEnd,
     /// What time 0 of the records is, in nanoseconds since 1970.
     pub origin_unix_ns: u64,
 }
@@ -68,7 +68,7 @@ impl VnicdClient {
         };
         Ok(Trace {
             reader: self.reader,
-            end: Arc::new(end),
+            end,
             origin_unix_ns: about.origin_unix_ns,
         })
     }
@@ -76,9 +76,14 @@ impl VnicdClient {
 
 impl Trace {
     /// A handle that ends the trace from elsewhere.
-    #[must_use]
-    pub fn handle(&self) -> Arc<CaptureEnd> {
-        Arc::clone(&self.end)
+    ///
+    /// # Errors
+    /// When the system has no more file handles.
+    pub fn handle(&self) -> io::Result<CaptureEnd> {
+        Ok(CaptureEnd {
+            stream: self.end.stream.try_clone()?,
+            asked: Arc::clone(&self.end.asked),
+        })
     }
 
     /// Reads until the handle asks for the end, and then what the recorder still holds.

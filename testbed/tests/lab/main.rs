@@ -14,6 +14,7 @@ mod nic;
 mod readme;
 mod recorder;
 mod refusals;
+mod reload;
 mod resume;
 mod steering;
 mod support;

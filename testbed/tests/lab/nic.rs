@@ -43,96 +43,94 @@ fn waits_for_only(world: &World, nic: &str, reason: &str) {
 }
 
 #[test]
-fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running_traffic() {
+fn strategies_are_switched_under_traffic_and_pulled_cables_are_seen_and_stay_pulled() {
     for qemu in qemus() {
         let world = World::new(qemu);
         world.up(PAIR);
-        let mac = world.json(&["nic", "info", "n2"])[0]["mac"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        let mut server = world.perf_server("n2");
-        let endless = [
-            "exec", "-n", "n1", "--", "omx_perf", "-w", "-d", &mac, "-S", "1", "-E", "2", "-N", "10000000",
-        ];
-        let mut traffic = world.spawn(&endless);
-
-        waits_for_only(&world, "n2", "every-packet");
-        world.ok(&["nic", "coalesce", "n2", "open-mx"]);
-        waits_for_only(&world, "n2", "mark");
-        world.guest("n2", "nicctl coalesce disabled");
-        waits_for_only(&world, "n2", "every-packet");
-        world.ok(&["nic", "coalesce", "n2.eth0", "timeout", "--delay", "200us"]);
-        waits_for_only(&world, "n2", "timeout");
-        world.guest("n2", "nicctl coalesce open-mx --delay-us 500");
-        waits_for_only(&world, "n2", "mark");
-        let now = world.json(&["nic", "coalesce", "n2"]);
-        assert_eq!(
-            (now[0]["strategy"].as_str(), now[0]["delay_ns"].as_u64()),
-            (Some("open-mx"), Some(500_000))
-        );
-
-        let all = &world.json(&["nic", "stats", "n2"])[0]["interrupts"];
-        let sum: u64 = all["by_reason"]
-            .as_object()
-            .unwrap()
-            .values()
-            .filter_map(Value::as_u64)
-            .sum();
-        assert_eq!(all["decided"].as_u64(), Some(sum), "the reasons add up to the total");
-        assert!(
-            traffic.try_wait().unwrap().is_none() && server.is_running(),
-            "traffic never stopped"
-        );
-        traffic.kill().unwrap();
-        traffic.wait().unwrap();
-        server.interrupt();
+        a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running_traffic(&world);
+        a_pulled_cable_is_seen_by_the_guest_and_stays_pulled_over_restarts(&world);
+        a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boots(&world);
     }
 }
 
-#[test]
-fn a_pulled_cable_is_seen_by_the_guest_and_stays_pulled_over_restarts() {
-    for qemu in qemus() {
-        let world = World::new(qemu);
-        world.up(PAIR);
-        let carrier = |node: &str| world.guest(node, "cat /sys/class/net/eth0/carrier").trim().to_owned();
-        assert_eq!(carrier("n2"), "1");
-        world.ok(&["link", "set", "n2", "down"]);
-        eventually("no carrier", || carrier("n2") == "0");
-        assert_eq!(
-            world
-                .run(&["exec", "n1", "--", "ping", "-c", "1", "-W", "1", "n2"])
-                .status
-                .code(),
-            Some(1)
-        );
-        world.ok(&["restart", "n2"]);
-        world.ok(&["wait", "n2"]);
-        assert_eq!(carrier("n2"), "0");
+fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running_traffic(world: &World) {
+    let mac = world.json(&["nic", "info", "n2"])[0]["mac"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mut server = world.perf_server("n2");
+    let endless = [
+        "exec", "-n", "n1", "--", "omx_perf", "-w", "-d", &mac, "-S", "1", "-E", "2", "-N", "10000000",
+    ];
+    let mut traffic = world.spawn(&endless);
 
-        signal(world.pid("vnicd_pid"), Signal::KILL);
-        eventually("a new vnicd", || world.json(&["ps"])[0]["vnicd_restarts"] == 1);
-        eventually("both cards have found it", || {
-            ["n1", "n2"]
-                .iter()
-                .all(|nic| world.json(&["nic", "info", nic])[0]["connected"] == true)
-        });
-        eventually("n1 has its carrier back", || carrier("n1") == "1");
-        eventually("n2 has none", || carrier("n2") == "0");
-        std::thread::sleep(STILL);
-        assert_eq!(carrier("n2"), "0", "and that is not changed by what comes later");
-        assert_eq!(carrier("n1"), "1");
+    waits_for_only(world, "n2", "every-packet");
+    world.ok(&["nic", "coalesce", "n2", "open-mx"]);
+    waits_for_only(world, "n2", "mark");
+    world.guest("n2", "nicctl coalesce disabled");
+    waits_for_only(world, "n2", "every-packet");
+    world.ok(&["nic", "coalesce", "n2.eth0", "timeout", "--delay", "200us"]);
+    waits_for_only(world, "n2", "timeout");
+    world.guest("n2", "nicctl coalesce open-mx --delay-us 500");
+    waits_for_only(world, "n2", "mark");
+    let now = world.json(&["nic", "coalesce", "n2"]);
+    assert_eq!(
+        (now[0]["strategy"].as_str(), now[0]["delay_ns"].as_u64()),
+        (Some("open-mx"), Some(500_000))
+    );
 
-        world.ok(&["link", "set", "n2", "up"]);
-        eventually("a carrier", || carrier("n2") == "1");
-        world.ok(&["exec", "n1", "--", "ping", "-c", "2", "-i", "0.1", "n2"]);
-    }
+    let all = &world.json(&["nic", "stats", "n2"])[0]["interrupts"];
+    let sum: u64 = all["by_reason"]
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(Value::as_u64)
+        .sum();
+    assert_eq!(all["decided"].as_u64(), Some(sum), "the reasons add up to the total");
+    assert!(
+        traffic.try_wait().unwrap().is_none() && server.is_running(),
+        "traffic never stopped"
+    );
+    traffic.kill().unwrap();
+    traffic.wait().unwrap();
+    server.interrupt();
 }
 
-#[test]
-fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boots() {
-    let world = World::new(None);
-    world.up(PAIR);
+fn a_pulled_cable_is_seen_by_the_guest_and_stays_pulled_over_restarts(world: &World) {
+    let carrier = |node: &str| world.guest(node, "cat /sys/class/net/eth0/carrier").trim().to_owned();
+    assert_eq!(carrier("n2"), "1");
+    world.ok(&["link", "set", "n2", "down"]);
+    eventually("no carrier", || carrier("n2") == "0");
+    assert_eq!(
+        world
+            .run(&["exec", "n1", "--", "ping", "-c", "1", "-W", "1", "n2"])
+            .status
+            .code(),
+        Some(1)
+    );
+    world.ok(&["restart", "n2"]);
+    world.ok(&["wait", "n2"]);
+    assert_eq!(carrier("n2"), "0");
+
+    signal(world.pid("vnicd_pid"), Signal::KILL);
+    eventually("a new vnicd", || world.json(&["ps"])[0]["vnicd_restarts"] == 1);
+    eventually("both cards have found it", || {
+        ["n1", "n2"]
+            .iter()
+            .all(|nic| world.json(&["nic", "info", nic])[0]["connected"] == true)
+    });
+    eventually("n1 has its carrier back", || carrier("n1") == "1");
+    eventually("n2 has none", || carrier("n2") == "0");
+    std::thread::sleep(STILL);
+    assert_eq!(carrier("n2"), "0", "and that is not changed by what comes later");
+    assert_eq!(carrier("n1"), "1");
+
+    world.ok(&["link", "set", "n2", "up"]);
+    eventually("a carrier", || carrier("n2") == "1");
+    world.ok(&["exec", "n1", "--", "ping", "-c", "2", "-i", "0.1", "n2"]);
+}
+
+fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boots(world: &World) {
     world.run(&["exec", "n2", "--", "poweroff", "-f"]);
     eventually("n2 is off", || world.json(&["ps"])[1]["phase"] == "off");
     let began = Instant::now();
@@ -144,10 +142,7 @@ fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boot
 }
 
 /// M-GF7 in a guest: an interrupt per packet while it is quiet, few under a flood, and quiet again behind it.
-#[test]
-fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood() {
-    let world = World::new(None);
-    world.up(PAIR);
+pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood(world: &World) {
     world.guest("n2", "nicctl coalesce adaptive --delay-us 1000 && iperf3 -s -D -1");
     let counted = || {
         let stats = world.stats("n2");

@@ -147,5 +147,20 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
             .as_u64()
             .unwrap();
         assert!(overtaken > 0);
+
+        // What somebody chose is not changed by an authority that starts anew and finds a card with several queues.
+        world.guest("n2", "nicctl steering flow");
+        drop(servers);
+        world.guest(
+            "n2",
+            "old=$(pidof omxd); kill $old; while [ -d /proc/$old ]; do sleep 0.05; done",
+        );
+        eventually("another authority that knows its card", || {
+            world
+                .guest("n2", "omx_info || true")
+                .contains("card: a Weft card, 2 receive queues")
+        });
+        let steering = world.json(&["nic", "steering", "n2"])[0].clone();
+        assert_eq!((&steering["mode"], &steering["chosen"]), (&"flow".into(), &true.into()));
     }
 }

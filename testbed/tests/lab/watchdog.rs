@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
-use crate::support::{PAIR, World, eventually, qemus};
+use crate::{
+    nic,
+    support::{PAIR, World, eventually, qemus},
+};
 
 /// Echo requests in each part of the test, and the time between them in seconds.
 const PINGS: u64 = 40;
@@ -22,7 +25,7 @@ fn pinged(world: &World) -> [Value; 2] {
 }
 
 #[test]
-fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers() {
+fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers_and_m_gf7() {
     for qemu in qemus() {
         let world = World::new(qemu);
         world.up(PAIR);
@@ -122,5 +125,6 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         let said = world.guest("n2", "nicctl timer wait 8 20ms --clock --rings 3");
         println!("{said}");
         assert!(world.stats("n2")["timers"]["clock_rung"].as_u64().unwrap() >= 3);
+        nic::m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood(&world);
     }
 }

@@ -26,8 +26,8 @@ pub const CLIENTS_MAX: usize = 32;
 /// How long a client may leave its answer unread before it is let go, so that its place becomes free.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a capture without traffic looks whether its reader is still there.
-const CAPTURE_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a capture without traffic looks whether its reader is still there; the end of the process waits for that too.
+const CAPTURE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a flight recorder is emptied: at a million events a second, the usual ring is a third full by then.
 const TRACE_INTERVAL: Duration = Duration::from_millis(20);

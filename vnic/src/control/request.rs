@@ -89,12 +89,17 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         }
         "drain" => {
             no_more(op, fields)?;
-            let drain = fabric.drain();
+            let mut drain = fabric.drain();
             let (left, waited) = drain.wait();
+            let timers = drain.take_timers().into_iter();
+            let timers: Vec<_> = timers
+                .map(|(port, timer)| json!({ "port": port, "timer": timer }))
+                .collect();
             let answer = json!({
                 "on_links": left.on_links,
                 "in_dma": left.in_dma,
                 "waited_ns": u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
+                "timers": timers,
             });
             return Ok((answer, Next::Drain(drain)));
         }

@@ -17,6 +17,9 @@ pub struct SteeringSettings {
     /// that are ready in turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indirection: Vec<u8>,
+    /// Somebody chose the mode: what a guest's driver proposes does not change it. Absent = false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub chosen: bool,
 }
 
 impl Default for SteeringSettings {
@@ -26,6 +29,7 @@ impl Default for SteeringSettings {
             mode: "flow".to_owned(),
             endpoints: Vec::new(),
             indirection: Vec::new(),
+            chosen: false,
         }
     }
 }
@@ -53,6 +57,7 @@ impl SteeringChange {
             endpoints,
             indirection,
         } = self.clone();
+        settings.chosen |= mode.is_some();
         settings.mode = mode.unwrap_or_else(|| std::mem::take(&mut settings.mode));
         settings.endpoints = endpoints.unwrap_or_else(|| std::mem::take(&mut settings.endpoints));
         settings.indirection = indirection.unwrap_or_else(|| std::mem::take(&mut settings.indirection));

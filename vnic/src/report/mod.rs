@@ -17,7 +17,7 @@ pub use settings::{
     QueueCoalescing, TrunkLinks,
 };
 
-pub use timed::{LatenessClass, TimerStats, WatchdogStats};
+pub use timed::{ArmedTimer, LatenessClass, TimerStats, WatchdogStats};
 
 /// Counters by name, in alphabetical order. Values only grow while the process lives.
 pub type Counts = BTreeMap<String, u64>;
@@ -63,6 +63,10 @@ pub struct PortSettings {
     pub link: PortLinks,
     /// Multicast groups at start; kept current.
     pub groups: Vec<u16>,
+    /// Timers that its guest armed in a process before this one; they are armed again when it is back.
+    pub timers: Vec<ArmedTimer>,
+    /// Whether its guest may have been served by a process before this one, so that others wait a moment for it.
+    pub returns: bool,
 }
 
 /// What a port is and how it does, as `info` of the control socket shows it.

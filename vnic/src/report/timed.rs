@@ -36,6 +36,29 @@ pub struct WatchdogStats {
     pub lateness: Vec<LatenessClass>,
 }
 
+/// A timer that a guest armed, with what is left of it: what one `vnicd` hands to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArmedTimer {
+    /// The guest's number for it.
+    pub timer: u16,
+    /// The address that armed it.
+    pub owner: String,
+    /// True: a clock, which rings again and again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clock: bool,
+    /// The period of a clock; 0 for others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub period_ns: u64,
+    /// When it rings, or the clock's next tick comes, in nanoseconds since 1970. One that was due before it is armed again
+    /// rings at once.
+    pub due_unix_ns: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 /// The timers of a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStats {

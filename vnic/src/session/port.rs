@@ -18,9 +18,12 @@ use super::refusal::Refusal;
 use super::socket::{ClaimError, ClaimedSocket, check_path};
 use super::vring::{self, NoSignals};
 
-/// Time between two attempts to reach a frontend's socket: short beside the second that a guest's outage may last, and four
-/// system calls a second cost nothing.
-const RECONNECT_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two attempts to reach a frontend's socket that nobody listens on: a guest that boots waits for it, and
+/// fifty attempts a second cost next to nothing.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time to leave a frontend alone whose session was ended for what it sent: it may do the same again at once.
+const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time to wait when no connection can be accepted (out of file descriptors, say), so that the attempt does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -214,6 +217,7 @@ impl<D: SessionDevice> Port<D> {
     fn connect(&mut self, path: &Path) {
         tracing::info!(port = self.device.name(), "connecting to {}", path.display());
         loop {
+            let mut pause = RECONNECT_INTERVAL;
             if let Ok(stream) = UnixStream::connect(path) {
                 self.begin(stream);
                 while self.current.is_some() {
@@ -221,12 +225,12 @@ impl<D: SessionDevice> Port<D> {
                     if woken.stop {
                         return;
                     }
-                    if woken.done {
-                        self.finish();
+                    if woken.done && !self.finish() {
+                        pause = REFUSED_PAUSE;
                     }
                 }
             }
-            if self.wait(None, Some(RECONNECT_INTERVAL)).stop {
+            if self.wait(None, Some(pause)).stop {
                 return;
             }
         }
@@ -257,16 +261,17 @@ impl<D: SessionDevice> Port<D> {
         }
     }
 
-    /// Joins the connection that ended or is about to.
-    fn finish(&mut self) {
+    /// Joins the connection that ended or is about to; false if it was ended for what was wrong with it.
+    fn finish(&mut self) -> bool {
         let Some(current) = self.current.take() else {
-            return;
+            return true;
         };
         let end = current.thread.join();
         // Also wakes whoever still holds the frontend's socket after a panic.
         current.ender.end();
         // The event says nothing more than the join just did.
         let _ = rustix::io::read(&self.done, &mut [0; 8]);
+        let closed = matches!(end, Ok(End::Closed));
         match end {
             Ok(End::Closed) => self.log.info(self.device.name(), "the frontend is gone"),
             Ok(End::Refused(Refusal { rule, sentence })) => self
@@ -279,6 +284,7 @@ impl<D: SessionDevice> Port<D> {
                     .fail(format!("its session panicked: {}", panic_text(&*panic)), None);
             }
         }
+        closed
     }
 
     /// Waits for something to do, at most for `limit`.

@@ -41,12 +41,15 @@ impl Fabric {
 pub(super) fn set_steering(nic: &mut Firmware, settings: &SteeringSettings) -> Result<(), FabricError> {
     let known = settings.mode.parse::<SteeringMode>();
     let mode = known.map_err(|error| invalid(format!("{:?} is {error}", settings.mode)))?;
+    let chosen = settings.chosen;
     let settings = firmware::SteeringSettings {
         mode,
         endpoints: repeated(&settings.endpoints, "endpoints")?,
         indirection: repeated(&settings.indirection, "indirection")?,
     };
-    nic.steering_mut().set(settings).map_err(invalid)
+    nic.steering_mut().set(settings).map_err(invalid)?;
+    nic.steering_mut().set_chosen(chosen);
+    Ok(())
 }
 
 /// A table with these entries over and over; `None` for none.
@@ -72,6 +75,7 @@ pub(super) fn steering_of(nic: &Firmware) -> SteeringSettings {
         mode: settings.mode.to_string(),
         endpoints: settings.endpoints.map_or_else(Vec::new, |table| shortest(&table)),
         indirection: settings.indirection.map_or_else(Vec::new, |table| shortest(&table)),
+        chosen: nic.steering().is_chosen(),
     }
 }
 
@@ -120,6 +124,7 @@ mod tests {
             mode: "endpoint".to_owned(),
             endpoints: vec![3, 1, 1],
             indirection: vec![2, 2],
+            chosen: true,
         };
         set_steering(&mut nic, &settings).expect("four queues");
         let table = nic.steering().settings().endpoints.expect("a table");

@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::report::ArmedTimer;
+
+use super::timed::PortTimer;
 use super::{Fabric, Inner, Shard};
 
 /// How long frames under way are waited for. A link that delays by more than this keeps the rest, which is counted.
@@ -26,6 +29,8 @@ pub struct UnderWay {
 #[must_use = "dropping it lets guests send again"]
 pub struct Drain {
     shard: Arc<Shard>,
+    /// Timers that were taken from the cards.
+    timers: Vec<PortTimer>,
 }
 
 impl Drain {
@@ -42,6 +47,14 @@ impl Drain {
         }
     }
 
+    /// Takes the timers from all cards, so that none rings here and in the next process; they are armed again when this is
+    /// dropped.
+    pub fn take_timers(&mut self) -> Vec<(String, ArmedTimer)> {
+        let (told, taken) = self.shard.with(|inner, _| inner.take_timers());
+        self.timers.extend(taken);
+        told
+    }
+
     /// Leaves it so: the process ends.
     pub fn for_good(self) {
         std::mem::forget(self);
@@ -50,7 +63,11 @@ impl Drain {
 
 impl Drop for Drain {
     fn drop(&mut self) {
-        self.shard.with(|inner, _| inner.drains -= 1);
+        let timers = std::mem::take(&mut self.timers);
+        self.shard.with(|inner, now| {
+            inner.drains -= 1;
+            inner.put_timers_back(&timers, now);
+        });
     }
 }
 
@@ -60,6 +77,7 @@ impl Fabric {
         self.shard.with(|inner, _| inner.drains += 1);
         Drain {
             shard: Arc::clone(&self.shard),
+            timers: Vec::new(),
         }
     }
 }

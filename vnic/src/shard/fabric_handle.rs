@@ -12,6 +12,7 @@ use super::capture::{self, CaptureReader};
 use super::card_settings::{set_misorder, set_steering};
 use super::loopback;
 use super::port::Port;
+use super::timed::timers_from;
 use super::trunk::Trunk;
 use super::watch::Subject;
 use super::{Inner, Shard, SwitchState};
@@ -157,7 +158,8 @@ impl Fabric {
             let state = &mut inner.switches[switch];
             let switch_port = state.switch.try_add_port().map_err(invalid)?;
             state.bind(switch_port, index);
-            let port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
+            let mut port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
+            port.timers_left = timers_from(&settings.timers, inner.origin_unix_ns)?;
             inner.ports.push(port);
             for &group in &settings.groups {
                 inner.join_configured(index, group, now)?;
@@ -357,7 +359,7 @@ impl SwitchState {
 /// The shortest timer of a card. A guest may have one that never ends (packets that it leaves in its ring under a watchdog), and
 /// each expiry wakes the shard for some microseconds: at 50 µs a tenth of a processor, which a guest could spend by sending
 /// frames as well.
-const TIMER_NS_MIN: u64 = 50_000;
+pub const TIMER_NS_MIN: u64 = 50_000;
 
 /// The card that `settings` describe.
 pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError> {

@@ -95,6 +95,9 @@ impl Inner {
         let at = members.iter().position(|(_, port)| *port == index);
         match (join, at) {
             (true, None) => {
+                if self.ports[index].settings.loopback {
+                    return Err(GroupRefusal::Loopback);
+                }
                 if joined >= GROUPS_MAX {
                     return Err(GroupRefusal::TooManyGroups);
                 }

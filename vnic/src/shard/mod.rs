@@ -55,7 +55,9 @@ use fabric::{Egress, Switch};
 pub use capture::{CaptureReader, Chunk};
 pub use drain::{Drain, UnderWay};
 pub use drops::{RxDrop, TxDrop};
-pub use fabric_handle::{Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId};
+pub use fabric_handle::{
+    Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId, TIMER_NS_MIN,
+};
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 pub use trace::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ether::Time;
 use fabric::{Link, PortId};
+use firmware::timers::ArmedTimer;
 use firmware::{Event, Firmware, Interrupt};
 use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
@@ -86,6 +87,8 @@ pub struct Port {
     pub awaited: bool,
     /// What the card's clocks ask for.
     pub last_poll: LastPoll,
+    /// Timers of a process before this one, until the guest that armed them is back.
+    pub timers_left: Vec<ArmedTimer>,
     /// Frames that are due but find no buffer.
     pub waiting: VecDeque<Pooled>,
     /// The forwarding buffers of the card, by number; made when the first is used.
@@ -133,6 +136,7 @@ impl Port {
             patience: Patience::default(),
             awaited: false,
             last_poll: LastPoll::default(),
+            timers_left: Vec::new(),
             waiting: VecDeque::new(),
             kept: Vec::new(),
             capture: None,
@@ -226,6 +230,9 @@ impl Port {
                 pipeline.note_signalled();
             }
             self.note_ready();
+            if index == 0 {
+                self.resume_timers(resumed, now);
+            }
         } else {
             pair.tx.start(ring, vring.clone());
             pair.tx.enabled |= enabled;

@@ -37,8 +37,10 @@ impl Inner {
     #[inline]
     pub(super) fn look_for_returned(&mut self, now: Time) {
         let Some(until) = self.returning.until else { return };
-        let is_back = |port: &Port| port.pairs.iter().any(|pair| pair.rx.is_ready());
-        if now >= until || !self.ports.is_empty() && self.ports.iter().all(is_back) {
+        let is_back = |port: &Port| !port.settings.returns || port.pairs.iter().any(|pair| pair.rx.is_ready());
+        // Nobody is connected before all ports are there.
+        let begun = self.ports.iter().any(|port| port.connected);
+        if now >= until || begun && self.ports.iter().all(is_back) {
             self.returning.until = None;
         }
     }

@@ -46,7 +46,7 @@ pub struct Guest {
 
 /// A shard and its guests, one port each, all at one switch.
 pub struct Rig {
-    inner: Inner,
+    pub(super) inner: Inner,
     /// The guests, by port.
     pub guests: Vec<Guest>,
     /// The time handed to the shard.
@@ -138,6 +138,8 @@ impl Rig {
             misorder: Default::default(),
             link: Default::default(),
             groups: Vec::new(),
+            timers: Vec::new(),
+            returns: true,
         };
         let state = &mut self.inner.switches[switch];
         let switch_port = state.switch.add_port();

@@ -99,3 +99,14 @@ fn m_ci1_a_copy_waits_for_its_receive_buffer_and_is_given_up_when_none_comes() {
     assert_eq!(copies(&rig, "failed"), 1);
     assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 1);
 }
+
+#[test]
+fn a_loopback_card_is_in_no_group_whoever_asks() {
+    let mut rig = loopback();
+    let now = rig.now;
+    for address in [None, Some(ether::MacAddr([2, 0, 0, 0, 0, 1]))] {
+        let refused = rig.inner.change_group(1, 7, true, address, now);
+        assert_eq!(refused, Err(firmware::control::GroupRefusal::Loopback));
+    }
+    assert!(rig.inner.ports[1].settings.groups.is_empty());
+}

@@ -215,3 +215,50 @@ fn m_bv10_a_ring_without_a_buffer_is_lost_and_counted_and_a_stopped_driver_has_n
     rig.stop_receiving(0);
     assert_eq!((rig.stats(0).timers.armed_now, rig.next_due()), (0, None));
 }
+
+#[test]
+fn m_bv10_timers_go_on_in_the_next_process_and_only_for_the_guest_that_armed_them() {
+    let mut old = Rig::new(&[0, 0]);
+    for (timer, kind) in [(1, TimerKind::Once), (2, TimerKind::Clock)] {
+        ask(
+            &mut old,
+            Request::ArmTimer {
+                timer,
+                kind,
+                time_ns: 300_000,
+            },
+        );
+    }
+    let armed_at = old.now.as_nanos();
+    old.inner.origin_unix_ns = 5_000_000_000;
+    let (told, taken) = old.inner.take_timers();
+    assert_eq!((told.len(), taken.len(), told[0].0.as_str()), (2, 2, "g0"));
+    run_until(&mut old, armed_at + 2_000_000);
+    assert_eq!(
+        old.stats(0).timers.rung_once + old.stats(0).timers.clock_rung,
+        0,
+        "they are taken"
+    );
+
+    // A process that began 100 µs before they are due: the guest is back in time, too late, or is another one.
+    let began = 5_000_000_000 + armed_at + 200_000;
+    let timers: Vec<_> = told.into_iter().map(|(_, timer)| timer).collect();
+    for (back_at, is_back, late) in [(50_000, true, false), (250_000, true, true), (50_000, false, false)] {
+        let mut new = Rig::new(&[0, 0]);
+        new.now = Time::ZERO;
+        new.inner.ports[0].timers_left = super::timed::timers_from(&timers, began).expect("as they were told");
+        run_until(&mut new, back_at);
+        let now = new.now;
+        new.inner.ports[0].resume_timers(is_back, now);
+        run_until(&mut new, 390_000);
+        let stats = new.stats(0).timers;
+        let expected = if is_back { (1, 1, 1) } else { (0, 0, 0) };
+        assert_eq!((stats.armed_now, stats.rung_once, stats.clock_rung), expected);
+        assert_eq!(stats.late_max_ns >= 150_000, late, "{stats:?}");
+    }
+    // Whoever drained but did not end has its own back.
+    let now = old.now;
+    old.inner.put_timers_back(&taken, now);
+    run_until(&mut old, armed_at + 2_400_000);
+    assert_eq!(old.stats(0).timers.rung_once, 1);
+}

@@ -2,18 +2,85 @@
 //!
 //! When and whether they ring is the firmware's; the watchdog, which only interrupts, is served with the queues.
 
-use ether::Time;
+use ether::{MacAddr, Time};
 use firmware::CONTROL_FRAME_MAX;
 use firmware::clock::ClockState;
 use firmware::control::doorbell_frame;
-use firmware::timers::{Expiry, TimerEvent};
+use firmware::timers::{ArmedTimer, Expiry, TimerEvent, TimerKind};
 
-use super::Inner;
+use super::fabric_handle::invalid;
 use super::frame::FrameRef;
+use super::{FabricError, Inner, Port};
 use crate::memory::Piece;
 use crate::offload::NetHeader;
+use crate::report;
+
+/// A timer of the port with this index.
+pub(super) type PortTimer = (usize, ArmedTimer);
+
+/// Timers as a configuration says them, on the clock of a shard whose time 0 is `origin_unix_ns`. What was due before that is
+/// due then.
+pub(super) fn timers_from(timers: &[report::ArmedTimer], origin_unix_ns: u64) -> Result<Vec<ArmedTimer>, FabricError> {
+    let timer = |timer: &report::ArmedTimer| {
+        let owner: MacAddr = timer.owner.parse().map_err(invalid)?;
+        Ok(ArmedTimer {
+            timer: timer.timer,
+            owner,
+            kind: if timer.clock { TimerKind::Clock } else { TimerKind::Once },
+            period_ns: timer.period_ns,
+            due: Time::from_nanos(timer.due_unix_ns.saturating_sub(origin_unix_ns)),
+        })
+    };
+    timers.iter().map(timer).collect()
+}
+
+impl Port {
+    /// The guest's first receive ring runs. If it is the guest of the process before, its timers go on.
+    pub(super) fn resume_timers(&mut self, is_back: bool, now: Time) {
+        for timer in std::mem::take(&mut self.timers_left) {
+            if !is_back {
+                continue;
+            }
+            if let Err(error) = self.nic.timers_mut().resume(now, &timer) {
+                tracing::warn!(port = %self.settings.name, timer = timer.timer, %error, "a guest's timer is lost");
+                self.nic.timers_mut().note_lost();
+            }
+        }
+    }
+}
 
 impl Inner {
+    /// Takes all timers from all cards: as they are told, and as they are put back.
+    pub(super) fn take_timers(&mut self) -> (Vec<(String, report::ArmedTimer)>, Vec<PortTimer>) {
+        let (mut told, mut taken) = (Vec::new(), Vec::new());
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            for timer in port.nic.timers().armed_timers() {
+                let told_timer = report::ArmedTimer {
+                    timer: timer.timer,
+                    owner: timer.owner.to_string(),
+                    clock: timer.kind == TimerKind::Clock,
+                    period_ns: timer.period_ns,
+                    due_unix_ns: self.origin_unix_ns.saturating_add(timer.due.as_nanos()),
+                };
+                told.push((port.settings.name.clone(), told_timer));
+                taken.push((index, timer));
+            }
+            port.nic.timers_mut().disarm_all();
+        }
+        (told, taken)
+    }
+
+    /// Arms timers again that were taken.
+    pub(super) fn put_timers_back(&mut self, timers: &[PortTimer], now: Time) {
+        for (index, timer) in timers {
+            let timers = self.ports[*index].nic.timers_mut();
+            // Nobody could arm others meanwhile: nothing was taken from guests.
+            if timers.resume(now, timer).is_err() {
+                timers.note_lost();
+            }
+        }
+    }
+
     /// Serves the timers of the card at `index` that are due.
     #[inline]
     pub(super) fn serve_timers(&mut self, index: usize, now: Time) {

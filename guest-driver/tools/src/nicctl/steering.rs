@@ -51,8 +51,8 @@ fn queue_list(text: &str) -> Result<QueueList, String> {
 /// The changes that give a table these queues over and over; a whole table may take more than one request.
 fn changes(table: SteeringTable, len: usize, queues: &QueueList) -> Vec<SteeringChange> {
     let change = |change| SteeringChange {
-        mode: None,
         table: Some((table, change)),
+        ..SteeringChange::default()
     };
     if queues.0.is_empty() {
         return vec![change(TableChange::Even)];
@@ -83,7 +83,7 @@ pub(super) fn run(card: &mut Card<'_, impl Netif>, arguments: &Steering) -> Resu
     if let Some(mode) = arguments.mode.as_ref().and_then(|name| name.parse().ok()) {
         all.push(SteeringChange {
             mode: Some(mode),
-            table: None,
+            ..SteeringChange::default()
         });
     }
     for change in all {

@@ -158,6 +158,7 @@ fn request(numbers: &mut Numbers) -> Request {
                 change: SteeringChange {
                     mode: some(numbers).then(|| SteeringMode::ALL[numbers.below(3)]),
                     table: some(numbers).then_some((table, change)),
+                    proposed: some(numbers),
                 },
             }
         }
