@@ -92,14 +92,23 @@ pub(super) struct Slot<'a> {
     pub(super) packet_type: u8,
 }
 
-/// The mapped ring. The slot at `next` is the kernel's until its status says otherwise.
+impl Slot<'_> {
+    /// Whether the frame came here and for this station.
+    #[inline]
+    pub(super) const fn is_ours(&self) -> bool {
+        !matches!(self.packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
+    }
+}
+
+/// The mapped ring. The slot at `next` is the kernel's until its status says otherwise. Where it lies is kept and not worked
+/// out: it is looked at many times for every frame.
 pub(super) struct RxRing {
     base: NonNull<u8>,
-    len: usize,
-    slot_len: usize,
-    slots_per_block: usize,
-    slots: usize,
-    next: usize,
+    layout: RingLayout,
+    /// The next slot: its memory, its block, its number there.
+    next: NonNull<u8>,
+    block: usize,
+    in_block: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
@@ -127,26 +136,17 @@ impl RxRing {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self {
             base,
-            len,
-            slot_len: layout.slot_len,
-            slots_per_block: layout.slots_per_block(),
-            slots: layout.slots(),
-            next: 0,
+            layout,
+            next: base,
+            block: 0,
+            in_block: 0,
         })
-    }
-
-    fn slot(&self) -> NonNull<u8> {
-        let block_len = self.len / (self.slots / self.slots_per_block);
-        let offset =
-            (self.next / self.slots_per_block) * block_len + (self.next % self.slots_per_block) * self.slot_len;
-        // SAFETY: `next` < `slots`, so the slot lies inside the mapping of `len` bytes.
-        unsafe { self.base.add(offset) }
     }
 
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the status is the first field of the slot's header, aligned to 16; kernel and user both access it as
         // one 32-bit word, and the mapping lives as long as `self`.
-        unsafe { AtomicU32::from_ptr(self.slot().cast().as_ptr()) }
+        unsafe { AtomicU32::from_ptr(self.next.cast().as_ptr()) }
     }
 
     /// True if the kernel has handed the next slot over.
@@ -161,7 +161,7 @@ impl RxRing {
         if !self.is_ready() {
             return None;
         }
-        let slot = self.slot();
+        let (slot, slot_len) = (self.next, self.layout.slot_len);
         // SAFETY: the acquired status says that the kernel has finished writing this slot and will not touch it until
         // it is released, which needs `&mut self`; header and address lie inside the slot at these offsets.
         let (header, address) = unsafe {
@@ -170,8 +170,8 @@ impl RxRing {
                 slot.add(ADDRESS_OFFSET).cast::<sockaddr_ll>().read_unaligned(),
             )
         };
-        let start = usize::from(header.tp_mac).min(self.slot_len);
-        let len = (header.tp_snaplen as usize).min(self.slot_len - start);
+        let start = usize::from(header.tp_mac).min(slot_len);
+        let len = (header.tp_snaplen as usize).min(slot_len - start);
         // SAFETY: `start + len` was limited to the slot; the bytes are initialised (the kernel zeroes the ring) and not
         // written while the slot is the user's.
         let bytes = unsafe { std::slice::from_raw_parts(slot.add(start).as_ptr(), len) };
@@ -186,7 +186,15 @@ impl RxRing {
     #[inline]
     pub(super) fn release(&mut self) {
         self.status().store(TP_STATUS_KERNEL, Ordering::Release);
-        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+        self.in_block += 1;
+        let mut offset = self.in_block * self.layout.slot_len;
+        if offset + self.layout.slot_len > self.layout.block_len {
+            self.in_block = 0;
+            self.block = if self.block + 1 == self.layout.blocks { 0 } else { self.block + 1 };
+            offset = 0;
+        }
+        // SAFETY: `block` < `blocks` and the slot ends inside its block, so it lies inside the mapping.
+        self.next = unsafe { self.base.add(self.block * self.layout.block_len + offset) };
     }
 }
 
@@ -194,6 +202,6 @@ impl Drop for RxRing {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping made in `map`; no slice of it outlives `self`. A failure would leave it mapped,
         // which harms nobody.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.layout.block_len * self.layout.blocks) };
     }
 }
