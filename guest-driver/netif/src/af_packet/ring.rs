@@ -190,7 +190,11 @@ impl RxRing {
         let mut offset = self.in_block * self.layout.slot_len;
         if offset + self.layout.slot_len > self.layout.block_len {
             self.in_block = 0;
-            self.block = if self.block + 1 == self.layout.blocks { 0 } else { self.block + 1 };
+            self.block = if self.block + 1 == self.layout.blocks {
+                0
+            } else {
+                self.block + 1
+            };
             offset = 0;
         }
         // SAFETY: `block` < `blocks` and the slot ends inside its block, so it lies inside the mapping.
