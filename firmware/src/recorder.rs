@@ -150,12 +150,18 @@ struct Packed {
 /// The bits of [`Packed::what`] above which the count is.
 const COUNT_SHIFT: u32 = 32;
 
+/// The word of a [`Packed`] record that says what happened.
+#[inline(always)]
+const fn what(kind: RecordKind, detail: u8, queue: u16, count: u32) -> u64 {
+    kind as u64 | (detail as u64) << 8 | (queue as u64) << 16 | (count as u64) << COUNT_SHIFT
+}
+
 impl Packed {
-    #[inline(always)]
-    const fn new(at: Time, kind: RecordKind, detail: u8, queue: u16, count: u32, number: u64) -> Self {
-        let what = kind as u64 | (detail as u64) << 8 | (queue as u64) << 16 | (count as u64) << COUNT_SHIFT;
-        Self { at, what, number }
-    }
+    const EMPTY: Self = Self {
+        at: Time::ZERO,
+        what: 0,
+        number: 0,
+    };
 
     fn unpack(&self) -> Record {
         let kind = RecordKind::ALL.get(usize::from(self.what as u8)).copied();
@@ -188,7 +194,7 @@ impl Recorder {
             .clamp(RECORDER_EVENTS_MIN, RECORDER_EVENTS_MAX)
             .next_power_of_two();
         Self {
-            ring: vec![Packed::new(Time::ZERO, RecordKind::Lost, 0, 0, 0, 0); events].into_boxed_slice(),
+            ring: vec![Packed::EMPTY; events].into_boxed_slice(),
             written: 0,
             overwritten: 0,
         }
@@ -204,41 +210,43 @@ impl Recorder {
             count,
             number,
         } = record;
-        let packed = Packed::new(at, kind, detail, queue, count, number);
+        let what = what(kind, detail, queue, count);
         match kind {
-            RecordKind::Raise | RecordKind::Lost => self.add(packed),
-            _ => self.join(packed),
+            RecordKind::Raise | RecordKind::Lost => self.add(at, what, number),
+            _ => self.join(at, what, number),
         }
     }
 
-    // Both are kept out of the way of cards that record nothing.
+    // Both are kept out of the way of cards that record nothing, and take what fits registers.
     #[cold]
     #[inline(never)]
-    fn join(&mut self, record: Packed) {
+    fn join(&mut self, at: Time, what: u64, number: u64) {
         if self.written != 0 {
             let mask = self.ring.len() - 1;
             let last = &mut self.ring[(self.written - 1) as usize & mask];
-            let is_same = last.at == record.at && last.what as u32 == record.what as u32;
             // A count that is full stays as it is, and another record goes on.
-            if is_same && let Some(what) = last.what.checked_add(record.what >> COUNT_SHIFT << COUNT_SHIFT) {
-                last.what = what;
-                last.number = last.number.saturating_add(record.number);
+            if last.what as u32 == what as u32
+                && last.at == at
+                && let Some(sum) = last.what.checked_add(what >> COUNT_SHIFT << COUNT_SHIFT)
+            {
+                last.what = sum;
+                last.number = last.number.saturating_add(number);
                 return;
             }
         }
-        self.put(record);
+        self.put(at, what, number);
     }
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, record: Packed) {
-        self.put(record);
+    fn add(&mut self, at: Time, what: u64, number: u64) {
+        self.put(at, what, number);
     }
 
     #[inline(always)]
-    fn put(&mut self, record: Packed) {
+    fn put(&mut self, at: Time, what: u64, number: u64) {
         let mask = self.ring.len() - 1;
-        self.ring[self.written as usize & mask] = record;
+        self.ring[self.written as usize & mask] = Packed { at, what, number };
         self.written += 1;
     }
 
@@ -314,7 +322,7 @@ impl Tape {
     #[inline]
     pub(crate) fn note(&mut self, at: Time, kind: RecordKind, count: u32, bytes: u64) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.join(Packed::new(at, kind, 0, self.queue, count, bytes));
+            recorder.join(at, what(kind, 0, self.queue, count), bytes);
         }
     }
 
@@ -329,21 +337,14 @@ impl Tape {
                 decided_at,
             } = *interrupt;
             let code = reason as u8;
-            recorder.add(Packed::new(
-                decided_at,
-                RecordKind::Raise,
-                code,
-                self.queue,
-                packets,
-                sequence,
-            ));
+            recorder.add(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
         }
     }
 
     /// Notes a dropped frame.
     pub(crate) fn note_drop(&mut self, at: Time, code: u8) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.join(Packed::new(at, RecordKind::Drop, code, self.queue, 1, 0));
+            recorder.join(at, what(RecordKind::Drop, code, self.queue, 1), 0);
         }
     }
 

@@ -2,10 +2,12 @@
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Firmware, FirmwareConfig, PENDING_MAX, PacketInfo,
-    StrategyKind,
+    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Event, Firmware, FirmwareConfig, HostState, PENDING_MAX,
+    PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
+    clock::ClockState,
     control::Request,
     multicast::{Action, GroupTable, Multicast, Received, Tag, TreeShape, rows},
+    timers::{TimerEvent, TimerKind},
 };
 
 fn traffic(nic: &mut Firmware, start_ns: u64) {
@@ -80,6 +82,101 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     });
     assert!(packets > 100 * PENDING_MAX as u64, "{packets} packets show little");
     assert_eq!(info.count_total, 0, "allocations for {packets} packets");
+}
+
+/// The first bytes of frames that are steered and misordered in all ways: MXoE by endpoint, with marks and without, IP by
+/// flow, and what is neither.
+fn headers() -> [[u8; 64]; 5] {
+    let mxoe = |kind: u8| {
+        let mut header = [0; 64];
+        header[..17].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdf, 0, 0, kind]);
+        header
+    };
+    let ip = |ether_type: [u8; 2], version: u8, protocol_at: usize| {
+        let mut header = [0; 64];
+        header[12..14].copy_from_slice(&ether_type);
+        header[14] = version;
+        header[protocol_at] = 6;
+        header
+    };
+    // SMALL, MEDIUM with the mark, TCP over IPv4 and over IPv6.
+    [
+        mxoe(38),
+        mxoe(39 | 0x80),
+        ip([8, 0], 0x45, 23),
+        ip([0x86, 0xdd], 0x60, 20),
+        [7; 64],
+    ]
+}
+
+#[test]
+fn m_gf6_m_gf9_m_bv8_m_bv10_no_allocation_while_steering_misordering_watching_and_ringing() {
+    let mut nic = Firmware::new(FirmwareConfig {
+        queue_pairs: 4,
+        ..FirmwareConfig::default()
+    });
+    nic.steering_mut().set_ready(0b1111);
+    nic.misorder_mut().set_degree(2).expect("a degree");
+    nic.start_recorder(1024);
+    let headers = headers();
+    let owner = MacAddr([2, 0, 0, 0, 0, 1]);
+    let (mut watched, mut rung) = (0, 0);
+    let info = allocation_counter::measure(|| {
+        for mode in [SteeringMode::Off, SteeringMode::Flow, SteeringMode::Endpoint] {
+            let settings = SteeringSettings {
+                mode,
+                ..SteeringSettings::DEFAULT
+            };
+            nic.steering_mut().set(settings).expect("good settings");
+            nic.set_watchdog(Time::ZERO, None, 100_000).expect("in range");
+            for (timer, kind) in [(1, TimerKind::Clock), (2, TimerKind::Once)] {
+                let armed = nic.timers_mut().arm(Time::ZERO, timer, kind, 1_000_000, owner);
+                armed.expect("room for two");
+            }
+            for step in 0..10_000 {
+                let now = Time::from_nanos(step * 10_000);
+                let header = &headers[step as usize % headers.len()];
+                // Whatever it wants done is the driver's.
+                let _ = nic.misorder_mut().sent(header);
+                let queue = nic.steering_mut().queue(header).expect("all are ready");
+                let rx = nic.rx(queue);
+                let packet = rx.classify(header, 1500);
+                rx.arrive(now, packet).expect("the queue is polled");
+                for queue in 0..4 {
+                    while let Some(event) = nic.rx(queue).poll(now) {
+                        if event == Event::FetchHostState {
+                            watched += 1;
+                            let state = HostState {
+                                interrupts_enabled: watched % 2 == 0,
+                                processed: 0,
+                            };
+                            nic.rx(queue).host_state(now, state);
+                        }
+                    }
+                }
+                while let Some(event) = nic.timers_mut().poll(now) {
+                    if let TimerEvent::FetchClockState { timer } = event {
+                        let state = ClockState {
+                            running_timers: 1,
+                            last_poll: None,
+                        };
+                        nic.timers_mut().clock_state(now, timer, state, 0);
+                    } else {
+                        rung += 1;
+                        nic.rx(0).ring(now);
+                    }
+                }
+                assert!(nic.next_event().is_some());
+            }
+            nic.timers_mut().disarm_all();
+            (0..4).for_each(|queue| nic.rx(queue).reset());
+        }
+    });
+    assert!(
+        watched > 500 && rung > 200,
+        "{watched} looks and {rung} rings show little"
+    );
+    assert_eq!(info.count_total, 0, "allocations for {watched} looks and {rung} rings");
 }
 
 /// Two cards in each other's group: what one emits the other receives.

@@ -324,7 +324,6 @@ impl Rig {
     }
 
     /// Changes the watchdog of `guest`'s card; 0 = off.
-    #[cfg(test)]
     pub fn set_watchdog(&mut self, guest: usize, delay_ns: u64) {
         let port = &mut self.inner.ports[guest];
         port.nic.set_watchdog(self.now, None, delay_ns).expect("in range");

@@ -2,8 +2,11 @@
 //! Everything started or reserved here is stopped and given back when dropped.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -19,6 +22,8 @@ pub enum Kind {
     Vnicd,
     /// DPDK's, io forwarding between vhost ports.
     Testpmd,
+    /// This project's again, with the flight recorders of all its cards on, and read as `weft nic trace` does.
+    Recorded,
 }
 
 impl Kind {
@@ -27,6 +32,7 @@ impl Kind {
         match self {
             Kind::Vnicd => "vnicd",
             Kind::Testpmd => "testpmd",
+            Kind::Recorded => "recorded",
         }
     }
 }
@@ -112,12 +118,24 @@ impl Backend {
         let command = match kind {
             Kind::Vnicd => vnicd(options, &sockets)?,
             Kind::Testpmd => testpmd(options, pages, &sockets),
+            Kind::Recorded => {
+                let mut command = vnicd(options, &sockets)?;
+                command.arg("--control").arg(control_of(folder));
+                command
+            }
         };
         let log = folder.join(format!("{}.log", kind.name()));
         let program = command.get_program().to_owned();
         let service = Service::spawn(command, &[options.forwarder_core], &log)
             .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Backend { service, sockets, log })
+        let backend = Backend { service, sockets, log };
+        if kind == Kind::Recorded {
+            backend.wait_for_sockets()?;
+            for port in 0..ports {
+                read_recorder(&control_of(folder), &format!("{}-{port}", kind.name()))?;
+            }
+        }
+        Ok(backend)
     }
 
     /// Waits until every port listens (guests that connect by themselves give up at once otherwise).
@@ -142,6 +160,22 @@ impl Backend {
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(8)..].join("\n")
     }
+}
+
+fn control_of(folder: &Path) -> PathBuf {
+    folder.join("control.sock")
+}
+
+/// Switches the recorder of the card `port` on, and reads it in a thread of its own until vnicd ends.
+fn read_recorder(control: &Path, port: &str) -> anyhow::Result<()> {
+    let mut socket = UnixStream::connect(control).context("vnicd has no control socket")?;
+    writeln!(socket, r#"{{"op":"trace","port":"{port}"}}"#)?;
+    let mut reader = BufReader::new(socket);
+    let mut answer = String::new();
+    reader.read_line(&mut answer)?;
+    anyhow::ensure!(answer.contains("record_version"), "the recorder is not read: {answer}");
+    thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    Ok(())
 }
 
 fn vnicd(options: &Options, sockets: &[PathBuf]) -> anyhow::Result<Command> {

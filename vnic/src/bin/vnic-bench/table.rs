@@ -13,15 +13,22 @@ const DISTURBED_MAX: f64 = 0.02;
 /// What a line must reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bar {
-    /// vnicd / testpmd at least.
+    /// The ratio at least.
     RatioMin(f64),
-    /// vnicd / testpmd at most.
+    /// The ratio at most.
     RatioMax(f64),
     /// vnicd's own figure at most.
     ValueMax(f64),
 }
 
-fn bar(measure: Measure) -> Option<Bar> {
+fn bar(options: &Options, measure: Measure) -> Option<Bar> {
+    if rival(options) == Some((Kind::Recorded, Kind::Vnicd)) {
+        return match measure {
+            Measure::OneWay { .. } => Some(Bar::RatioMin(0.95)),
+            Measure::PingPong => Some(Bar::RatioMax(1.05)),
+            _ => None,
+        };
+    }
     match measure {
         Measure::OneWay {
             size: 64,
@@ -74,8 +81,18 @@ fn median_of(options: &Options, line: &Line, kind: Kind) -> Option<f64> {
     line.median(column(options, kind)?)
 }
 
+/// Whose figure is divided by whose: vnicd's by testpmd's, or vnicd's with recorders by its own without.
+fn rival(options: &Options) -> Option<(Kind, Kind)> {
+    let pairs = [(Kind::Vnicd, Kind::Testpmd), (Kind::Recorded, Kind::Vnicd)];
+    let is_there = |kind| column(options, kind).is_some();
+    pairs
+        .into_iter()
+        .find(|(ours, theirs)| is_there(*ours) && is_there(*theirs))
+}
+
 fn ratio(options: &Options, line: &Line) -> Option<f64> {
-    line.median_ratio(column(options, Kind::Vnicd)?, column(options, Kind::Testpmd)?)
+    let (ours, theirs) = rival(options)?;
+    line.median_ratio(column(options, ours)?, column(options, theirs)?)
 }
 
 /// Whether a bar is reached.
@@ -89,10 +106,13 @@ enum Verdict {
 
 /// `None` without a bar, or without a forwarder that it speaks of.
 fn verdict(options: &Options, line: &Line) -> Option<Verdict> {
-    let bar = bar(line.measure)?;
+    let bar = bar(options, line.measure)?;
     let vnicd = column(options, Kind::Vnicd)?;
     let counted = match bar {
-        Bar::RatioMin(_) | Bar::RatioMax(_) => line.counted(&[vnicd, column(options, Kind::Testpmd)?]),
+        Bar::RatioMin(_) | Bar::RatioMax(_) => {
+            let (ours, theirs) = rival(options)?;
+            line.counted(&[column(options, ours)?, column(options, theirs)?])
+        }
         Bar::ValueMax(_) => line.counted(&[vnicd]),
     };
     if counted < COUNTED_MIN {
@@ -162,9 +182,9 @@ pub fn text(options: &Options, lines: &[Line]) -> String {
             ));
         }
         row.push(ratio(options, line).map_or(String::new(), |ratio| format!("{ratio:.2}")));
-        row.push(match bar(line.measure) {
-            Some(Bar::RatioMin(min)) => format!("≥ {min:.1}"),
-            Some(Bar::RatioMax(max)) => format!("≤ {max:.1}"),
+        row.push(match bar(options, line.measure) {
+            Some(Bar::RatioMin(min)) => format!("≥ {min:.2}"),
+            Some(Bar::RatioMax(max)) => format!("≤ {max:.2}"),
             Some(Bar::ValueMax(max)) => format!("≤ {:.0} % of a core", max * 100.0),
             None => String::new(),
         });
@@ -218,7 +238,7 @@ pub fn json(options: &Options, lines: &[Line]) -> Value {
                 Measure::Idle => "cores",
             },
             "ratio": ratio(options, line),
-            "bar": match bar(line.measure) {
+            "bar": match bar(options, line.measure) {
                 Some(Bar::RatioMin(min)) => json!({"ratio_min": min}),
                 Some(Bar::RatioMax(max)) => json!({"ratio_max": max}),
                 Some(Bar::ValueMax(max)) => json!({"vnicd_max": max}),
