@@ -219,7 +219,7 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     };
     eventually("a capture", || sections().1 > 2000);
     world.guest("n2", "nicctl timer arm 5 900ms --clock");
-    let mut timer = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "nicctl", "timer", "wait", "9", "3s"]));
+    let mut timer = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "nicctl", "timer", "wait", "9", "4s"]));
     let armed = || world.stats("n2")["timers"]["armed_now"].as_u64().unwrap();
     eventually("two timers", || armed() == 2);
 
@@ -247,7 +247,10 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     assert_eq!((settings(world), boots()), (before.clone(), booted.clone()));
     assert_eq!(world.json(&["ps"])[0]["vnicd_restarts"], 0, "nothing was killed");
     assert!(looped("5") >= 5);
-    assert_eq!(armed(), 2, "{}", world.stats("n2"));
+    // On a busy machine it may be due by now; it rings in this vnicd then.
+    let timers = world.stats("n2")["timers"].clone();
+    let sum = ["armed_now", "rung_once"].map(|what| timers[what].as_u64().unwrap());
+    assert_eq!(sum.iter().sum::<u64>(), 2, "{timers}");
     let times: Vec<_> = pings.so_far().into_iter().map(|(at, _)| at).collect();
     let pause = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     println!("the longest pause between answers: {} ms", pause.as_millis());
