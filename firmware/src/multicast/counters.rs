@@ -13,7 +13,8 @@ pub struct GroupCounters {
     pub duplicates: u64,
     /// Numbers that never came: the link lost their packets.
     pub missed: u64,
-    /// Packets that the own guest had no receive buffer for in the time it was waited for. They were forwarded.
+    /// Packets that the own guest had no receive buffer for in the time it was waited for, one whose driver or machine is stopped
+    /// included. They were forwarded.
     pub no_buffer: u64,
     /// Frames of the group that were refused, from the own guest or from the network.
     pub refused: u64,

@@ -233,7 +233,7 @@ impl Multicast {
         }
     }
 
-    /// A packet of this group found no receive buffer of the own guest and was dropped.
+    /// A packet of this group found no receive buffer of the own guest, or no guest, and was dropped.
     pub fn note_no_buffer(&mut self, group: u16) {
         if let Some(group) = self.slot(group).and_then(|slot| self.groups[slot].as_mut()) {
             group.counters.no_buffer += 1;

@@ -379,3 +379,30 @@ fn a_card_bounds_its_watchdogs_and_tells_its_next_timer() {
         .expect("room");
     assert_eq!(card.next_event(), Some(t(60_020)));
 }
+
+#[test]
+fn m_bv8_what_the_host_has_polled_leaves_no_put_off_interrupt_behind() {
+    // The DMA of a long packet goes on while the host polls the marked one before it.
+    let dma = DmaModel {
+        setup_ns: 5_000,
+        rate_bps: 1_000_000_000,
+        parallelism: 1,
+    };
+    let mut host = Host::new(coalescing(StrategyKind::Stream, DELAY_NS), dma, 15_000);
+    let marked = PacketInfo {
+        len: 1000,
+        marked: true,
+    };
+    let long = PacketInfo {
+        len: 2500,
+        marked: false,
+    };
+    host.arrive(0, marked);
+    host.arrive(12_000, long);
+    host.poll(14_000);
+    assert_eq!((host.delivered, host.rx.counters().total().deferred), (1, 1));
+    // The card fetches what the host has processed at 15 µs and knows it at 20 µs; the long packet is there at 38 µs.
+    host.run_until(38_500);
+    assert_eq!(host.delivered, 2);
+    assert_eq!(host.decided(), [], "nobody waits for the long packet");
+}

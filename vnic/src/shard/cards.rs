@@ -222,6 +222,10 @@ impl Inner {
         if let Some(head) = packet.head.first_chunk_mut::<TAG_END>() {
             multicast.prepare(accepted, head);
         }
+        if count > 0 {
+            let bytes = count as u64 * u64::from(packet.len);
+            self.ports[index].nic.note_forwarded(now, count as u32, bytes);
+        }
         for to in &targets[..count] {
             packet.set_destination(*to);
             self.send_from_card(index, &packet, now);
@@ -264,6 +268,8 @@ impl Inner {
                         continue;
                     };
                     packet.set_destination(to);
+                    let len = u64::from(packet.len);
+                    self.ports[index].nic.note_forwarded(now, 1, len);
                     if last {
                         let kept = self.ports[index].take_kept(buffer);
                         self.cards.spent.extend(kept);
@@ -348,6 +354,7 @@ impl Inner {
         let port = &mut self.ports[index];
         let Some(queue) = port.rx_queue(frame.inline) else {
             port.drop_rx(RxDrop::NotReady, now);
+            port.note_card_frame(frame.inline, false);
             port.count_card_frame(packet);
             return;
         };
@@ -364,18 +371,23 @@ impl Inner {
         }
         match outcome {
             Ok(()) => {
-                self.ports[index].note_card_frame(frame.inline, Ok(()));
+                self.ports[index].note_card_frame(frame.inline, true);
                 self.touch(index, queue);
                 return;
             }
             Err(Refused::NoBuffer) if !in_order || self.ports[index].may_hold(queue, now) => {
                 let memory = std::mem::take(&mut self.gather);
                 let memory = self.whole(packet, memory);
+                let waiting = self.ports[index].waiting.len();
                 self.wait_at_port(index, of_card(index), &memory[..packet.len as usize], now);
                 self.gather = memory;
+                let port = &mut self.ports[index];
+                if port.waiting.len() == waiting {
+                    port.note_card_frame(frame.inline, false);
+                }
             }
             Err(refused) => {
-                self.ports[index].note_card_frame(frame.inline, Err(refused));
+                self.ports[index].note_card_frame(frame.inline, false);
                 self.refused(index, refused, now);
             }
         }
@@ -414,13 +426,13 @@ impl Port {
         self.kept.get_mut(buffer.index())?.take()
     }
 
-    /// Counts what became of a multicast packet at its guest.
-    pub(super) fn note_card_frame(&mut self, head: &[u8], outcome: Result<(), Refused>) {
+    /// Counts what became of a multicast packet at its guest: each one that the card accepted is either delivered or not.
+    pub(super) fn note_card_frame(&mut self, head: &[u8], delivered: bool) {
         let multicast = self.nic.multicast_mut();
-        match outcome {
-            Ok(()) => multicast.note_delivered(group_of(head)),
-            Err(Refused::NoBuffer) => multicast.note_no_buffer(group_of(head)),
-            Err(_) => {}
+        if delivered {
+            multicast.note_delivered(group_of(head));
+        } else {
+            multicast.note_no_buffer(group_of(head));
         }
     }
 }

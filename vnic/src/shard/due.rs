@@ -62,7 +62,12 @@ impl Inner {
             let mut rest = [Piece::EMPTY];
             let whole = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default());
             match port.rx_queue(whole.inline) {
-                None => port.drop_rx(RxDrop::NotReady, now),
+                None => {
+                    port.drop_rx(RxDrop::NotReady, now);
+                    if is_card_frame(whole.inline) {
+                        port.note_card_frame(whole.inline, false);
+                    }
+                }
                 Some(queue) => {
                     if self.ports[index].still_stalled(queue, now) {
                         self.ports[index].waiting.push_front(frame);
@@ -73,7 +78,7 @@ impl Inner {
                         self.contained(Some(index), now, |inner| inner.deliver_apart(index, queue, &whole, now));
                     match delivered {
                         Some(Ok(())) if is_card_frame(whole.inline) => {
-                            self.ports[index].note_card_frame(whole.inline, Ok(()));
+                            self.ports[index].note_card_frame(whole.inline, true);
                         }
                         None | Some(Ok(())) => {}
                         Some(Err(Refused::NoBuffer)) if self.ports[index].may_hold(queue, now) => {
@@ -82,7 +87,7 @@ impl Inner {
                         }
                         Some(Err(refused)) => {
                             if is_card_frame(whole.inline) {
-                                self.ports[index].note_card_frame(whole.inline, Err(refused));
+                                self.ports[index].note_card_frame(whole.inline, false);
                             }
                             self.refused(index, refused, now);
                         }

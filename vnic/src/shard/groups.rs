@@ -11,6 +11,7 @@ use firmware::control::GroupRefusal;
 use firmware::multicast::{GROUPS_MAX, GroupTable, MEMBERS_MAX, TreeShape, rows};
 
 use super::fabric_handle::invalid;
+use super::port::Port;
 use super::watch::Subject;
 use super::{Fabric, FabricError, Inner};
 use crate::report::{GroupInfo, GroupMember};
@@ -86,7 +87,9 @@ impl Inner {
     ) -> Result<(), GroupRefusal> {
         let known = self.ports[index].settings.mac;
         let address = known.or(guest);
-        if guest.is_some() && address != guest {
+        // A guest whose address is not configured is believed, unless it says that it has another one's.
+        let other = |port: &Port| known.is_none() && address.is_some() && port.settings.mac == address;
+        if guest.is_some() && (address != guest || self.ports.iter().any(other)) {
             return Err(GroupRefusal::Address);
         }
         let joined = self.groups.of_port(index).count();

@@ -362,10 +362,34 @@ impl Rig {
 
     /// Makes the card of `guest` a member of a multicast group, as its guest would.
     pub fn join(&mut self, guest: usize, group: u16) {
-        let address = ether::MacAddr([2, 0, 0, 0, 0, guest as u8]);
-        self.inner
-            .change_group(guest, group, true, Some(address), self.now)
-            .expect("room in the group");
+        self.join_as(guest, guest, group).expect("room in the group");
+    }
+
+    /// The guest joins under the address that frames from `name` have.
+    ///
+    /// # Errors
+    /// As the card refuses it.
+    pub fn join_as(&mut self, guest: usize, name: usize, group: u16) -> Result<(), firmware::control::GroupRefusal> {
+        let address = ether::MacAddr([2, 0, 0, 0, 0, name as u8]);
+        self.inner.change_group(guest, group, true, Some(address), self.now)
+    }
+
+    /// The address of `guest` is configured.
+    #[cfg(test)]
+    pub fn configure_address(&mut self, guest: usize) {
+        self.inner.ports[guest].settings.mac = Some(ether::MacAddr([2, 0, 0, 0, 0, guest as u8]));
+    }
+
+    /// What the flight recorder of `guest`'s card holds.
+    #[cfg(test)]
+    pub fn recorded(&mut self, guest: usize) -> Vec<firmware::recorder::Record> {
+        let mut bytes = Vec::new();
+        self.inner.ports[guest].nic.drain_recorder(&mut bytes);
+        let (records, _) = bytes.as_chunks::<{ firmware::recorder::RECORD_LEN }>();
+        records
+            .iter()
+            .filter_map(firmware::recorder::Record::from_bytes)
+            .collect()
     }
 
     /// Switches the flight recorder of `guest`'s card on.

@@ -1,7 +1,8 @@
 //! Multicast in the card through the whole data path, in virtual time (M-BV5).
 
-use firmware::control::Request;
+use firmware::control::{GroupRefusal, Request};
 use firmware::multicast::{TAG_END, Tag};
+use firmware::recorder::RecordKind;
 
 use super::HOLD_NS_MAX;
 use super::rig::{ALL_FEATURES, RING, Rig, frame, multicast_frame};
@@ -120,6 +121,60 @@ fn m_bv5_leaves_receive_while_the_guest_above_them_takes_nothing() {
         1,
         "for the first credit, and for no guest"
     );
+}
+
+#[test]
+fn m_bv5_packets_for_a_guest_whose_driver_stopped_are_counted_and_go_on_to_its_children() {
+    let mut rig = group_of(5);
+    rig.stop_receiving(1);
+    for round in 0..10 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 300, 0));
+    }
+    rig.settle();
+    assert_eq!((count(&rig, 1, "delivered"), count(&rig, 1, "no_buffer")), (0, 10));
+    assert_eq!([2, 3, 4].map(|guest| count(&rig, guest, "delivered")), [10; 3]);
+    assert_eq!(count(&rig, 1, "forwarded"), 20);
+}
+
+#[test]
+fn m_bv5_the_flight_recorder_tells_what_a_card_passes_on() {
+    let mut rig = group_of(5);
+    (0..5).for_each(|guest| rig.record(guest));
+    for round in 0..3 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 300, 0));
+    }
+    rig.settle();
+    let forwarded: Vec<_> = (0..5)
+        .map(|guest| {
+            let records = rig.recorded(guest);
+            let forwards = records.iter().filter(|record| record.kind == RecordKind::Forward);
+            forwards
+                .map(|record| (record.count, record.number))
+                .fold((0, 0), |(frames, bytes), (count, number)| {
+                    (frames + count, bytes + number)
+                })
+        })
+        .collect();
+    // 0 sends to 1 and 2, 1 to 3 and 4; the others send nothing on.
+    assert_eq!(forwarded, [(6, 1800), (6, 1800), (0, 0), (0, 0), (0, 0)]);
+}
+
+#[test]
+fn m_bv5_a_guest_joins_under_its_own_address_alone() {
+    let mut rig = Rig::new(&[ALL_FEATURES; 2]);
+    rig.configure_address(0);
+    assert_eq!(
+        rig.join_as(0, 9, GROUP),
+        Err(GroupRefusal::Address),
+        "its address is configured"
+    );
+    assert_eq!(
+        rig.join_as(1, 0, GROUP),
+        Err(GroupRefusal::Address),
+        "this is another port's"
+    );
+    assert_eq!(rig.join_as(0, 0, GROUP), Ok(()));
+    assert_eq!(rig.join_as(1, 1, GROUP), Ok(()));
 }
 
 #[test]
