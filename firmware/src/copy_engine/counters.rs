@@ -13,7 +13,8 @@ pub struct CopyCounters {
     pub submitted_bytes: u64,
     /// Frames that went over the wire: a copy longer than the MTU takes several.
     pub frames: u64,
-    /// Bytes that were handed to the driver to move; equal to `submitted_bytes` when nothing failed and the queue is empty.
+    /// Bytes that were handed to the driver to move, without those of copies that were given up; equal to `submitted_bytes` when
+    /// nothing failed and the queue is empty.
     pub moved_bytes: u64,
     /// Notification values that were stored behind their data.
     pub notifications: u64,

@@ -268,6 +268,7 @@ impl CopyEngine {
     /// up, and its notification never comes. Says which copy that was.
     pub fn fail(&mut self) -> Option<CopyId> {
         let id = self.queue.front()?.id;
+        self.counters.moved_bytes -= u64::from(self.progress.moved);
         self.leave();
         self.counters.failed += 1;
         Some(id)

@@ -337,6 +337,7 @@ fn m_ci1_a_copy_that_the_driver_gives_up_is_never_notified_and_the_next_goes_on(
     let counters = engine.counters();
     assert_eq!((counters.failed, counters.cancelled, counters.completed), (1, 1, 1));
     assert_eq!(counters.submitted, 3);
+    assert_eq!(counters.moved_bytes, 100, "of the one that completed");
 }
 
 /// Copies in flight at random, in memory that a plain `memcpy` in order is compared with.

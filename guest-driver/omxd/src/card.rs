@@ -29,6 +29,8 @@ pub enum CardError {
     Port(NetifError),
     /// Nothing answered.
     NoAnswer,
+    /// Something answered that this program cannot read.
+    NotUnderstood,
     /// The card said no, and why.
     Refused(Refusal),
     /// The card answered something else than it was asked.
@@ -46,6 +48,9 @@ impl fmt::Display for CardError {
                 "no programmable card answers on this interface ({ATTEMPTS} requests in {} s): it is an ordinary card, or \
                  what emulates it is not running",
                 (RESEND * ATTEMPTS).as_secs()
+            ),
+            Self::NotUnderstood => f.write_str(
+                "the card's answers are not such as this program understands: what emulates the card may be newer than the program",
             ),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unexpected => f.write_str("the card answered another question than it was asked; nothing is known"),
@@ -67,6 +72,8 @@ pub struct Card<'a, N> {
     port: &'a mut N,
     stop: BorrowedFd<'a>,
     next_id: u16,
+    /// Control frames came that could not be read.
+    unreadable: bool,
 }
 
 impl<'a, N: Netif> Card<'a, N> {
@@ -77,6 +84,7 @@ impl<'a, N: Netif> Card<'a, N> {
             port,
             stop,
             next_id: std::process::id() as u16,
+            unreadable: false,
         }
     }
 
@@ -100,7 +108,11 @@ impl<'a, N: Netif> Card<'a, N> {
                 };
             }
         }
-        Err(CardError::NoAnswer)
+        Err(if self.unreadable {
+            CardError::NotUnderstood
+        } else {
+            CardError::NoAnswer
+        })
     }
 
     /// Asks which version both speak and what the card can do.
@@ -144,10 +156,13 @@ impl<'a, N: Netif> Card<'a, N> {
             while let Some(frame) = self.port.poll_receive()? {
                 // The card pads its frames; the decoder wants no more than a control frame.
                 let frame = &frame[..frame.len().min(CONTROL_FRAME_MAX)];
-                if let Ok((id, reply)) = Reply::decode(frame)
-                    && let Some(wanted) = wanted(id, reply)
-                {
-                    return Ok(Some(wanted));
+                match Reply::decode(frame) {
+                    Ok((id, reply)) => {
+                        if let Some(wanted) = wanted(id, reply) {
+                            return Ok(Some(wanted));
+                        }
+                    }
+                    Err(_) => self.unreadable = true,
                 }
             }
             match self.port.wait(Interest::Receive, deadline, Some(self.stop))? {
@@ -156,5 +171,51 @@ impl<'a, N: Netif> Card<'a, N> {
                 Wake::Stop => return Err(CardError::Interrupted),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::{fd::AsFd, unix::net::UnixStream},
+        thread,
+    };
+
+    use ether::MacAddr;
+    use netif::memory_pair;
+
+    use super::*;
+
+    /// What `ask` says of a card that gives this answer to each request.
+    fn asked(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> CardError {
+        let (mut ours, mut card) = memory_pair([1, 2].map(|n| MacAddr([2, 0, 0, 0, 0, n])), 1500, 8).unwrap();
+        let (stop, _open) = UnixStream::pair().unwrap();
+        let answering = thread::spawn(move || {
+            let until = Instant::now() + RESEND * (ATTEMPTS + 1);
+            // Until the other end is dropped.
+            while let Ok(Wake::Ready) = card.wait(Interest::Receive, until, None) {
+                let request = card.poll_receive().unwrap().map(|frame| frame.to_vec());
+                if let Some(answer) = request.and_then(|request| answer(&request)) {
+                    card.send(&[IoSlice::new(&answer)]).unwrap();
+                }
+            }
+        });
+        let error = Card::new(&mut ours, stop.as_fd()).hello().unwrap_err();
+        drop(ours);
+        answering.join().unwrap();
+        error
+    }
+
+    #[test]
+    fn a_card_that_answers_in_words_unknown_here_is_told_apart_from_none() {
+        assert!(matches!(asked(|_| None), CardError::NoAnswer));
+        // A reply whose version nobody knows.
+        let newer = |request: &[u8]| {
+            let mut answer = request.to_vec();
+            answer[14] = 0xff;
+            Some(answer)
+        };
+        let error = asked(newer);
+        assert!(matches!(error, CardError::NotUnderstood), "{error:?}");
     }
 }

@@ -275,7 +275,8 @@ impl fmt::Display for GroupsOutput {
                 write!(f, "group {}: not a member", group.group)?;
                 continue;
             }
-            write!(f, "group {}: {} members", group.group, group.members)?;
+            let members = if group.members == 1 { "member" } else { "members" };
+            write!(f, "group {}: {} {members}", group.group, group.members)?;
             let counted: Vec<_> = (group.packets.iter().filter(|(_, count)| **count > 0))
                 .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
                 .collect();
@@ -389,7 +390,7 @@ mod tests {
         let text = GroupsOutput::from(vec![report(7, 5, 2), report(8, 1, 0), report(9, 0, 0)]).to_string();
         assert_eq!(
             text,
-            "group 7: 5 members; packets: no buffer 2, sent 2\ngroup 8: 1 members\ngroup 9: not a member"
+            "group 7: 5 members; packets: no buffer 2, sent 2\ngroup 8: 1 member\ngroup 9: not a member"
         );
         assert_eq!(GroupsOutput::from(Vec::new()).to_string(), "this card is in no group");
         let sent = SendOutput {
