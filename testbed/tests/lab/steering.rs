@@ -61,12 +61,47 @@ fn misordered(world: &World) -> [u64; 3] {
     ["moved", "cleared", "kept"].map(|name| row[name].as_u64().unwrap())
 }
 
+/// The README's table of what stock `ethtool` does in a guest: commands, and what they say among other things.
+const ETHTOOL: [(&str, &str); 8] = [
+    ("ethtool -c eth0", "rx-usecs: 0"),
+    ("ethtool -c eth0", "rx-frames: 1"),
+    ("ethtool -C eth0 rx-usecs 50", "Operation not supported"),
+    ("ethtool -C eth0 rx-frames 8", "Invalid argument"),
+    (
+        "ethtool -C eth0 adaptive-rx on",
+        "cannot modify an unsupported parameter",
+    ),
+    ("ethtool -x eth0", "2 RX ring(s)"),
+    ("ethtool -x eth0", "Operation not supported"),
+    ("ethtool -X eth0 equal 2", "Operation not supported"),
+];
+
+fn ethtool_does_what_the_readme_says(world: &World) {
+    const README: &str = include_str!("../../../README.md");
+    for (command, says) in ETHTOOL {
+        let row = README.lines().find(|line| line.starts_with(&format!("| `{command}`")));
+        assert!(
+            row.is_some_and(|row| row.contains(&format!("`{says}`"))),
+            "{command}: {says}"
+        );
+        let said = world.guest("n2", &format!("{command} 2>&1; true"));
+        let said: Vec<_> = said.split_whitespace().collect();
+        assert!(said.join(" ").contains(says), "{command}: {said:?}");
+    }
+    let queues = |count: &str| world.guest("n2", &format!("ethtool -L eth0 combined {count} && ethtool -l eth0"));
+    assert!(queues("1").trim_end().ends_with("Combined:\t1"));
+    assert!(queues("2").trim_end().ends_with("Combined:\t2"));
+}
+
 #[test]
 fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_lose_no_message() {
     for qemu in qemus() {
         let newer = qemu.is_some();
         let world = World::new(qemu);
         world.up(TWO_QUEUES);
+        if !newer {
+            ethtool_does_what_the_readme_says(&world);
+        }
         let serve = |endpoint: &str| {
             let words = ["exec", "-n", "n2", "--", "omx_perf", "-s", "-w", "-v", "-e", endpoint];
             Lines::of(world.spawn(&words))

@@ -100,7 +100,8 @@ impl<P: Peers> Engine<P> {
         };
         let message = Message::new(large.partner, kind, 0, 0, transferred, self.give_up_ns);
         if let Some(slot) = self.messages.insert(message) {
-            self.append(large.partner, slot);
+            // Not behind large messages that wait for a region: the partner's may be given back by this very NOTIFY, and with it ours.
+            self.prepend(large.partner, slot);
             self.pump(large.partner);
         }
     }

@@ -141,6 +141,18 @@ impl<P: Peers> Engine<P> {
         }
     }
 
+    /// Puts a message in front of its partner's queue.
+    pub(super) fn prepend(&mut self, partner: u32, slot: u32) {
+        let queue = &mut self.partners[partner as usize].queue;
+        let next = core::mem::replace(&mut queue.head, slot);
+        if next == NIL {
+            queue.tail = slot;
+        }
+        if let Some(message) = self.messages.get_mut(slot) {
+            message.next = next;
+        }
+    }
+
     /// Gives sequence numbers to queued messages as long as the window, the eager bytes and the regions allow.
     #[inline]
     pub(super) fn pump(&mut self, slot: u32) {

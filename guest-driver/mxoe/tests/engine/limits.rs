@@ -155,6 +155,52 @@ fn large_sends_beyond_the_regions_wait_for_one() {
 }
 
 #[test]
+fn large_sends_beyond_the_regions_end_in_both_directions_at_once() {
+    let config = |node| {
+        let mut config = config_of(node, Preset::Native1500);
+        config.limits.large_sends = 3;
+        config
+    };
+    let mut world = World::new(vec![Node::new(config(0)), Node::new(config(1))], 3);
+    let partners = [world.connect(0, 1), world.connect(1, 0)];
+    let now = world.now;
+    for (node, to) in (0..).zip(partners) {
+        world.nodes[node].post_any(now, 20);
+        for number in 1..=20 {
+            world.nodes[node].send(now, to, number, 50_000, SendOptions::default());
+        }
+        world.kick(node);
+    }
+    assert!(world.run(1_000_000_000, |world| {
+        world.nodes.iter().all(|node| node.sent.len() == 20)
+    }));
+}
+
+#[test]
+fn a_partner_that_takes_nothing_keeps_no_other_one_from_ending_its_large_sends() {
+    let mut config = config_of(0, Preset::Native1500);
+    config.limits.large_sends = 3;
+    let nodes = vec![
+        Node::new(config),
+        Node::new(config_of(1, Preset::Native1500)),
+        Node::new(config_of(2, Preset::Native1500)),
+    ];
+    let mut world = World::new(nodes, 3);
+    let (idle, other, back) = (world.connect(0, 1), world.connect(0, 2), world.connect(2, 0));
+    let now = world.now;
+    for number in 1..=3 {
+        world.nodes[0].send(now, idle, number, 50_000, SendOptions::default());
+    }
+    world.nodes[0].send(now, other, 4, 50_000, SendOptions::default());
+    world.nodes[0].post_any(now, 1);
+    world.nodes[2].send(now, back, 5, 50_000, SendOptions::default());
+    world.kick(0);
+    world.kick(2);
+    assert!(world.run(1_000_000_000, |world| world.nodes[2].sent.len() == 1));
+    assert!(world.nodes[0].sent.is_empty(), "nobody posted receives for these");
+}
+
+#[test]
 fn pulls_beyond_the_slots_wait_for_one() {
     let mut config = config_of(1, Preset::Native1500);
     config.limits.pulls = 2;
