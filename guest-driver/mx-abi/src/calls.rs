@@ -259,13 +259,29 @@ pub(crate) fn segments(flavor: Flavor, list: List<Segment>, count: u32) -> Outco
             Flavor::OpenMx => codes::SEGMENTS_BAD_COUNT,
         }));
     }
-    Ok(list.to_vec(count))
+    let segments = list.to_vec(count);
+    if segments.iter().any(without_memory) {
+        return Err(Fault::new(match flavor {
+            Flavor::Mx => codes::MX_BAD_SEG_MEM,
+            Flavor::OpenMx => codes::SEGMENTS_BAD_COUNT,
+        }));
+    }
+    Ok(segments)
+}
+
+/// Bytes at NULL. (That other addresses are the program's own is its promise.)
+fn without_memory(segment: &Segment) -> bool {
+    segment.ptr.is_null() && segment.len > 0
 }
 
 /// One buffer as segments.
 pub(crate) fn buffer(ptr: Out<c_void>, len: usize) -> Outcome<[Segment; 1]> {
     let len = u32::try_from(len).map_err(|_| Fault::new(codes::SEGMENTS_BAD_COUNT))?;
-    Ok([Segment { ptr: ptr.ptr(), len }])
+    let segment = Segment { ptr: ptr.ptr(), len };
+    if without_memory(&segment) {
+        return Err(Fault::new(codes::SEGMENTS_BAD_COUNT));
+    }
+    Ok([segment])
 }
 
 /// What a send is besides its bytes.

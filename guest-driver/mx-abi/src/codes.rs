@@ -37,6 +37,8 @@ pub(crate) const NOT_IMPLEMENTED: u32 = 99;
 pub(crate) const MX_FAILURE: u32 = 2;
 /// A list that is NULL.
 pub(crate) const MX_BAD_SEG_LIST: u32 = 10;
+/// A segment without memory.
+pub(crate) const MX_BAD_SEG_MEM: u32 = 11;
 const MX_CLOSE_IN_HANDLER: u32 = 41;
 
 /// An Open-MX return code as the interface has it.

@@ -19,7 +19,7 @@ use rustix::{
 use crate::{
     BoardStatus, CounterPage, OmxdError, PeerTable, Place,
     protocol::{self, Opened, Reply, Request, Visit},
-    reach::{self, ANSWER_LIMIT, Reached},
+    reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
 };
 
 /// A peer is added while a frame is being handled: nothing may wait long for it.
@@ -156,7 +156,7 @@ impl Session {
             endpoint,
             command: command(),
         };
-        let (Reply::Opened(opened), fds) = self.request(&request, ANSWER_LIMIT)? else {
+        let (Reply::Opened(opened), fds) = self.request(&request, OPEN_LIMIT)? else {
             return Err(OmxdError::Protocol);
         };
         Self::take(&opened, fds)

@@ -26,6 +26,9 @@ use crate::{
 
 /// An answer takes microseconds; an authority that needs longer than this is not there.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The first answer, and that to an open: they come behind the rings of all endpoints that are being opened at the same time, up to
+/// 32 of them. The kernel makes a ring in a millisecond, on a swamped machine in a third of a second.
+pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
 /// An authority that is just starting, ending, or being started again: this long until one listens.
 pub const START_LIMIT: Duration = Duration::from_secs(5);
 /// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
@@ -134,7 +137,7 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
 
 /// A connection counts when the authority answers: one that is about to end still takes connections.
 fn greet(socket: OwnedFd) -> Result<Option<Reached>, OmxdError> {
-    match ask(socket.as_fd(), &Request::Hello, ANSWER_LIMIT) {
+    match ask(socket.as_fd(), &Request::Hello, OPEN_LIMIT) {
         Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),
         Ok(_) => Err(OmxdError::Protocol),
         Err(OmxdError::Late) => Ok(None),

@@ -285,6 +285,7 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
         CHECK(result == 1 && status.code == OMX_SUCCESS);
     }
     RETURNS(omx_isend(e, out, (size_t)1 << 32, self, 0, NULL, &send), OMX_SEGMENTS_BAD_COUNT);
+    RETURNS(omx_isend(e, NULL, 5, self, 0, NULL, &send), OMX_SEGMENTS_BAD_COUNT);
     RETURNS(omx_isendv(e, many, 257, self, 0, NULL, &send), OMX_SEGMENTS_BAD_COUNT);
     RETURNS(omx_issendv(e, NULL, 1, self, 0, NULL, &send), OMX_SEGMENTS_BAD_COUNT);
     RETURNS(omx_irecvv(e, many, 257, 0, 0, NULL, &receive), OMX_SEGMENTS_BAD_COUNT);
@@ -380,6 +381,9 @@ static void mx_rest(mx_endpoint_t e)
     OK(mx_get_endpoint_addr(e, &self));
     RETURNS(mx_isend(e, NULL, 1, self, 0, NULL, &send), MX_BAD_SEG_LIST);
     RETURNS(mx_irecv(e, NULL, 1, 0, 0, NULL, &receive), MX_BAD_SEG_LIST);
+    mx_segment_t nowhere = {NULL, 5};
+    RETURNS(mx_isend(e, &nowhere, 1, self, 0, NULL, &send), MX_BAD_SEG_MEM);
+    RETURNS(mx_irecv(e, &nowhere, 1, 0, 0, NULL, &receive), MX_BAD_SEG_MEM);
     OK(mx_isend(e, &segment, 1, self, 1, NULL, &send));
     OK(mx_buffered(e, &send, 1, &result));
     CHECK(result == 1);
