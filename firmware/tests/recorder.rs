@@ -194,6 +194,78 @@ fn a_full_ring_forgets_the_oldest_and_says_how_many() {
     );
 }
 
+/// Adds a record to a list as its documentation says, and no cleverer.
+fn note_plainly(told: &mut Vec<Record>, record: Record) {
+    let what = |record: &Record| (record.at, record.kind, record.queue, record.detail);
+    if let Some(last) = told.last_mut()
+        && record.kind != RecordKind::Raise
+        && what(last) == what(&record)
+    {
+        last.count += record.count;
+        last.number += record.number;
+    } else {
+        told.push(record);
+    }
+}
+
+#[test]
+fn however_records_are_kept_they_come_out_as_they_were_noted() {
+    use RecordKind::{Arrive, DmaEnd, Mark, Raise, Signal, Suppress};
+    for seed in 0..2_000_u64 {
+        let mut state = seed;
+        let mut below = |limit: u64| {
+            state = state
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % limit
+        };
+        let mut recorder = Recorder::new(0);
+        let (mut now, mut noted) = (0, Vec::new());
+        for sequence in 0..below(200) {
+            now += below(3) / 2;
+            let kind = [Arrive, DmaEnd, DmaEnd, Mark, Raise, Raise, Signal, Suppress][below(8) as usize];
+            let record = Record {
+                detail: if kind == Raise { below(3) as u8 } else { 0 },
+                queue: (below(8) == 0).into(),
+                count: if matches!(kind, Signal | Suppress) {
+                    1
+                } else {
+                    1 + below(2) as u32
+                },
+                number: if kind == Raise { sequence } else { 0 },
+                ..Record::new(t(now), kind)
+            };
+            recorder.note(record);
+            note_plainly(&mut noted, record);
+        }
+        let (kept, mut told) = (recorder.len(), Vec::new());
+        let mut records = 0;
+        recorder.drain(|record| {
+            records += 1;
+            note_plainly(&mut told, *record);
+        });
+        assert_eq!((told, records), (noted, kept), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_kept_and_what_was_overwritten_is_all_that_was_noted() {
+    let mut recorder = Recorder::new(0);
+    let rounds = 2 * RECORDER_EVENTS_MIN as u64 + 7;
+    for n in 0..rounds {
+        for kind in [RecordKind::DmaEnd, RecordKind::Raise, RecordKind::Suppress] {
+            recorder.note(Record::new(t(n), kind));
+        }
+    }
+    let (kept, overwritten) = (recorder.len() as u64, recorder.overwritten());
+    assert!(kept >= RECORDER_EVENTS_MIN as u64);
+    assert_eq!(kept + overwritten, 3 * rounds);
+    let mut told = Vec::new();
+    recorder.drain(|record| told.push(*record));
+    assert_eq!((told[0].kind, told[0].number), (RecordKind::Lost, overwritten));
+    assert_eq!(told.len() as u64, 1 + kept);
+}
+
 #[test]
 fn records_survive_the_trip_through_bytes_and_unknown_kinds_are_refused() {
     for kind in RecordKind::ALL {

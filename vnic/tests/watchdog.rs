@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vnic::testing::{ControlClient, FRAME_LEN_MIN, Frontend, FrontendConfig, Interrupts, Service};
 
 /// Frames in each part of the test, and the time between them.
@@ -39,12 +39,26 @@ impl Lab {
         let control = ControlClient::connect(Path::new(&path("control"))).unwrap();
         let mut receiving = FrontendConfig::connect(path("b"));
         receiving.rx_interrupts = interrupts;
-        Self {
+        let mut lab = Self {
             sender: Frontend::start(FrontendConfig::connect(path("a"))).unwrap(),
             receiver: Frontend::start(receiving).unwrap(),
             control,
             _vnicd: vnicd,
             _folder: folder,
+        };
+        lab.await_rings();
+        lab
+    }
+
+    /// Waits until the rings of both ports are started: a frame before that is dropped.
+    fn await_rings(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let started = |info: &Value| {
+            let ports = info["ports"].as_array().unwrap();
+            ports.iter().all(|port| port["rings_started"] == 2)
+        };
+        while !started(&self.control.request("info", json!({})).unwrap()) {
+            assert!(Instant::now() < deadline, "the rings are not started");
         }
     }
 
