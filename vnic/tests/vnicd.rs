@@ -354,6 +354,18 @@ fn ask_card(guest: &mut Frontend, request: &Request) {
     }
 }
 
+/// Waits until so many rings of a port are started: another queue stands in for one whose ring is not.
+fn await_rings(control: &Path, port: usize, rings: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    let started = || {
+        let info: serde_json::Value = serde_json::from_str(&ask(control, r#"{"op":"info"}"#).unwrap()).unwrap();
+        info["ok"]["ports"][port]["rings_started"] == rings
+    };
+    while !started() {
+        assert!(Instant::now() < deadline, "the rings are not started");
+    }
+}
+
 #[test]
 fn queues_that_a_guest_sets_one_by_one_are_told_and_remembered() {
     let paths = Paths::new();
@@ -433,6 +445,7 @@ fn m_gf9_frames_reach_the_queue_of_their_endpoint_and_the_steering_is_told_and_r
         (&"b".into(), &serde_json::json!({ "mode": "endpoint" }))
     );
 
+    await_rings(&control, 1, 2 * u32::from(QUEUE_PAIRS));
     // Marked PULL_REPLYs, NACK_LIBs and TINYs to endpoint n: all of them collide under the flow hash.
     for endpoint in 0..QUEUE_PAIRS {
         for (kind, at, value) in [(0xaa, 31, endpoint ^ 0x80), (44, 25, endpoint), (37, 17, endpoint)] {
