@@ -144,17 +144,19 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         signal(child.id() as i32, Signal::INT);
     }
     signal(impatient.id() as i32, Signal::TERM);
-    let ended = |child: Child, code: i32| {
+    let ended = |child: Child, codes: &[i32]| {
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let code = output.status.code().unwrap();
+        assert!(codes.contains(&code), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = ended(impatient, 128 + 15);
+    // Of two signals that are pending together, the kernel runs either handler first: the second one may be either.
+    let said = ended(impatient, &[128 + 2, 128 + 15]);
     assert_eq!(said, "weft: the command in n1 was told to end twice, and is left\n");
-    let said = ended(patient, 128 + 2);
+    let said = ended(patient, &[128 + 2]);
     assert_eq!(said, "weft: n1 did not answer within 2 s, and its command is left\n");
     signal(copy.id() as i32, Signal::INT);
-    assert_eq!(ended(copy, 130), "");
+    assert_eq!(ended(copy, &[128 + 2]), "");
     signal(qemu, Signal::CONT);
     eventually("what was left is ended", || {
         !world.guest("n1", "ps").contains("sleep 100")
