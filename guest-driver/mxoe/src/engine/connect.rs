@@ -392,6 +392,11 @@ impl<P: Peers> Engine<P> {
         if self.refuse_message(slot, Seq(nack.seqnum), status) == AckOutcome::Taken {
             return;
         }
+        // A message's number: a second refusal of what was sent twice. It says nothing about a connect, which has number 0 (4.5)
+        // and may be answered by an endpoint that was opened in between.
+        if nack.seqnum != 0 {
+            return;
+        }
         if let Some(token) = self.connects.remove_oldest(slot) {
             self.events.push_back(Event::Connected {
                 token,

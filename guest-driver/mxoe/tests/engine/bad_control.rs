@@ -162,9 +162,11 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
         script.put(Packet::NackLib(nack(code, 0)));
         assert_eq!(script.node.engine.partner(partner).unwrap().unacked, 0);
         assert!(script.node.engine.is_idle());
-        // A connect, however the nack calls it.
+        // A connect has number 0; a late second refusal of a message that was sent twice is not about it.
         script.node.engine.connect(now, PEER, PEER_ENDPOINT, 0, 0).unwrap();
         script.frames();
+        script.put(Packet::NackLib(nack(code, 3)));
+        assert!(script.node.connected.is_empty());
         script.put(Packet::NackLib(nack(code, 0)));
         assert_eq!(script.node.connected, [(partner, status)]);
     }
