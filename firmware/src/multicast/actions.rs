@@ -82,14 +82,7 @@ impl Multicast {
         let to = group.members[usize::from(edge.to)];
         let last = slot.pending == 0;
         if last {
-            let next = slot.next;
-            match before {
-                Some(before) => self.slots[before.index()].next = next,
-                None => entry.oldest = next,
-            }
-            if next.is_none() {
-                entry.newest = before;
-            }
+            entry.unlink(&mut self.slots, before, buffer);
             let is_forwarding = entry.parent.is_some();
             if is_forwarding {
                 entry.held -= 1;
@@ -143,6 +136,20 @@ impl Multicast {
             tag.write(head);
         }
         Some(frame)
+    }
+}
+
+impl Entry {
+    /// Takes `buffer`, which stands behind `before`, out of the row's list.
+    pub(super) fn unlink(&mut self, slots: &mut [Slot], before: Option<BufferId>, buffer: BufferId) {
+        let next = slots[buffer.index()].next;
+        match before {
+            Some(before) => slots[before.index()].next = next,
+            None => self.oldest = next,
+        }
+        if next.is_none() {
+            self.newest = before;
+        }
     }
 }
 

@@ -303,14 +303,7 @@ impl Multicast {
             if slot.pending != 0 {
                 continue;
             }
-            let next = slot.next;
-            match before {
-                Some(before) => self.slots[before.index()].next = next,
-                None => entry.oldest = next,
-            }
-            if next.is_none() {
-                entry.newest = before;
-            }
+            entry.unlink(&mut self.slots, before, buffer);
             if entry.parent.is_some() {
                 // Kept in step here, counted anew by `share_out`.
                 if entry.reserve && entry.outstanding() == 0 && entry.held == 1 {

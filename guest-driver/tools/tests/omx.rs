@@ -6,12 +6,14 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use netif::testing::{Veth, in_private_network};
 use omx::Board;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use serde_json::Value;
 
 const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
@@ -188,17 +190,32 @@ fn server(dir: &Path, interface: &str, extra: impl FnOnce(&mut Command)) -> (Chi
 
 /// Waits for the end of a program, but not for ever.
 fn ended(child: &mut Child) -> ExitStatus {
-    let begin = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if begin.elapsed() > Duration::from_secs(60) {
-            child.kill().unwrap();
-            panic!("it does not end");
-        }
-        thread::sleep(Duration::from_millis(10));
+    let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+    if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap() == 0 {
+        child.kill().unwrap();
+        panic!("it does not end");
     }
+    child.wait().unwrap()
+}
+
+/// A sender of a few short messages.
+fn sender(dir: &Path, interface: &str, mac: &str) -> Child {
+    let mut command = tool(PERF, dir);
+    command.args([
+        "--interface",
+        interface,
+        "-d",
+        mac,
+        "-N",
+        "5",
+        "-P",
+        "0",
+        "-w",
+        "-E",
+        "65",
+    ]);
+    command.stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Starts a sender that goes on for longer than any test, and returns when it has shown a first result.
@@ -235,23 +252,7 @@ fn omx_perf_serves_the_next_sender_after_one_was_interrupted() {
             interrupted.kill().unwrap();
             interrupted.wait().unwrap();
             for _ in 0..2 {
-                let mut next = tool(PERF, dir.path())
-                    .args([
-                        "--interface",
-                        &veth.a,
-                        "-d",
-                        &mac,
-                        "-N",
-                        "5",
-                        "-P",
-                        "0",
-                        "-w",
-                        "-E",
-                        "65",
-                    ])
-                    .stdout(Stdio::null())
-                    .spawn()
-                    .unwrap();
+                let mut next = sender(dir.path(), &veth.a, &mac);
                 assert!(ended(&mut next).success(), "after {mode:?}");
             }
         }
@@ -271,25 +272,7 @@ fn omx_perf_serves_a_sender_that_came_while_it_served_another_one() {
         });
         let mut first = endless(dir.path(), &veth.a, &mac, &[]);
         // From the same host and, over shared memory, from the receiver's.
-        let others = [&veth.a, &veth.b].map(|interface| {
-            tool(PERF, dir.path())
-                .args([
-                    "--interface",
-                    interface,
-                    "-d",
-                    &mac,
-                    "-N",
-                    "5",
-                    "-P",
-                    "0",
-                    "-w",
-                    "-E",
-                    "65",
-                ])
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap()
-        });
+        let others = [&veth.a, &veth.b].map(|interface| sender(dir.path(), interface, &mac));
         assert_eq!(first.try_wait().unwrap(), None, "it is not disturbed");
         first.kill().unwrap();
         first.wait().unwrap();

@@ -19,7 +19,7 @@ use crate::{
 /// How long a `vnicd` that has ended is waited for to be replaced: the start of another one takes milliseconds.
 const NEXT_VNICD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often it is looked for.
+/// How often it is looked for: only its socket, which the supervisor's next child makes, tells a verb that it is there.
 const NEXT_VNICD_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running lab, seen from outside.

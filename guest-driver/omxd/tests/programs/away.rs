@@ -53,7 +53,8 @@ fn questions_wait_for_an_authority_that_is_started_again() {
         member.tell("ask");
         let asked = board.clone();
         let name = thread::spawn(move || asked.find_peer("far:0"));
-        // Both look for it before it is there: what they find then has the settings, and was not started by them.
+        // Both look for it before it is there: what they find then has the settings, and was not started by them. For so long nobody is
+        // there; this is what is tested, and no event says that somebody looks in vain.
         thread::sleep(START_LIMIT / 10);
         assert!(!name.is_finished());
         let omxd = Omxd::start(&[], &veth.a, &settings);
