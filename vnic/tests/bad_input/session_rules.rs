@@ -174,8 +174,8 @@ impl Victim {
             }
             *expected.get_mut(*rule).unwrap() += u64::from(count);
             // The last session may still be closing.
-            let mut counted = self.counts();
-            while counted != expected && start.elapsed() < PATIENCE {
+            let (mut counted, asked) = (self.counts(), Instant::now());
+            while counted != expected && asked.elapsed() < PATIENCE {
                 counted = self.counts();
             }
             assert_eq!(counted, expected, "{rule}; the last case was {last:?}");
