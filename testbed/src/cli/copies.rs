@@ -1,51 +1,55 @@
 //! The verb `nic copy-engine`: what cards that are connected to themselves copied.
 
 use anyhow::{Result, bail};
+use serde::Serialize;
 
 use super::{args::Cli, client, nic};
 use crate::{
     report::table::{self, Columns},
-    vnicd_client::report::{Counts, PortStats},
+    vnicd_client::report::Counts,
 };
+
+/// A card with what its engine counted.
+#[derive(Serialize)]
+struct CopyEngineRow {
+    nic: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
 
 /// Shows the copy engines of the cards that are meant.
 pub(super) fn copy_engine(cli: &Cli, target: Option<&str>) -> Result<()> {
     let client = client(cli)?;
-    let mut rows: Vec<PortStats> = Vec::new();
+    let mut rows = Vec::new();
     for port in nic::ports(&client, target)? {
-        rows.extend(client.vnicd()?.stats(Some(&port.name))?);
+        let stats = client.vnicd()?.stats(Some(&port.name))?;
+        rows.extend(stats.into_iter().filter_map(|row| {
+            Some(CopyEngineRow {
+                nic: row.name,
+                counts: row.copy_engine?,
+            })
+        }));
     }
-    rows.retain(|row| row.copy_engine.is_some());
     if let (Some(target), true) = (target, rows.is_empty()) {
         bail!("{target} is not connected to itself, so it has no copy engine (loopback = true in the lab file)");
     }
-    let count = |name: &'static str| {
-        move |row: &PortStats| {
-            let counts = row.copy_engine.as_ref();
-            counts
-                .and_then(|counts| counts.get(name))
-                .copied()
-                .unwrap_or(0)
-                .to_string()
-        }
-    };
-    let columns = Columns::<PortStats>::default()
-        .words("NIC", |row| row.name.clone())
+    let count = |name: &'static str| move |row: &CopyEngineRow| row.counts.get(name).copied().unwrap_or(0).to_string();
+    let columns = Columns::<CopyEngineRow>::default()
+        .words("NIC", |row| row.nic.clone())
         .numbers("COPIES", count("submitted"))
         .numbers("COMPLETED", count("completed"))
         .numbers("GIVEN UP", count("failed"))
         .numbers("FORGOTTEN", count("cancelled"))
         .numbers("FRAMES", count("frames"))
         .numbers("BYTES", count("moved_bytes"))
-        .words("REFUSED", |row| refused(row.copy_engine.as_ref()));
+        .words("REFUSED", |row| refused(&row.counts));
     table::print(cli.json, &rows, &columns)
 }
 
 /// `overlap 2, queue_full 1`, without the reasons that never applied.
-fn refused(counts: Option<&Counts>) -> String {
+fn refused(counts: &Counts) -> String {
     let words: Vec<_> = counts
-        .into_iter()
-        .flatten()
+        .iter()
         .filter_map(|(name, count)| Some((name.strip_prefix("refused_")?, *count)))
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| format!("{name} {count}"))

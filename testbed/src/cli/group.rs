@@ -1,6 +1,6 @@
 //! Verbs about multicast groups of cards: nic group list, join, leave and tree.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::{
@@ -47,8 +47,20 @@ pub(super) fn group(cli: &Cli, verb: &GroupVerb) -> Result<()> {
 }
 
 fn change_members(client: &Client, nic: &str, group: u16, join: bool) -> Result<Vec<GroupInfo>> {
-    let mut groups = Vec::new();
-    for port in ports(client, Some(nic))? {
+    let mut groups = client.vnicd()?.groups(&GroupChange::None)?;
+    let mut ports = ports(client, Some(nic))?;
+    if !join {
+        let members = groups.iter().filter(|info| info.group == group);
+        let members: Vec<_> = members
+            .flat_map(|info| &info.members)
+            .map(|member| &member.port)
+            .collect();
+        ports.retain(|port| members.contains(&&port.name));
+        if ports.is_empty() {
+            bail!("{nic} is no member of group {group} (`weft nic group list` shows who is)");
+        }
+    }
+    for port in ports {
         groups = client.vnicd()?.groups(&GroupChange::Member {
             port: port.name,
             group,

@@ -108,7 +108,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Group(verb)) => group::group(cli, verb)?,
-        Verb::Nic(NicVerb::Trace(args)) => trace::trace(&client(cli)?, args)?,
+        Verb::Nic(NicVerb::Trace(args)) => trace::trace(cli, args)?,
         Verb::Nic(NicVerb::Reload) => reload::reload(cli)?,
         Verb::Nic(NicVerb::CopyEngine { nic }) => copies::copy_engine(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,

@@ -194,8 +194,13 @@ pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
         DirectionArg::FromGuest => Direction::FromGuest,
     };
     let client = client(cli)?;
+    let mut ports = ports(&client, Some(&args.nic))?;
+    if ports.len() > 1 {
+        // Of a node, the cards that have a cable; one that is named is told why it has none.
+        ports.retain(|port| !port.is_loopback());
+    }
     let mut rows = Vec::new();
-    for port in ports(&client, Some(&args.nic))? {
+    for port in ports {
         let request = Request::Link {
             port: port.name.clone(),
             direction,

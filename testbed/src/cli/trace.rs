@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
 
 use super::{
-    args::{TraceArgs, TraceFormat},
+    args::{Cli, TraceArgs, TraceFormat},
+    client,
     nic::ports,
 };
 use crate::{
@@ -29,12 +30,19 @@ use crate::{
 };
 
 /// Records until the time is over, Ctrl-C, or a card has told as much as is kept; then writes.
-pub(super) fn trace(client: &Client, args: &TraceArgs) -> Result<()> {
+pub(super) fn trace(cli: &Cli, args: &TraceArgs) -> Result<()> {
+    if cli.json && args.format == TraceFormat::Text {
+        bail!("`--json` and `--format text` contradict each other; `--format perfetto` is JSON");
+    }
     let target = match args.card {
+        Some(card) if args.node.contains('.') => {
+            bail!("{} is a card already: leave out `--card {card}`", args.node)
+        }
         Some(card) => port_name(&args.node, card),
         None => args.node.clone(),
     };
-    let names = ports(client, Some(&target))?.into_iter().map(|port| port.name);
+    let client = client(cli)?;
+    let names = ports(&client, Some(&target))?.into_iter().map(|port| port.name);
     // Before anything begins: a file that cannot be written shall not cost anybody time.
     let mut file = args.out.as_deref().map(OutFile::open).transpose()?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;

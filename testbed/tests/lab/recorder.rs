@@ -43,6 +43,23 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
     let refused = world.run(&["link", "set", "n1.eth1", "down"]);
     let sentence = String::from_utf8_lossy(&refused.stderr);
     assert!(sentence.contains("connected to itself"), "{sentence}");
+    // Of a node, it is left out.
+    let whole: serde_json::Value = serde_json::from_str(&world.ok(&["--json", "link", "set", "n1", "up"])).unwrap();
+    let cards = whole.as_array().unwrap().iter().map(|row| row["nic"].as_str());
+    assert!(cards.eq([Some("n1.eth0"), Some("n1.eth0")]), "{whole}");
+    let alone: serde_json::Value = serde_json::from_str(&world.ok(&["--json", "nic", "copy-engine"])).unwrap();
+    assert_eq!(alone[0]["nic"], "n1.eth1", "{alone}");
+    assert!(alone[0]["completed"].as_u64() >= Some(100), "{alone}");
+    assert!(alone[0].get("rx").is_none(), "{alone}");
+    for (line, sentence) in [
+        (&["nic", "trace", "n1.eth0", "--card", "0"][..], "is a card already"),
+        (&["--json", "nic", "trace", "n1", "--format", "text"], "contradict"),
+        (&["nic", "group", "leave", "n1.eth0", "7"], "no member of group 7"),
+    ] {
+        let refused = world.run(line);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(sentence), "{line:?}: {said}");
+    }
     let refused = world.run(&["nic", "copy-engine", "n1.eth0"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no copy engine"));
     let refused = world.run(&["exec", "n2", "--", "nicctl", "copy-engine"]);

@@ -74,7 +74,7 @@ pub struct PortSettings {
 pub struct PortInfo {
     /// Unique name.
     pub name: String,
-    /// Name of its switch; `(itself)` for a card that is connected to itself.
+    /// Name of its switch; [`ITSELF`] for a card that is connected to itself.
     pub switch: String,
     /// The guest's address if configured or seen.
     #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
@@ -97,6 +97,17 @@ pub struct PortInfo {
     pub features: Vec<String>,
     /// Why the port does not work; none if it does.
     pub failed: Option<String>,
+}
+
+/// What stands for the switch of a card that is connected to itself. No switch can have this name in a configuration: brackets
+/// are not allowed there.
+pub const ITSELF: &str = "(itself)";
+
+impl PortInfo {
+    /// Whether the card is connected to itself: it has a copy engine, and no cable.
+    pub fn is_loopback(&self) -> bool {
+        self.switch == ITSELF
+    }
 }
 
 /// Traffic of one direction, as the guest sees it.

@@ -12,11 +12,7 @@ use super::frame::FrameRef;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
 use super::{FabricError, Inner, SwitchState};
-use crate::report::{Counts, PortLinks, PortSettings};
-
-/// Where a self-connected card is said to be plugged in. No switch can have this name in a configuration: brackets are not
-/// allowed there.
-const ITSELF: &str = "(itself)";
+use crate::report::{Counts, ITSELF, PortLinks, PortSettings};
 
 const _: () = assert!(super::fabric_handle::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
 

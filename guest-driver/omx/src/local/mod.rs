@@ -64,6 +64,8 @@ pub(crate) struct Local {
     pairs: Vec<Pair>,
     /// The last pair with each endpoint, which is over or in `pairs`.
     last: [Option<u64>; omxd::ENDPOINTS as usize],
+    /// The session of each endpoint that was last given up from this side.
+    given_up: [Option<u32>; omxd::ENDPOINTS as usize],
     pulls: VecDeque<Pull>,
     counters: Counters,
     look_at: Time,
@@ -99,6 +101,7 @@ impl Local {
             visits: None,
             pairs: Vec::new(),
             last: [None; omxd::ENDPOINTS as usize],
+            given_up: [None; omxd::ENDPOINTS as usize],
             pulls: VecDeque::new(),
             counters: Counters::default(),
             look_at: Time::ZERO,
@@ -222,7 +225,16 @@ impl Local {
         let at = match self.connected(endpoint) {
             Some((at, of)) if of == session => at,
             Some(_) => return store.requests.complete_send(request, StatusCode::BadSession, 0),
-            None => return store.requests.complete_send(request, StatusCode::EndpointClosed, 0),
+            None => {
+                // Not connected any more: the other end went, unless it was given up here.
+                let given_up = self.given_up.get(usize::from(endpoint)) == Some(&Some(session));
+                let code = if given_up {
+                    StatusCode::Unreachable
+                } else {
+                    StatusCode::EndpointClosed
+                };
+                return store.requests.complete_send(request, code, 0);
+            }
         };
         let eager = !synchronous && memory.len() <= self.options.rndv_threshold;
         let until = now.plus_nanos(self.options.give_up_ns);
@@ -416,6 +428,9 @@ impl Local {
 
     fn remove(&mut self, store: &mut Store, at: usize, code: StatusCode) {
         let pair = self.pairs.swap_remove(at);
+        if let Some(given_up) = self.given_up.get_mut(usize::from(pair.endpoint)) {
+            *given_up = pair.session.filter(|_| code == StatusCode::Unreachable);
+        }
         let mut scope = scope!(self, store);
         pair.end(code, &mut scope);
         // What it had announced is gone: there may be room for others.

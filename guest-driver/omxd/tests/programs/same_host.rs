@@ -204,6 +204,12 @@ fn a_program_of_this_host_that_ends_is_noticed_and_its_successor_found() {
             let again = reach(&endpoint, name);
             assert_ne!(again, to);
             exchange(&endpoint, again, 50_000, 4);
+            // Given up from this side: the code says so until there is a new connection.
+            endpoint.disconnect(again).unwrap();
+            let gone = endpoint.send(b"x", again, 1);
+            assert!(matches!(gone, Err(Error::Failed(StatusCode::Unreachable))), "{gone:?}");
+            let again = reach(&endpoint, name);
+            exchange(&endpoint, again, 50_000, 6);
             // The authority ends: what is connected goes on, and others can be met once it is back.
             let (status, _) = board.status().unwrap();
             let omxd = rustix::process::Pid::from_raw(status.pid as i32).unwrap();
