@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     args::{Cli, GroupVerb},
     client,
-    nic::ports,
+    nic::{ports, with_cable},
 };
 use crate::{
     report::table::{self, Columns},
@@ -48,7 +48,7 @@ pub(super) fn group(cli: &Cli, verb: &GroupVerb) -> Result<()> {
 
 fn change_members(client: &Client, nic: &str, group: u16, join: bool) -> Result<Vec<GroupInfo>> {
     let mut groups = client.vnicd()?.groups(&GroupChange::None)?;
-    let mut ports = ports(client, Some(nic))?;
+    let mut ports = with_cable(ports(client, Some(nic))?);
     if !join {
         let members = groups.iter().filter(|info| info.group == group);
         let members: Vec<_> = members

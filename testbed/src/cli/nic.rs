@@ -70,6 +70,14 @@ pub(super) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInf
     Ok(found)
 }
 
+/// Of a node's cards, those that have a cable; one that is named alone is told why it has none.
+pub(super) fn with_cable(mut ports: Vec<PortInfo>) -> Vec<PortInfo> {
+    if ports.len() > 1 {
+        ports.retain(|port| !port.is_loopback());
+    }
+    ports
+}
+
 pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
     let client = client(cli)?;
     let mut rows = Vec::new();
@@ -194,13 +202,8 @@ pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
         DirectionArg::FromGuest => Direction::FromGuest,
     };
     let client = client(cli)?;
-    let mut ports = ports(&client, Some(&args.nic))?;
-    if ports.len() > 1 {
-        // Of a node, the cards that have a cable; one that is named is told why it has none.
-        ports.retain(|port| !port.is_loopback());
-    }
     let mut rows = Vec::new();
-    for port in ports {
+    for port in with_cable(ports(&client, Some(&args.nic))?) {
         let request = Request::Link {
             port: port.name.clone(),
             direction,

@@ -51,6 +51,8 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
     assert_eq!(alone[0]["nic"], "n1.eth1", "{alone}");
     assert!(alone[0]["completed"].as_u64() >= Some(100), "{alone}");
     assert!(alone[0].get("rx").is_none(), "{alone}");
+    assert!(world.ok(&["nic", "group", "join", "n1", "7"]).contains("n1.eth0"));
+    assert!(!world.ok(&["nic", "group", "leave", "n1", "7"]).contains("n1.eth0"));
     for (line, sentence) in [
         (&["nic", "trace", "n1.eth0", "--card", "0"][..], "is a card already"),
         (&["--json", "nic", "trace", "n1", "--format", "text"], "contradict"),
