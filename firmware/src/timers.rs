@@ -3,6 +3,7 @@
 //! A bounded table. What an expiry looks like to the guest (a doorbell frame, an interrupt) is up to whoever drives the card;
 //! the rule of one clock is in `clock`.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use ether::{MacAddr, Time};
@@ -280,13 +281,22 @@ impl Timers {
         was_armed
     }
 
-    /// Disarms all timers: their guest is gone.
-    pub fn disarm_all(&mut self) {
-        for index in 0..TIMERS_MAX {
-            if let Some(slot) = self.slots[index] {
-                self.disarm(slot.timer);
-            }
+    /// Takes all timers away while their guest is stopped. Each is to be [resumed](Self::resume) or [forgotten](Self::forget).
+    pub fn set_aside(&mut self) -> Vec<ArmedTimer> {
+        let aside: Vec<_> = self.armed_timers().collect();
+        for timer in &aside {
+            self.take(timer.timer);
         }
+        // Resuming counts them again.
+        self.counters.armed -= aside.len() as u64;
+        self.note_next();
+        aside
+    }
+
+    /// Counts `count` timers that were set aside as disarmed: the guest that armed them is gone.
+    pub fn forget(&mut self, count: usize) {
+        self.counters.armed += count as u64;
+        self.counters.disarmed += count as u64;
     }
 
     fn take(&mut self, timer: u16) -> bool {

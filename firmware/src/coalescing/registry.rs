@@ -1,6 +1,6 @@
 //! The list of strategies, and what follows from it: names, codes, and dispatch without virtual calls.
 //!
-//! To add a strategy, add one line at the end of this file. Codes are on the wire (`CONTROL.md`): never change one.
+//! To add a strategy, add one line to the list `strategies!` below. Codes are on the wire (`CONTROL.md`): never change one.
 
 use core::{fmt, str::FromStr};
 

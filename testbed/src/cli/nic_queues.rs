@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{
     Cli, client,
-    nic::{Named, ports},
+    nic::{Named, ports, with_cable},
 };
 use crate::{
     lab::SteeringMode,
@@ -65,9 +65,10 @@ pub(super) fn steering(
     };
     let client = client(cli)?;
     let mut rows = Vec::new();
-    for port in ports(&client, Some(target))? {
+    for port in with_cable(ports(&client, Some(target))?) {
+        let settings = client.vnicd()?.steering(&port.name, &change);
         rows.push(Named {
-            settings: client.vnicd()?.steering(&port.name, &change)?,
+            settings: settings.with_context(|| format!("cannot change {}", port.name))?,
             nic: port.name,
         });
     }

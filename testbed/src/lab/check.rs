@@ -16,8 +16,8 @@ use super::{
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
-/// Smallest guest memory: below it Debian's kernel does not unpack the recipe.
-const MEMORY_MIB_MIN: u64 = 96;
+/// Smallest guest memory: below it Debian's kernel and the recipe do not reach the agent (with 104 MiB they did not).
+const MEMORY_MIB_MIN: u64 = 112;
 /// Largest guest memory.
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// Memory of a node that says nothing.

@@ -72,7 +72,7 @@ pub struct NodeFile {
     /// Processors (1 to 16).
     #[schemars(with = "Option<u32>")]
     pub cpus: Option<Spanned<u32>>,
-    /// Memory (`96M` to `64G`).
+    /// Memory (`112M` to `64G`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
     /// NICs, `eth0` first. Without any: one, on the only switch. `nic = []` for none.

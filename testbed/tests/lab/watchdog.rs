@@ -1,11 +1,14 @@
 //! The polling watchdog and the card's timers with a kernel's own driver, whose progress the card knows approximately. What
 //! an exact driver sees of them is tested in `vnic` (`tests/watchdog.rs`).
 
+use std::time::Duration;
+
 use serde_json::Value;
+use testbed::qemu::qmp::Qmp;
 
 use crate::{
     nic,
-    support::{PAIR, World, eventually, qemus},
+    support::{Lines, PAIR, World, eventually, qemus},
 };
 
 /// Echo requests in each part of the test, and the time between them in seconds.
@@ -125,6 +128,17 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         let said = world.guest("n2", "nicctl timer wait 8 20ms --clock --rings 3");
         println!("{said}");
         assert!(world.stats("n2")["timers"]["clock_rung"].as_u64().unwrap() >= 3);
+        // A guest that is paused has its timers when it goes on.
+        let mut timer = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "nicctl", "timer", "wait", "9", "2s"]));
+        let armed = || world.stats("n2")["timers"]["armed_now"].as_u64();
+        eventually("the timer", || armed() == Some(1));
+        let mut monitor = Qmp::connect(&world.labs().join("pair/n2.qmp"), Duration::from_secs(10)).expect("a monitor");
+        monitor.stop().expect("QMP stop");
+        eventually("the pause", || armed() == Some(0));
+        monitor.cont().expect("QMP cont");
+        timer.wait();
+        let rang = timer.so_far();
+        assert!(rang[0].1.starts_with("timer 9 rang after"), "{rang:?}");
         nic::m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood(&world);
     }
 }

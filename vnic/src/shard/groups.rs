@@ -175,7 +175,7 @@ impl Inner {
         }
     }
 
-    fn set_tree(&mut self, number: u16, shape: TreeShape, now: Time) {
+    pub(super) fn set_tree(&mut self, number: u16, shape: TreeShape, now: Time) {
         if self.groups.shape(number) != shape {
             if shape == TreeShape::default() {
                 self.groups.shapes.remove(&number);

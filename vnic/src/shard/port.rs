@@ -87,7 +87,7 @@ pub struct Port {
     pub awaited: bool,
     /// What the card's clocks ask for.
     pub last_poll: LastPoll,
-    /// Timers of a process before this one, until the guest that armed them is back.
+    /// Timers of before a stop, in this process or one before it, until the guest that armed them is back.
     pub timers_left: Vec<ArmedTimer>,
     /// Frames that are due but find no buffer.
     pub waiting: VecDeque<Pooled>,
@@ -268,9 +268,9 @@ impl Port {
         if index.is_multiple_of(2) {
             pair.rx.vring = None;
             let stopped = pair.rx.stop();
-            if index == 0 {
-                // Whoever armed them is gone, or its driver starts anew.
-                self.nic.timers_mut().disarm_all();
+            if index == 0 && stopped.is_some() {
+                // A guest that is only paused goes on with the same ring; whoever comes with an empty one armed none of them.
+                self.timers_left = self.nic.timers_mut().set_aside();
             }
             if stopped.is_some() {
                 self.nic.rx((index / 2) as u16).reset();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ether::Time;
+use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -343,6 +344,20 @@ impl Rig {
     #[cfg(test)]
     pub fn stop_receiving(&mut self, guest: usize) {
         self.inner.ports[guest].stop_ring(0);
+    }
+
+    /// Starts the receive ring of `guest` again, where it stopped at `next_avail`, or empty and with all buffers posted anew.
+    pub fn start_receiving(&mut self, guest: usize, next_avail: Option<u16>) {
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        if next_avail.is_none() {
+            rx.reset(memory);
+        }
+        rx.vring.set_queue_next_avail(next_avail.unwrap_or(0));
+        let started = self.inner.ports[guest].start_ring(0, &rx.vring, self.now);
+        started.expect("a good ring");
+        if next_avail.is_none() {
+            (0..RING).for_each(|index| self.post(guest, index));
+        }
     }
 
     /// Changes both directions of `guest`'s link.

@@ -1,7 +1,7 @@
 //! Multicast in the card through the whole data path, in virtual time (M-BV5).
 
 use firmware::control::{GroupRefusal, Request};
-use firmware::multicast::{TAG_END, Tag};
+use firmware::multicast::{TAG_END, Tag, TreeShape};
 use firmware::recorder::RecordKind;
 
 use super::HOLD_NS_MAX;
@@ -73,6 +73,31 @@ fn m_bv5_a_packet_spreads_from_card_to_card_copied_once_for_each_guest() {
     let forwarded: Vec<_> = (0..6).map(|guest| count(&rig, guest, "forwarded")).collect();
     assert_eq!(forwarded, [40, 40, 0, 0, 0, 0]);
     assert_eq!(flooded(&rig), before, "cards know each other's ways");
+}
+
+#[test]
+fn m_bv5_another_tree_is_what_packets_follow_from_then_on() {
+    let mut rig = group_of(5);
+    for (shape, forwarded) in [
+        (TreeShape::Chain, [10, 10, 10, 10, 0]),
+        (TreeShape::Binomial, [30, 10, 0, 0, 0]),
+        (TreeShape::Binary, [20, 20, 0, 0, 0]),
+    ] {
+        let now = rig.now;
+        rig.inner.set_tree(GROUP, shape, now);
+        rig.settle();
+        let before: Vec<_> = (0..5).map(|guest| count(&rig, guest, "forwarded")).collect();
+        for round in 0..10 {
+            rig.send(0, round, &multicast_frame(0, GROUP, 1000, round as u8));
+        }
+        rig.settle();
+        rig.completed(0);
+        let grown: Vec<_> = (0..5)
+            .map(|guest| count(&rig, guest, "forwarded") - before[guest])
+            .collect();
+        assert_eq!(grown, forwarded, "{shape:?}");
+        (1..5).for_each(|guest| assert_eq!(rig.received(guest).len(), 10, "{shape:?}: guest {guest}"));
+    }
 }
 
 #[test]

@@ -217,6 +217,25 @@ fn m_bv10_a_ring_without_a_buffer_is_lost_and_counted_and_a_stopped_driver_has_n
 }
 
 #[test]
+fn m_bv10_timers_of_a_paused_guest_ring_when_it_goes_on_and_those_of_one_that_starts_anew_never() {
+    for (is_back, rung) in [(true, 1), (false, 0)] {
+        let (mut rig, start) = watched(0, 0);
+        ask(&mut rig, arm(1, TimerKind::Once, 300_000));
+        let next_avail = rig.inner.ports[0].stop_ring(0).expect("it ran");
+        // QEMU may say it twice.
+        rig.inner.ports[0].stop_ring(0);
+        run_until(&mut rig, start + 1_000_000);
+        let stats = rig.stats(0).timers;
+        assert_eq!((stats.armed_now, stats.rung_once, stats.lost), (0, 0, 0));
+        rig.start_receiving(0, is_back.then_some(next_avail));
+        run_until(&mut rig, start + 2_000_000);
+        let stats = rig.stats(0).timers;
+        assert_eq!((stats.armed, stats.disarmed), (1, u64::from(!is_back)));
+        assert_eq!((stats.armed_now, stats.rung_once, stats.lost), (0, rung, 0));
+    }
+}
+
+#[test]
 fn m_bv10_timers_go_on_in_the_next_process_and_only_for_the_guest_that_armed_them() {
     let mut old = Rig::new(&[0, 0]);
     for (timer, kind) in [(1, TimerKind::Once), (2, TimerKind::Clock)] {

@@ -35,12 +35,13 @@ pub(super) fn timers_from(timers: &[report::ArmedTimer], origin_unix_ns: u64) ->
 }
 
 impl Port {
-    /// The guest's first receive ring runs. If it is the guest of the process before, its timers go on.
+    /// The guest's first receive ring runs. If it is the guest that armed them, its timers go on.
     pub(super) fn resume_timers(&mut self, is_back: bool, now: Time) {
-        for timer in std::mem::take(&mut self.timers_left) {
-            if !is_back {
-                continue;
-            }
+        let left = std::mem::take(&mut self.timers_left);
+        if !is_back {
+            return self.nic.timers_mut().forget(left.len());
+        }
+        for timer in left {
             if let Err(error) = self.nic.timers_mut().resume(now, &timer) {
                 tracing::warn!(port = %self.settings.name, timer = timer.timer, %error, "a guest's timer is lost");
                 self.nic.timers_mut().note_lost();
@@ -54,7 +55,7 @@ impl Inner {
     pub(super) fn take_timers(&mut self) -> (Vec<(String, report::ArmedTimer)>, Vec<PortTimer>) {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
         for (index, port) in self.ports.iter_mut().enumerate() {
-            for timer in port.nic.timers().armed_timers() {
+            for timer in port.nic.timers_mut().set_aside() {
                 let told_timer = report::ArmedTimer {
                     timer: timer.timer,
                     owner: timer.owner.to_string(),
@@ -65,7 +66,6 @@ impl Inner {
                 told.push((port.settings.name.clone(), told_timer));
                 taken.push((index, timer));
             }
-            port.nic.timers_mut().disarm_all();
         }
         (told, taken)
     }

@@ -13,7 +13,9 @@
 //! another, 1.86 and 3.42; both behind one hook (a fanout group that a program chooses in) 1.84 and 3.36, but round
 //! trips of short messages become 0.07 longer each way; `recvmmsg` from a socket without a ring 1.75 and 3.43, from a
 //! socket behind the common hook 1.56 and 3.30, which costs short messages the same and needs a system call to look; slots of
-//! 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, 1.98 and 3.87. A smaller ring is no faster.
+//! 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, 1.98 and 3.87. A smaller ring is no faster, nor is
+//! bypassing traffic control. Steering the interface's received frames to the receiver's core (`rps_cpus`) makes round trips of TCP, bare
+//! frames and messages several times as long in a virtual machine, where it costs an interrupt between processors per frame.
 
 mod ring;
 mod socket;

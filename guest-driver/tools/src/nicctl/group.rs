@@ -98,13 +98,26 @@ impl Group {
                 let before = member(card, group)?;
                 let mut port = open(interface)?;
                 send(&mut port, group, count, size, stop)?;
-                let after = member(card, group)?;
+                let sent = |report: &GroupReport| report.counters.sent.saturating_sub(before.counters.sent);
+                let mut after = member(card, group)?;
+                // With several transmit queues, the question may be there before the last packets are.
+                let mut progress = Instant::now();
+                while sent(&after) < u64::from(count) && progress.elapsed() < TAKEN_WITHIN {
+                    if port.wait(Interest::Receive, Instant::now() + LOOK_EVERY, Some(stop.as_fd()))? == Wake::Stop {
+                        break;
+                    }
+                    let now = member(card, group)?;
+                    if sent(&now) > sent(&after) {
+                        progress = Instant::now();
+                    }
+                    after = now;
+                }
                 let output = SendOutput {
                     group,
                     members: after.members - 1,
                     size,
                     count,
-                    taken: after.counters.sent.saturating_sub(before.counters.sent),
+                    taken: sent(&after),
                 };
                 print(json, &output)?;
                 if output.taken < u64::from(count) {
@@ -155,6 +168,11 @@ fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
         all.push(report);
     }
 }
+
+/// So long a card may take none of the packets that were sent before it is said that it took too few, and how often it is asked
+/// meanwhile.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn member(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<GroupReport> {
     let report = ask(card, &Request::GetGroups { after: group - 1 })?;

@@ -73,6 +73,16 @@ impl DriverRing {
             .expect("in memory");
     }
 
+    /// Empties the ring, as a driver does that starts anew.
+    pub(super) fn reset(&mut self, memory: &GuestMemoryMmap) {
+        (self.available, self.used) = (0, 0);
+        for index in [AVAILABLE, USED] {
+            memory
+                .write_obj(0u16, address(self.base + index + 2))
+                .expect("in memory");
+        }
+    }
+
     /// The next used entry: descriptor and length.
     pub(super) fn take_used(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, u32)> {
         let published: u16 = memory.read_obj(address(self.base + USED + 2)).expect("in memory");
