@@ -212,7 +212,7 @@ impl Recorder {
         } = record;
         let what = what(kind, detail, queue, count);
         match kind {
-            RecordKind::Raise | RecordKind::Lost => self.add(at, what, number),
+            RecordKind::Raise | RecordKind::Lost => self.put(at, what, number),
             _ => self.join(at, what, number),
         }
     }
@@ -233,11 +233,6 @@ impl Recorder {
                 return;
             }
         }
-        self.put(at, what, number);
-    }
-
-    #[inline(always)]
-    fn add(&mut self, at: Time, what: u64, number: u64) {
         self.put(at, what, number);
     }
 
@@ -335,7 +330,7 @@ impl Tape {
                 decided_at,
             } = *interrupt;
             let code = reason as u8;
-            recorder.add(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
+            recorder.put(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
         }
     }
 

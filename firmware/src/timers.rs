@@ -196,7 +196,9 @@ impl Timers {
             kind,
             period_ns,
             due: now.plus_nanos(period_ns),
-        })
+        })?;
+        self.counters.armed += 1;
+        Ok(())
     }
 
     /// The timers that are armed.
@@ -268,7 +270,6 @@ impl Timers {
         if let Some(free) = self.slots.iter_mut().find(|slot| slot.is_none()) {
             *free = Some(slot);
         }
-        self.counters.armed += 1;
         self.note_next();
         Ok(())
     }
@@ -281,21 +282,19 @@ impl Timers {
         was_armed
     }
 
-    /// Takes all timers away while their guest is stopped. Each is to be [resumed](Self::resume) or [forgotten](Self::forget).
+    /// Takes all timers away while their guest is stopped. Each is to be [resumed](Self::resume), which does not count it as armed
+    /// again, or [forgotten](Self::forget).
     pub fn set_aside(&mut self) -> Vec<ArmedTimer> {
         let aside: Vec<_> = self.armed_timers().collect();
         for timer in &aside {
             self.take(timer.timer);
         }
-        // Resuming counts them again.
-        self.counters.armed -= aside.len() as u64;
         self.note_next();
         aside
     }
 
     /// Counts `count` timers that were set aside as disarmed: the guest that armed them is gone.
-    pub fn forget(&mut self, count: usize) {
-        self.counters.armed += count as u64;
+    pub const fn forget(&mut self, count: usize) {
         self.counters.disarmed += count as u64;
     }
 

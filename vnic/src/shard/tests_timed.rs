@@ -227,6 +227,9 @@ fn m_bv10_timers_of_a_paused_guest_ring_when_it_goes_on_and_those_of_one_that_st
         run_until(&mut rig, start + 1_000_000);
         let stats = rig.stats(0).timers;
         assert_eq!((stats.armed_now, stats.rung_once, stats.lost), (0, 0, 0));
+        // A process that comes after this one would have it, too.
+        let (told, taken) = rig.inner.take_timers();
+        assert_eq!((told.len(), taken.len()), (1, 0));
         rig.start_receiving(0, is_back.then_some(next_avail));
         run_until(&mut rig, start + 2_000_000);
         let stats = rig.stats(0).timers;

@@ -51,11 +51,13 @@ impl Port {
 }
 
 impl Inner {
-    /// Takes all timers from all cards: as they are told, and as they are put back.
+    /// Takes all timers from all cards: as they are told, and as they are put back. Those of guests that are paused are told, and
+    /// stay where they wait for them.
     pub(super) fn take_timers(&mut self) -> (Vec<(String, report::ArmedTimer)>, Vec<PortTimer>) {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
         for (index, port) in self.ports.iter_mut().enumerate() {
-            for timer in port.nic.timers_mut().set_aside() {
+            let aside = port.nic.timers_mut().set_aside();
+            for timer in aside.iter().chain(&port.timers_left) {
                 let told_timer = report::ArmedTimer {
                     timer: timer.timer,
                     owner: timer.owner.to_string(),
@@ -64,8 +66,8 @@ impl Inner {
                     due_unix_ns: self.origin_unix_ns.saturating_add(timer.due.as_nanos()),
                 };
                 told.push((port.settings.name.clone(), told_timer));
-                taken.push((index, timer));
             }
+            taken.extend(aside.into_iter().map(|timer| (index, timer)));
         }
         (told, taken)
     }
