@@ -342,6 +342,32 @@ fn m_gf9_tables_say_which_queue_and_what_is_not_ready_is_stood_in_for() {
 }
 
 #[test]
+fn m_gf9_queues_that_are_ready_stand_in_whichever_they_are() {
+    let mut nic = card(5, SteeringMode::Endpoint);
+    let steering = nic.steering_mut();
+    // Queues 1, 3 and 4: endpoints go round them.
+    steering.set_ready(0b1_1010);
+    let queues = |steering: &mut Steering| -> Vec<_> {
+        (0..6)
+            .map(|endpoint| steering.queue(&mxoe(37, false, endpoint)))
+            .collect()
+    };
+    assert_eq!(queues(steering), [1, 3, 4, 1, 3, 4].map(Some));
+    assert_eq!(steering.table(SteeringTable::Indirection)[..4], [1, 3, 4, 1]);
+    // What has no endpoint goes to the first that is ready.
+    let mut arp = mxoe(37, false, 3);
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    assert_eq!(steering.queue(&arp), Some(1));
+    // The table names 0 … 4: of these 0 and 2 are not ready, and the first and the third that are stand in.
+    steering
+        .change(&entries(SteeringTable::Endpoints, 0, &[0, 1, 2, 3, 4, 0]))
+        .expect("five queues");
+    assert_eq!(queues(steering), [1, 1, 4, 3, 4, 1].map(Some));
+    steering.set_ready(0b1_0000);
+    assert_eq!(queues(steering), [4; 6].map(Some));
+}
+
+#[test]
 fn m_gf9_a_change_that_names_a_missing_queue_or_entry_changes_nothing() {
     let mut nic = card(2, SteeringMode::Flow);
     let steering = nic.steering_mut();

@@ -2,13 +2,15 @@
 
 use ether::{MacAddr, Time};
 use firmware::multicast::{
-    CHILDREN_MAX, Child, GROUPS_MAX, GroupTable, Kind, MEMBERS_MAX, Multicast, Received, Row, SEND_BUFFERS, TableError,
-    Tag, TagRefusal, TreeShape, rows,
+    Action, CHILDREN_MAX, Child, GROUPS_MAX, GroupTable, Kind, MEMBERS_MAX, Multicast, Received, Row, SEND_BUFFERS,
+    TableError, Tag, TagRefusal, TreeShape, rows,
 };
 
 use crate::net::{Bytes, GROUP, Net, address, head, packet, trees};
 
 const NOW: Time = Time::from_nanos(1);
+/// Of a STATE: packets wait for a credit.
+const WAITING: u8 = 1;
 
 fn refused(card: &Multicast, reason: TagRefusal) -> u64 {
     card.refusals().of(reason)
@@ -77,7 +79,7 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
     let mut receive = |tag: Tag| card.receive(NOW, &bytes(&tag), 60);
     let state = Tag {
         kind: Kind::State,
-        flags: 1,
+        flags: WAITING,
         hops: 0,
         ..data(0)
     };
@@ -138,6 +140,52 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
         [1, 1, 1]
     );
     assert_eq!(card.totals().duplicates, 1);
+}
+
+#[test]
+fn m_bv5_credits_of_packets_that_a_link_lost_are_given_again() {
+    // Time does not move: nothing is asked or counted a second time.
+    let mut card = Net::new(10, &trees(TreeShape::Chain, 4), 0).cards.remove(1);
+    let mut limit = 0;
+    let mut look = |card: &mut Multicast| {
+        while let Some(action) = card.poll(NOW) {
+            if let Action::Emit(frame) = action {
+                let tag = Tag::parse(&frame, 60).expect("a frame between cards");
+                if (tag.kind, tag.rank) == (Kind::Credit, 0) {
+                    limit = tag.sequence;
+                }
+            }
+        }
+        limit
+    };
+    let waiting = Tag {
+        kind: Kind::State,
+        flags: WAITING,
+        hops: 0,
+        ..data(0)
+    };
+    assert_eq!(card.receive(NOW, &bytes(&waiting), 60), Received::Consumed);
+    let window = look(&mut card);
+    assert!(window > 1);
+    for sequence in (1..1_000).step_by(2) {
+        let before = card.buffers_in_use();
+        assert!(matches!(
+            card.receive(NOW, &bytes(&data(sequence)), 60),
+            Received::Data(_)
+        ));
+        assert_eq!(card.buffers_in_use(), before + 1, "it waits for a credit of rank 2");
+        // Rank 2 takes it: the buffer is free again, and so is that of the packet before, which never came.
+        let credit = Tag {
+            from: address(2),
+            kind: Kind::Credit,
+            hops: 0,
+            ..data(sequence + 1)
+        };
+        assert_eq!(card.receive(NOW, &bytes(&credit), 60), Received::Consumed);
+        let allowed = look(&mut card) - (sequence + 1);
+        assert!(2 * allowed >= window, "{allowed} of {window} after number {sequence}");
+    }
+    assert_eq!((card.totals().missed, card.buffers_in_use()), (500, 0));
 }
 
 #[test]

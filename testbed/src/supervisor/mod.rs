@@ -54,6 +54,9 @@ const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take to end itself before it is killed.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Characters of a guest's last line that an error quotes.
+const LAST_LINE_CHARS_MAX: usize = 200;
+
 /// What guests run with, found out before a lab starts.
 #[derive(Clone, Debug)]
 pub struct Means {
@@ -191,6 +194,13 @@ impl Shared {
     }
 }
 
+/// The last line of what a guest printed, without what could command a terminal.
+fn last_line(text: &str) -> String {
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let printable = line.unwrap_or_default().chars().filter(|c| !c.is_control());
+    printable.take(LAST_LINE_CHARS_MAX).collect()
+}
+
 impl Supervisor {
     /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted.
     ///
@@ -279,11 +289,14 @@ impl Supervisor {
         loop {
             let news = |inner: &mut Inner| (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)));
             let Some((version, status)) = shared.wait_for(Some(deadline), news) else {
+                // The logs are gone with the lab.
                 let waiting: Vec<_> = self.unready().collect();
+                let first = waiting.first().map_or("", String::as_str);
                 bail!(
-                    "not ready after {} s: {} (`weft logs NODE` shows a guest's console)",
+                    "not ready after {} s: {}; what {first}'s console said last: {}",
                     patience.as_secs(),
-                    waiting.join(", ")
+                    waiting.join(", "),
+                    last_line(&vnicd::last_words(&shared.state.file(&format!("{first}.log"))))
                 );
             };
             seen = Some(version);
@@ -449,4 +462,17 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         .spawn(work)
         .with_context(|| format!("cannot start the thread {name}"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_guest_cannot_command_a_terminal() {
+        assert_eq!(last_line("one\r\ntwo\r\n\r\n  \n"), "two");
+        assert_eq!(last_line("\x1b[2Jpanic\x07: not syncing"), "[2Jpanic: not syncing");
+        assert_eq!(last_line(""), "");
+        assert_eq!(last_line(&"x".repeat(1_000)).len(), LAST_LINE_CHARS_MAX);
+    }
 }

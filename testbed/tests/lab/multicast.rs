@@ -54,8 +54,13 @@ fn m_bv5_a_broadcast_reaches_four_guests_by_their_cards_while_the_inner_guest_is
         let joined = world.guest(node, "nicctl group join 7");
         assert!(joined.starts_with("group 7: "), "{joined}");
     }
-    let refused = world.run(&["exec", "-n", "n1", "--", "nicctl", "group", "send", "8"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("nicctl group join 8"));
+    for verb in ["send", "receive", "leave"] {
+        let refused = world.run(&["exec", "-n", "n1", "--", "nicctl", "group", verb, "8"]);
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("nicctl group join 8"),
+            "{verb}: {refused:?}"
+        );
+    }
 
     // All take part: each of the four gets every packet once and in order.
     let receivers: Vec<_> = NODES[1..].iter().map(|node| receiver(&world, node, PACKETS)).collect();

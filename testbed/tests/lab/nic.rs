@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{PAIR, World, eventually, qemus, signal};
+use crate::support::{Lines, PAIR, World, eventually, qemus, signal};
 
 /// For how long a monitor that is not there would be waited for.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(30);
@@ -189,4 +189,34 @@ pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldo
         (&"adaptive".into(), &0.into(), &1_000_000.into())
     );
     assert!(inside["shorter"].as_u64().unwrap() > 0, "{inside}");
+}
+
+/// M-GF8 in a guest: a marked frame interrupts at once even while a flood has made the delay long.
+pub fn m_gf8_marked_frames_interrupt_at_once_while_a_flood_has_made_the_delay_long(world: &World) {
+    const MESSAGES: u64 = 50;
+    let _server = world.perf_server("n2");
+    world.guest(
+        "n2",
+        "nicctl coalesce adaptive-open-mx --delay-us 1000 && iperf3 -s -D -1",
+    );
+    let by_reason = || {
+        let stats = world.stats("n2");
+        ["mark", "adaptive"].map(|reason| count(&stats["interrupts"]["by_reason"], reason))
+    };
+    let delay_ns = || world.json(&["nic", "adaptive", "n2"])[0]["delay_ns"].as_u64().unwrap();
+    let before = by_reason();
+    let mut flood = Lines::of(world.spawn(&[
+        "exec", "-n", "n1", "--", "iperf3", "-c", "n2", "-u", "-b", "0", "-t", "600",
+    ]));
+    eventually("a long delay", || delay_ns() >= 500_000);
+    world.guest(
+        "n1",
+        &format!("omx_perf -w -P 0 -d n2:0 -S 16 -E 17 -N {MESSAGES} -W 0"),
+    );
+    let after = by_reason();
+    // Processors that a guest's programs share slow the flood down meanwhile; it goes on.
+    eventually("a long delay again", || delay_ns() >= 500_000);
+    flood.interrupt();
+    let [marked, others] = [0, 1].map(|reason| after[reason] - before[reason]);
+    assert!(marked >= MESSAGES && others > 0, "{before:?} {after:?}");
 }

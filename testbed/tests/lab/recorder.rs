@@ -70,11 +70,11 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
         "{refused:?}"
     );
 
-    traces(world);
+    flight_recorders_tell_what_cards_do_until_ctrl_c(world);
 }
 
 /// What the flight recorders of running cards say, for a while and until Ctrl-C.
-fn traces(world: &World) {
+fn flight_recorders_tell_what_cards_do_until_ctrl_c(world: &World) {
     let mut pings = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "ping", "-i", "0.05", "n1"]));
     eventually("answers", || pings.so_far().len() > 3);
     let file = world.dir.path().join("trace.json");

@@ -160,6 +160,16 @@ fn which(program: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn guests_that_are_not_ready_in_time_are_named_with_the_last_that_one_said() {
+    let world = World::new(None);
+    let said = refused(&world, PAIR, |command| _ = command.args(["--boot-timeout", "1s"]));
+    assert!(
+        said.starts_with("weft: not ready after 1 s: n1, n2; what n1's console said last: "),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_qemu_that_dies_is_quoted() {
     let world = World::new(None);
     let qemu = world.file("qemu", "#!/bin/sh\n[ \"$1\" = -version ] && { echo 'QEMU emulator version 7.2.0'; exit; }\necho broken on purpose >&2\nexit 3\n");

@@ -183,7 +183,7 @@ fn program(folder: &Path, contents: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn m_ci1_a_loopback_card_copies_and_another_vnicd_is_swapped_in_under_running_guests_with_every_setting() {
+fn m_ci1_and_flight_recorder_and_reload_of_another_vnicd_under_running_guests_with_every_setting() {
     let world = World::new(None);
     world.up(EVERYTHING);
     recorder::m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_as_copies(&world);

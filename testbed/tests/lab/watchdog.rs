@@ -28,7 +28,8 @@ fn pinged(world: &World) -> [Value; 2] {
 }
 
 #[test]
-fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers_and_m_gf7() {
+fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers_and_m_gf7_m_gf8()
+ {
     for qemu in qemus() {
         let world = World::new(qemu);
         world.up(PAIR);
@@ -140,5 +141,6 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         let rang = timer.so_far();
         assert!(rang[0].1.starts_with("timer 9 rang after"), "{rang:?}");
         nic::m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood(&world);
+        nic::m_gf8_marked_frames_interrupt_at_once_while_a_flood_has_made_the_delay_long(&world);
     }
 }

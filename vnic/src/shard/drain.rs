@@ -19,7 +19,7 @@ const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Frames under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// On modelled links, or before a card that has no buffer for them.
+    /// On modelled links, in a card that waits for credits of the next one, or before a card that has no buffer for them.
     pub on_links: u64,
     /// On their way into host memory.
     pub in_dma: u64,
@@ -83,8 +83,10 @@ impl Fabric {
 }
 
 impl Inner {
-    fn under_way(&self) -> UnderWay {
-        let waiting: usize = self.ports.iter().map(|port| port.waiting.len()).sum();
+    pub(super) fn under_way(&self) -> UnderWay {
+        let waiting: usize = (self.ports.iter())
+            .map(|port| port.waiting.len() + port.nic.multicast().buffers_in_use())
+            .sum();
         let queues = self.ports.iter().flat_map(|port| port.nic.queues());
         UnderWay {
             on_links: (self.pool.waiting() + waiting) as u64,

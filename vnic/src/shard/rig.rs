@@ -113,18 +113,19 @@ impl Rig {
 
     /// Adds a guest at `switch` and returns its number.
     pub fn add_guest(&mut self, switch: usize, features: u64) -> usize {
-        self.add_card(switch, features, false)
+        self.add_guest_with(switch, features, |_| ())
     }
 
     /// Adds a guest whose card is connected to itself and returns its number.
     pub fn add_loopback_guest(&mut self, features: u64) -> usize {
         let switch = self.inner.add_switch_of_one();
-        self.add_card(switch, features, true)
+        self.add_guest_with(switch, features, |settings| settings.loopback = true)
     }
 
-    fn add_card(&mut self, switch: usize, features: u64, loopback: bool) -> usize {
+    /// Adds a guest at `switch` whose card's settings are the default ones but for what `change` changes.
+    pub fn add_guest_with(&mut self, switch: usize, features: u64, change: impl FnOnce(&mut PortSettings)) -> usize {
         let number = self.guests.len();
-        let settings = PortSettings {
+        let mut settings = PortSettings {
             name: format!("g{number}"),
             socket: String::new(),
             mode: SocketMode::Listen,
@@ -132,7 +133,7 @@ impl Rig {
             queue_pairs: 1,
             mtu: 9000,
             offloads: true,
-            loopback,
+            loopback: false,
             coalescing: Default::default(),
             dma: Default::default(),
             steering: Default::default(),
@@ -142,6 +143,7 @@ impl Rig {
             timers: Vec::new(),
             returns: true,
         };
+        change(&mut settings);
         let state = &mut self.inner.switches[switch];
         let switch_port = state.switch.add_port();
         state.bind(switch_port, number);

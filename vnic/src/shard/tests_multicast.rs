@@ -185,6 +185,27 @@ fn m_bv5_the_flight_recorder_tells_what_a_card_passes_on() {
 }
 
 #[test]
+fn m_bv5_leaves_receive_before_the_local_dma_of_the_card_above_them_is_done() {
+    const SETUP_NS: u64 = 1_000_000;
+    let mut rig = Rig::new(&[ALL_FEATURES]);
+    rig.add_guest_with(0, ALL_FEATURES, |settings| settings.dma.setup_ns = SETUP_NS);
+    for _ in 2..5 {
+        rig.add_guest(0, ALL_FEATURES);
+    }
+    (0..5).for_each(|guest| rig.join(guest, GROUP));
+    rig.settle();
+    for round in 0..3 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 300, 0));
+        rig.settle();
+        let received = [1, 2, 3, 4].map(|guest| rig.received(guest).len());
+        assert_eq!(received, [0, 1, 1, 1], "1 sends on to 3 and 4 from its own buffer");
+        rig.now = rig.now.plus_nanos(SETUP_NS);
+        rig.settle();
+        assert_eq!(rig.received(1).len(), 1);
+    }
+}
+
+#[test]
 fn m_bv5_a_guest_joins_under_its_own_address_alone() {
     let mut rig = Rig::new(&[ALL_FEATURES; 2]);
     rig.configure_address(0);
@@ -241,6 +262,22 @@ fn m_bv5_packets_wait_for_credits_on_slow_links_and_cross_trunks() {
     }
     assert!(guests.iter().any(|guest| count(&rig, *guest, "waited") > 0));
     assert_eq!(rig.pooled_bytes(), 0, "no buffer is left behind");
+}
+
+#[test]
+fn m_bv5_packets_that_wait_for_a_credit_are_under_way() {
+    let mut rig = group_of(5);
+    let gone = LinkSettings {
+        up: false,
+        ..LinkSettings::default()
+    };
+    rig.set_link(1, &gone, &gone);
+    for round in 0..4 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 300, 0));
+    }
+    rig.settle();
+    assert_eq!([1, 2].map(|guest| count(&rig, guest, "delivered")), [0, 4]);
+    assert_eq!(rig.inner.under_way().on_links, 4, "an orderly end must not forget them");
 }
 
 #[test]

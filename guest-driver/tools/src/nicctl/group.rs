@@ -86,6 +86,8 @@ impl Group {
                 print(json, &GroupsOutput::from(vec![report]))
             }
             Self::Leave { group } => {
+                // To leave what one is not in is no mistake to the card, which may hear it twice; a person made one.
+                member(card, group)?;
                 let report = ask(card, &Request::LeaveGroup { group })?;
                 print(json, &GroupsOutput::from(vec![report]))
             }
@@ -130,7 +132,9 @@ impl Group {
                 count,
                 timeout_s,
             } => {
+                // What comes from now on waits in the port.
                 let mut port = open(interface)?;
+                member(card, group)?;
                 let output = receive(&mut port, group, count, Duration::from_secs(timeout_s), stop)?;
                 print(json, &output)?;
                 if output.packets < count {

@@ -9,7 +9,8 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use firmware::{
     Lateness, TimerKind,
-    control::{Doorbell, Reply, Request, TimerReport, WatchdogReport},
+    control::{Doorbell, RefusalCode, Reply, Request, TimerReport, WatchdogReport},
+    watchdog::WATCHDOG_DELAY_NS_MAX,
 };
 use netif::Netif;
 use omxd::{Card, CardError};
@@ -91,7 +92,9 @@ fn time(text: &str) -> Result<u64, String> {
 fn delay(text: &str) -> Result<u64, String> {
     match text {
         "off" => Ok(0),
-        text => time(text).map_err(|_| "neither `off` nor a time such as 100us or 2ms, up to 1 s".to_owned()),
+        text => (time(text).ok())
+            .filter(|delay_ns| *delay_ns <= WATCHDOG_DELAY_NS_MAX)
+            .ok_or_else(|| "neither `off` nor a time such as 100us or 2ms, up to 1 s".to_owned()),
     }
 }
 
@@ -101,10 +104,23 @@ pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: 
         None => Request::GetWatchdog { queue },
         Some(delay_ns) => Request::SetWatchdog { queue, delay_ns },
     };
-    match card.ask(&request)? {
-        Reply::GetWatchdog(report) | Reply::SetWatchdog(report) => print(json, &WatchdogOutput::from(report)),
-        _ => bail!(CardError::Unexpected),
-    }
+    let report = match card.ask(&request) {
+        Ok(Reply::GetWatchdog(report) | Reply::SetWatchdog(report)) => report,
+        Ok(_) => bail!(CardError::Unexpected),
+        // The card says that it is too short, not how long it must be.
+        Err(CardError::Refused(refusal)) if refusal.code == RefusalCode::Range.code() => {
+            let limits = card.ask(&Request::GetWatchdog { queue });
+            let Ok(Reply::GetWatchdog(WatchdogReport { delay_ns_min, .. })) = limits else {
+                bail!(refusal);
+            };
+            bail!(
+                "the delay of this card's watchdog is at least {} us",
+                delay_ns_min / 1_000
+            )
+        }
+        Err(error) => bail!(error),
+    };
+    print(json, &WatchdogOutput::from(report))
 }
 
 pub(super) fn timer<N: Netif>(card: &mut Card<'_, N>, json: bool, verb: &Timer) -> anyhow::Result<()> {
