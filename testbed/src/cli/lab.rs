@@ -1,7 +1,7 @@
 //! Verbs about whole labs: init, up, wait, ps, down, clean.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
@@ -23,6 +23,7 @@ use crate::{
     image::Cache,
     lab::{Boot, Lab, units::Span},
     report::{
+        file::OutFile,
         progress::Progress,
         say,
         table::{self, Columns},
@@ -42,26 +43,16 @@ const EXAMPLE: &str = include_str!("example.toml");
 const UP_WORD: &str = "up";
 
 pub(super) fn init(file: &Path, force: bool) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if force {
-        options.create(true).truncate(true)
-    } else {
-        options.create_new(true)
-    };
-    let opened = options.open(file);
-    if let Err(error) = &opened
-        && error.kind() == io::ErrorKind::AlreadyExists
-    {
-        bail!(
+    let mut opened = match OutFile::new(file)? {
+        Some(new) => new,
+        None if force => OutFile::open(file)?,
+        None => bail!(
             "{} exists: choose another name, or replace it with --force",
             file.display()
-        );
-    }
-    let cannot = || format!("cannot write {}", file.display());
-    opened
-        .and_then(|mut opened| opened.write_all(EXAMPLE.as_bytes()))
-        .with_context(cannot)?;
+        ),
+    };
+    opened.writer()?.write_all(EXAMPLE.as_bytes())?;
+    opened.keep();
     say(format_args!("{} written: `weft up {0}` starts it", file.display()));
     Ok(())
 }
@@ -246,10 +237,11 @@ struct PsRow {
 
 pub(super) fn ps(cli: &Cli) -> Result<()> {
     let mut rows = Vec::new();
-    for lab in state::running_labs()? {
-        if cli.lab.as_ref().is_some_and(|wanted| *wanted != lab) {
-            continue;
-        }
+    let labs = match &cli.lab {
+        Some(_) => vec![super::client(cli)?.state().lab().to_owned()],
+        None => state::running_labs()?,
+    };
+    for lab in labs {
         // One that ends just now is not there any more, which is what `ps` says.
         let Ok(status) = Client::new(StateDir::of(&lab)).status() else {
             continue;

@@ -312,17 +312,22 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
         names.extend(ports(client, Some(nic))?.into_iter().map(|port| port.name));
     }
     // Before anything begins: a file that cannot be written shall not cost others their capture.
-    let file = args.write.as_deref().map(OutFile::open).transpose()?;
-    let mut capture = client.vnicd()?.capture(&names, args.snaplen)?;
+    let mut file = args.write.as_deref().map(OutFile::open).transpose()?;
+    let captured = capture_into(client, args, &names, file.as_mut());
+    // What was captured before a failure is whole.
+    if let Some(file) = file {
+        file.keep_unless_empty();
+    }
+    captured
+}
+
+fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Option<&mut OutFile>) -> Result<()> {
+    let mut capture = client.vnicd()?.capture(names, args.snaplen)?;
     let ends = Arc::new(Ends::default());
     ends.set(capture.handle()?);
     let reader_gone = Arc::new(AtomicBool::new(false));
     let mut out: Box<dyn Write> = match file {
-        Some(mut file) => {
-            let writer = file.writer()?;
-            file.keep();
-            Box::new(writer)
-        }
+        Some(file) => Box::new(file.writer()?),
         None => {
             let (ends, gone) = (Arc::clone(&ends), Arc::clone(&reader_gone));
             std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
@@ -348,7 +353,7 @@ pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {
             Ok(missing) => break missing,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !ends.is_asked() => {
                 // A section of its own in the file: the next vnicd has another clock.
-                let next = client.in_next_vnicd(&ends, |vnicd| Ok(vnicd.capture(&names, args.snaplen)?));
+                let next = client.in_next_vnicd(&ends, |vnicd| Ok(vnicd.capture(names, args.snaplen)?));
                 capture = next.map_err(|_| error)?;
                 ends.set(capture.handle()?);
             }

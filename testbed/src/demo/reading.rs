@@ -150,9 +150,14 @@ impl<'a> AtDelay<'a> {
         };
         text += &if open_mx <= few && stream <= few {
             let time = |outcome: &Outcome| outcome.medium.rtt_us_median;
+            let how = if open_mx <= MEDIUM_INTERRUPTS_MAX && stream <= MEDIUM_INTERRUPTS_MAX {
+                "The message is announced when it is complete, not packet by packet"
+            } else {
+                "The mark announces the end of the message at once; its packets arrive over a longer time than the delay, so that \
+                 time-outs announce some before"
+            };
             format!(
-                " The message is announced when it is complete, not packet by packet; it takes {} µs with Open-MX, {} µs \
-                 without coalescing and {} µs with the time-out.",
+                " {how}. It takes {} µs with Open-MX, {} µs without coalescing and {} µs with the time-out.",
                 short(time(self.open_mx)),
                 short(time(self.disabled)),
                 short(time(self.timeout))

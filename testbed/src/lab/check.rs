@@ -100,9 +100,10 @@ fn check_unique(
     problems: &mut Problems,
 ) {
     if let Some(other) = taken.insert(name.get_ref().clone(), what) {
+        let article = if other == what { "another" } else { "a" };
         problems.add(
             name.span(),
-            format!("the name \"{}\" is taken by another {other}", name.get_ref()),
+            format!("the name \"{}\" is taken by {article} {other}", name.get_ref()),
             "nodes and switches need names of their own",
         );
     }
@@ -248,11 +249,13 @@ impl Nodes<'_> {
         let Some(cpus) = node.cpus.as_ref().or(self.file.defaults.cpus.as_ref()) else {
             return 1;
         };
-        if !(1..=CPUS_MAX).contains(cpus.get_ref()) {
-            let message = format!("{} processors are not possible", cpus.get_ref());
-            problems.add(cpus.span(), message, format!("from 1 to {CPUS_MAX}"));
-        }
-        *cpus.get_ref()
+        let mistake = |cpus| {
+            (
+                format!("{cpus} processors are not possible"),
+                format!("from 1 to {CPUS_MAX}"),
+            )
+        };
+        settings::within(cpus, &(1..=CPUS_MAX), mistake, problems)
     }
 
     fn memory_mib(&self, node: &NodeFile, problems: &mut Problems) -> u32 {
@@ -348,6 +351,7 @@ impl Nodes<'_> {
 
     fn switch_of(&self, nic: &NicFile) -> Option<usize> {
         match &nic.switch {
+            _ if is_loopback(nic) => None,
             Some(name) => self.switches.iter().position(|switch| switch == name.get_ref()),
             None => (self.switches.len() == 1).then_some(0),
         }
@@ -363,7 +367,7 @@ impl Nodes<'_> {
     ) -> Option<Nic> {
         let switch = match &nic.switch {
             Some(name) => find_switch(name, self.switches, problems)?,
-            None if self.switches.len() == 1 => 0,
+            None if self.switches.len() == 1 || is_loopback(nic) => 0,
             None => {
                 let message = format!(
                     "a NIC of node {} does not say which switch it is plugged into",
@@ -382,11 +386,15 @@ impl Nodes<'_> {
         let mac = self.mac(nic, node, (node_index, nic_index), problems);
         let address = nic_address(nic, node, domain, domains, problems);
         let queue_pairs = nic.queue_pairs.as_ref().or(defaults.nic.queue_pairs.as_ref());
-        if let Some(pairs) = queue_pairs.filter(|pairs| !(1..=QUEUE_PAIRS_MAX).contains(pairs.get_ref())) {
-            let message = format!("{} queue pairs are not possible", pairs.get_ref());
-            problems.add(pairs.span(), message, format!("from 1 to {QUEUE_PAIRS_MAX}"));
-        }
-        let queue_pairs = queue_pairs.map_or(1, |pairs| *pairs.get_ref());
+        let mistake = |pairs| {
+            (
+                format!("{pairs} queue pairs are not possible"),
+                format!("from 1 to {QUEUE_PAIRS_MAX}"),
+            )
+        };
+        let queue_pairs = queue_pairs.map_or(1, |pairs| {
+            settings::within(pairs, &(1..=QUEUE_PAIRS_MAX), mistake, problems)
+        });
         let mtu = nic
             .mtu
             .as_ref()
@@ -464,6 +472,10 @@ impl Nodes<'_> {
     }
 }
 
+fn is_loopback(nic: &NicFile) -> bool {
+    nic.loopback.as_ref().is_some_and(|on| *on.get_ref())
+}
+
 fn nic_address(
     nic: &NicFile,
     node: &Spanned<String>,
@@ -473,7 +485,7 @@ fn nic_address(
 ) -> Option<Ipv4Net> {
     let subnet = domains.subnets[domain].0;
     let Some(text) = &nic.address else {
-        if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) {
+        if is_loopback(nic) {
             // Nobody could answer.
             return None;
         }
@@ -496,7 +508,7 @@ fn nic_address(
     }
     match text.get_ref().parse::<Ipv4Net>() {
         Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.7/24\", or \"none\""),
-        Ok(address) if address.network() != subnet => {
+        Ok(address) if address.network() != subnet && !is_loopback(nic) => {
             let message = format!("{address} is not in the network {subnet} of this switch");
             problems.add(
                 text.span(),

@@ -6,6 +6,9 @@ use std::{fmt, ops::Range};
 /// Mistakes shown at once; more would scroll the first ones away.
 pub const PROBLEMS_SHOWN_MAX: usize = 20;
 
+/// Characters shown of a line.
+const LINE_CHARS_MAX: usize = 160;
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -66,27 +69,15 @@ impl fmt::Display for LabError {
                 f.write_str("\n")?;
             }
             let (line, column) = self.position(problem.span.start);
-            let shown = self.text.lines().nth(line - 1).unwrap_or("");
-            let width = self.text.get(problem.span.clone()).map_or(1, |part| {
-                part.lines()
-                    .next()
-                    .unwrap_or("")
-                    .chars()
-                    .count()
-                    .clamp(1, shown.chars().count().max(1))
-            });
+            let (shown, indent) = excerpt(self.text.lines().nth(line - 1).unwrap_or(""), column - 1);
+            let marked = self.text.get(problem.span.clone()).and_then(|part| part.lines().next());
+            let width = marked.map_or(1, |part| part.chars().count());
+            let width = width.clamp(1, shown.chars().count().saturating_sub(indent).max(1));
             let gutter = line.to_string().len();
-            writeln!(f, "{}:{line}:{column}: {}", self.file, problem.message)?;
+            writeln!(f, "{}:{line}:{column}: {}", self.file, printable(&problem.message))?;
             writeln!(f, "{line} | {shown}")?;
-            writeln!(
-                f,
-                "{:gutter$} | {:indent$}{}",
-                "",
-                "",
-                "^".repeat(width),
-                indent = column - 1
-            )?;
-            write!(f, "{:gutter$} = {}", "", problem.help)?;
+            writeln!(f, "{:gutter$} | {:indent$}{}", "", "", "^".repeat(width))?;
+            write!(f, "{:gutter$} = {}", "", printable(&problem.help))?;
         }
         if self.problems.len() > PROBLEMS_SHOWN_MAX {
             write!(f, "\n… and {} more", self.problems.len() - PROBLEMS_SHOWN_MAX)?;
@@ -96,6 +87,31 @@ impl fmt::Display for LabError {
 }
 
 impl std::error::Error for LabError {}
+
+/// Text of a file without what could command a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// What is shown of a line, and where in that the character at `at` stands: of a long line, the part around it.
+fn excerpt(line: &str, at: usize) -> (String, usize) {
+    let before = at.saturating_sub(LINE_CHARS_MAX / 2);
+    let part: String = line.chars().skip(before).take(LINE_CHARS_MAX).collect();
+    let (begin, end) = (
+        if before > 0 { "…" } else { "" },
+        if part.len() < line.len() && line.chars().nth(before + LINE_CHARS_MAX).is_some() {
+            "…"
+        } else {
+            ""
+        },
+    );
+    (
+        format!("{begin}{}{end}", printable(&part)),
+        at - before + begin.chars().count(),
+    )
+}
 
 /// Turns what the TOML reader says into a problem; unknown keys get the nearest known one.
 pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
@@ -148,7 +164,11 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
             message,
             help: match expected {
                 // The words of the language this is written in say nothing to who writes a lab file.
-                "u8" | "u16" | "u32" | "u64" | "usize" => "expected here: a whole number, without quotes".to_owned(),
+                "i64" => "expected here: a whole number, without quotes".to_owned(),
+                "u64" => "expected here: a whole number that is not negative, without quotes".to_owned(),
+                "a string" => "expected here: a text in quotes".to_owned(),
+                "a boolean" => "expected here: true or false, without quotes".to_owned(),
+                "a sequence" => "expected here: a list, such as [ …, … ]".to_owned(),
                 other => format!("expected here: {other}"),
             },
         };

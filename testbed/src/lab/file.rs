@@ -1,5 +1,6 @@
 //! The lab file as it is written: one struct per TOML table, every key documented (the JSON schema is made from these).
-//! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see.
+//! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see. Numbers
+//! are read as any whole number, so that `check` answers one that is out of range with the range.
 
 use std::path::PathBuf;
 
@@ -33,11 +34,11 @@ pub struct LabFile {
 
 /// Settings that hold unless a node, NIC or trunk says otherwise.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, such as { cpus = 2, memory = \"256M\" }")]
 pub struct DefaultsFile {
     /// Processors per node (1).
     #[schemars(with = "Option<u32>")]
-    pub cpus: Option<Spanned<u32>>,
+    pub cpus: Option<Spanned<i64>>,
     /// Memory per node (`128M`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
@@ -51,7 +52,10 @@ pub struct DefaultsFile {
 
 /// A learning Ethernet switch.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each switch, such as [[switch]] with name = \"s1\" below it"
+)]
 pub struct SwitchFile {
     /// Name, unlike those of all nodes and switches.
     #[schemars(with = "String")]
@@ -64,14 +68,17 @@ pub struct SwitchFile {
 
 /// One QEMU guest.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each node, such as [[node]] with name = \"n1\" below it"
+)]
 pub struct NodeFile {
     /// Name, also the guest's host name: up to 24 lower-case letters, digits and dashes.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
     /// Processors (1 to 16).
     #[schemars(with = "Option<u32>")]
-    pub cpus: Option<Spanned<u32>>,
+    pub cpus: Option<Spanned<i64>>,
     /// Memory (`112M` to `64G`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
@@ -98,7 +105,10 @@ pub struct NodeFile {
 
 /// One programmable NIC of a node, with its cable to the switch.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each NIC, such as { switch = \"s1\", mtu = 9000 }"
+)]
 pub struct NicFile {
     /// The switch it is plugged into. May be left out when there is only one.
     #[schemars(with = "Option<String>")]
@@ -111,10 +121,10 @@ pub struct NicFile {
     pub address: Option<Spanned<String>>,
     /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
-    pub queue_pairs: Option<Spanned<u16>>,
+    pub queue_pairs: Option<Spanned<i64>>,
     /// Largest IP packet in bytes (68 to 9000; default 1500).
     #[schemars(with = "Option<u32>")]
-    pub mtu: Option<Spanned<u32>>,
+    pub mtu: Option<Spanned<i64>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
     pub offloads: Option<bool>,
     /// Connect the NIC to itself (default false): what the guest sends comes back into its receive buffers, a copy engine. It
@@ -129,7 +139,7 @@ pub struct NicFile {
     pub steering: Option<SteeringFile>,
     /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
     #[schemars(with = "Option<u8>")]
-    pub misorder: Option<Spanned<u8>>,
+    pub misorder: Option<Spanned<i64>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
     /// What is different on the way from the switch to the guest.
@@ -140,14 +150,14 @@ pub struct NicFile {
 
 /// NIC settings that can have a lab-wide default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, such as { queue_pairs = 2, mtu = 9000 }")]
 pub struct NicSettingsFile {
     /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
-    pub queue_pairs: Option<Spanned<u16>>,
+    pub queue_pairs: Option<Spanned<i64>>,
     /// Largest IP packet in bytes (68 to 9000; default 1500).
     #[schemars(with = "Option<u32>")]
-    pub mtu: Option<Spanned<u32>>,
+    pub mtu: Option<Spanned<i64>>,
     /// Checksum and segmentation offloads (default true).
     pub offloads: Option<bool>,
     /// When the card interrupts its guest.
@@ -158,7 +168,7 @@ pub struct NicSettingsFile {
     pub steering: Option<SteeringFile>,
     /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
     #[schemars(with = "Option<u8>")]
-    pub misorder: Option<Spanned<u8>>,
+    pub misorder: Option<Spanned<i64>>,
 }
 
 /// Reads the name of a strategy; what the firmware registers is what there is.
@@ -174,7 +184,10 @@ fn strategy_schema(_: &mut SchemaGenerator) -> Schema {
 
 /// When the card interrupts its guest.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, such as { strategy = \"open-mx\", delay = \"1ms\" }"
+)]
 pub struct CoalescingFile {
     /// Strategy (default `disabled`).
     #[serde(default, deserialize_with = "strategy")]
@@ -184,7 +197,8 @@ pub struct CoalescingFile {
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,
     /// Interrupt when this many packets wait (default 0: no such limit).
-    pub frames: Option<u32>,
+    #[schemars(with = "Option<u32>")]
+    pub frames: Option<Spanned<i64>>,
     /// Whether the card looks at latency-sensitive marks (default true).
     pub marks: Option<bool>,
     /// Delay of the polling watchdog, which takes the place of `delay` (`50us` for each queue pair to `1s`; default `0`: none).
@@ -194,7 +208,10 @@ pub struct CoalescingFile {
 
 /// The modelled DMA engine of a card; all zero costs no time.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, such as { setup = \"1us\", rate = \"10Gbit\" }"
+)]
 pub struct DmaFile {
     /// Set-up time per transfer (default `0`, at most `1s`).
     #[schemars(with = "Option<Span>")]
@@ -203,7 +220,7 @@ pub struct DmaFile {
     pub rate: Option<Rate>,
     /// Transfers under way at a time (1 to 16; default 1).
     #[schemars(with = "Option<u32>")]
-    pub parallelism: Option<Spanned<u32>>,
+    pub parallelism: Option<Spanned<i64>>,
 }
 
 /// How arriving frames are told apart.
@@ -232,21 +249,24 @@ impl SteeringMode {
 
 /// How arriving frames are spread over the receive queues that the guest's driver uses.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, such as { mode = \"endpoint\" }")]
 pub struct SteeringFile {
     /// What frames are told apart by (default `flow`).
     pub mode: Option<SteeringMode>,
     /// Queues of the endpoints 0, 1, …; repeated behind the end. Default: evenly.
     #[schemars(with = "Option<Vec<u8>>")]
-    pub endpoints: Option<Spanned<Vec<u8>>>,
+    pub endpoints: Option<Spanned<Vec<i64>>>,
     /// Queues of the 128 values of the flow hash; repeated behind the end. Default: evenly.
     #[schemars(with = "Option<Vec<u8>>")]
-    pub indirection: Option<Spanned<Vec<u8>>>,
+    pub indirection: Option<Spanned<Vec<i64>>>,
 }
 
 /// A cable, or one direction of it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, such as { rate = \"10Gbit\", delay = \"10us\" }"
+)]
 pub struct LinkFile {
     /// Whether the cable is plugged in (default true).
     pub up: Option<bool>,
@@ -259,7 +279,7 @@ pub struct LinkFile {
     pub queue: Option<Size>,
     /// Largest payload the link carries (68 to 9000; default 9000).
     #[schemars(with = "Option<u32>")]
-    pub mtu: Option<Spanned<u32>>,
+    pub mtu: Option<Spanned<i64>>,
     /// Probability that a frame is lost.
     pub loss: Option<Share>,
     /// Probability that a frame is held back by `reorder_delay`.
@@ -279,7 +299,10 @@ pub struct LinkFile {
 
 /// A link between two switches.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each trunk, such as [[trunk]] with between = [\"s1\", \"s2\"] below it"
+)]
 pub struct TrunkFile {
     /// The two switches, such as `["s1", "s2"]`.
     #[schemars(with = "[String; 2]")]

@@ -9,7 +9,10 @@ mod file;
 pub mod settings;
 pub mod units;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use ether::MacAddr;
 
@@ -141,20 +144,24 @@ impl Lab {
     /// # Errors
     /// One sentence when the file cannot be read, or every mistake in it with line and column.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        use anyhow::{Context, ensure};
-        let shown = path.display();
-        let length = std::fs::metadata(path)
-            .with_context(|| format!("cannot read the lab file {shown}"))?
-            .len();
-        ensure!(
-            length <= FILE_LEN_MAX,
-            "{shown} is {length} bytes long: a lab file has at most {FILE_LEN_MAX}"
-        );
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the lab file {shown}"))?;
+        use anyhow::{Context, bail};
+        let shown = path.display().to_string();
+        let unreadable = || format!("cannot read the lab file {shown}");
+        let file = match std::fs::File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                bail!("there is no lab file {shown}; `weft init` writes an example")
+            }
+            opened => opened.with_context(unreadable)?,
+        };
+        let mut bytes = Vec::new();
+        file.take(FILE_LEN_MAX + 1)
+            .read_to_end(&mut bytes)
+            .with_context(unreadable)?;
+        let text = readable(bytes).map_err(|(text, problem)| LabError::new(&shown, &text, vec![problem]))?;
         let absolute = std::path::absolute(path)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
-        Ok(Self::parse(&text, &shown.to_string(), stem, folder)?)
+        Ok(Self::parse(&text, &shown, stem, folder)?)
     }
 
     /// Checks the text of a lab file; `shown` names it in messages, `stem` is its default name, `folder` the place that
@@ -191,6 +198,28 @@ impl Node {
     pub fn address(&self) -> Option<Ipv4Net> {
         self.nics.iter().find_map(|nic| nic.address)
     }
+}
+
+/// A lab file as text, or what is shown of it and why it is none.
+fn readable(bytes: Vec<u8>) -> Result<String, (String, Problem)> {
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        let problem = Problem {
+            span: 0..0,
+            message: "this file is too long to be a lab file".to_owned(),
+            help: format!("at most {FILE_LEN_MAX} bytes"),
+        };
+        return Err((String::new(), problem));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let problem = Problem {
+            // What cannot be read is shown as one character.
+            span: at..at + '\u{fffd}'.len_utf8(),
+            message: "this is not a text file".to_owned(),
+            help: "a lab file is text in UTF-8".to_owned(),
+        };
+        (String::from_utf8_lossy(error.as_bytes()).into_owned(), problem)
+    })
 }
 
 /// Name of a NIC in `vnicd` and on the command line.

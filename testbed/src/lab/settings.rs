@@ -1,5 +1,7 @@
 //! Merging NIC, DMA and link settings from the lab's defaults down to one direction of one cable, with their limits.
 
+use std::ops::RangeInclusive;
+
 use toml::Spanned;
 
 use super::{
@@ -18,7 +20,7 @@ pub const DMA_PARALLELISM_MAX: u32 = 16;
 /// Most packets that a card lets wait for an interrupt: as many as its firmware can hold back.
 pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
 /// MTU that IPv4 asks of every link, and the largest that the card offers.
-pub const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=9000;
+pub const MTU_RANGE: RangeInclusive<u32> = 68..=9000;
 
 const LINK_DELAY: &str = "a link delay";
 const REORDER_DELAY: &str = "a reordering delay";
@@ -40,6 +42,10 @@ pub(super) fn loopback(nic: &NicFile, queue_pairs: u16, problems: &mut Problems)
     if nic.link.is_some() || nic.link_to_guest.is_some() || nic.link_from_guest.is_some() {
         let message = "a NIC that is connected to itself has no cable whose settings could be changed".to_owned();
         problems.add(on.span(), message, "leave out loopback, or link and its directions");
+    }
+    if nic.switch.is_some() {
+        let message = "a NIC that is connected to itself is at no switch".to_owned();
+        problems.add(on.span(), message, "leave out loopback, or switch");
     }
     true
 }
@@ -94,16 +100,33 @@ pub fn coalescing_delay_argument(text: &str) -> Result<Span, String> {
     argument_within(text, CARD_DELAY_NS_MAX, COALESCING_DELAY)
 }
 
-pub(super) fn mtu_within(value: &Spanned<u32>, problems: &mut Problems) -> u32 {
-    if !MTU_RANGE.contains(value.get_ref()) {
-        let (min, max) = (MTU_RANGE.start(), MTU_RANGE.end());
-        problems.add(
-            value.span(),
-            format!("an MTU of {} bytes is not possible", value.get_ref()),
-            format!("from {min} to {max}; 1500 is usual, 9000 are jumbo frames"),
-        );
+/// A whole number as the key's own type; one that is not in `range` is a mistake, and its least is used from here on.
+pub(super) fn within<T: TryFrom<i64> + PartialOrd + Copy>(
+    value: &Spanned<i64>,
+    range: &RangeInclusive<T>,
+    mistake: impl FnOnce(i64) -> (String, String),
+    problems: &mut Problems,
+) -> T {
+    let number = *value.get_ref();
+    if let Ok(fits) = T::try_from(number)
+        && range.contains(&fits)
+    {
+        return fits;
     }
-    *value.get_ref()
+    let (message, help) = mistake(number);
+    problems.add(value.span(), message, help);
+    *range.start()
+}
+
+pub(super) fn mtu_within(value: &Spanned<i64>, problems: &mut Problems) -> u32 {
+    let (min, max) = (MTU_RANGE.start(), MTU_RANGE.end());
+    let mistake = |mtu| {
+        (
+            format!("an MTU of {mtu} bytes is not possible"),
+            format!("from {min} to {max}; 1500 is usual, 9000 are jumbo frames"),
+        )
+    };
+    within(value, &MTU_RANGE, mistake, problems)
 }
 
 pub(super) fn coalescing(
@@ -119,7 +142,15 @@ pub(super) fn coalescing(
         if let Some(delay) = &layer.delay {
             merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);
         }
-        merged.frames = layer.frames.unwrap_or(merged.frames);
+        if let Some(frames) = &layer.frames {
+            let mistake = |frames| {
+                (
+                    format!("an interrupt after {frames} packets is not possible"),
+                    format!("from 0 (no such limit) to {FRAMES_MAX}"),
+                )
+            };
+            merged.frames = within(frames, &(0..=FRAMES_MAX), mistake, problems);
+        }
         merged.marks = layer.marks.unwrap_or(merged.marks);
         if let Some(delay) = &layer.watchdog {
             merged.watchdog_ns = watchdog(delay, queue_pairs, problems);
@@ -149,14 +180,13 @@ pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> DmaSe
         }
         merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
         if let Some(parallelism) = &layer.parallelism {
-            if !(1..=DMA_PARALLELISM_MAX).contains(parallelism.get_ref()) {
-                problems.add(
-                    parallelism.span(),
-                    format!("{} DMA transfers at a time are not possible", parallelism.get_ref()),
+            let mistake = |at_a_time| {
+                (
+                    format!("{at_a_time} DMA transfers at a time are not possible"),
                     format!("from 1 to {DMA_PARALLELISM_MAX}"),
-                );
-            }
-            merged.parallelism = *parallelism.get_ref();
+                )
+            };
+            merged.parallelism = within(parallelism, &(1..=DMA_PARALLELISM_MAX), mistake, problems);
         }
     }
     merged
@@ -173,10 +203,11 @@ pub(super) fn steering(
             merged.mode = mode.name().to_owned();
             merged.chosen = true;
         }
-        let mut queues = |list: &Option<Spanned<Vec<u8>>>, len_max: usize, place: &mut Vec<u8>| {
+        let mut queues = |list: &Option<Spanned<Vec<i64>>>, len_max: usize, place: &mut Vec<u8>| {
             let Some(list) = list else { return };
             let queues = list.get_ref();
-            if let Some(queue) = queues.iter().find(|queue| u16::from(**queue) >= queue_pairs) {
+            let known = 0..i64::from(queue_pairs);
+            if let Some(queue) = queues.iter().find(|queue| !known.contains(queue)) {
                 problems.add(
                     list.span(),
                     format!("this NIC has no queue {queue}"),
@@ -190,7 +221,7 @@ pub(super) fn steering(
                     format!("at most {len_max}; a shorter list is repeated"),
                 );
             }
-            place.clone_from(queues);
+            *place = queues.iter().filter_map(|queue| u8::try_from(*queue).ok()).collect();
         };
         queues(&layer.endpoints, firmware::ENDPOINTS, &mut merged.endpoints);
         queues(&layer.indirection, firmware::INDIRECTION_LEN, &mut merged.indirection);
@@ -198,21 +229,17 @@ pub(super) fn steering(
     merged
 }
 
-pub(super) fn misorder(degree: Option<&Spanned<u8>>, problems: &mut Problems) -> MisorderSettings {
-    let Some(degree) = degree else {
-        return MisorderSettings::default();
-    };
+pub(super) fn misorder(degree: Option<&Spanned<i64>>, problems: &mut Problems) -> MisorderSettings {
     let max = firmware::MISORDER_DEGREE_MAX;
-    if *degree.get_ref() > max {
-        problems.add(
-            degree.span(),
-            format!("a misordering degree of {} is not possible", degree.get_ref()),
+    let mistake = |degree| {
+        (
+            format!("a misordering degree of {degree} is not possible"),
             format!("from 0 (off) to {max}: no medium message has more fragments"),
-        );
-    }
-    MisorderSettings {
-        degree: *degree.get_ref(),
-    }
+        )
+    };
+    degree.map_or_else(MisorderSettings::default, |degree| MisorderSettings {
+        degree: within(degree, &(0..=max), mistake, problems),
+    })
 }
 
 pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> LinkSettings {

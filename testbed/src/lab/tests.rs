@@ -115,6 +115,46 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             format!("{node}memory = \"1M\"\n"),
             "3:10: a guest cannot have 1M of memory",
         ),
+        (
+            format!("{node}memory = 128\n"),
+            "3:10: wrong kind of value: integer `128` = expected here: a size in quotes, such as \"128M\"",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ delay = 5, rate = \"1Gbit\" }} }}]\n"),
+            "3:27: wrong kind of value: integer `5` = expected here: a time in quotes, such as \"75us\"",
+        ),
+        (
+            format!("{node}nic = [{{ address = 5 }}]\n"),
+            "3:20: wrong kind of value: integer `5` = expected here: a text in quotes",
+        ),
+        (
+            format!("{node}nic = [{{ coalescing = \"open-mx\" }}]\n"),
+            "3:23: wrong kind of value: string \"open-mx\" = expected here: a table, such as { strategy = \"open-mx\"",
+        ),
+        (
+            format!("{node}nic = [{{ coalescing = {{ frames = -3 }} }}]\n"),
+            "3:34: an interrupt after -3 packets is not possible = from 0",
+        ),
+        (
+            format!("{node}nic = [{{ misorder = 500 }}]\n"),
+            "3:21: a misordering degree of 500 is not possible = from 0 (off) to 31",
+        ),
+        (
+            format!("{node}nic = [{{ steering = {{ endpoints = [0, 300] }} }}]\n"),
+            "3:35: this NIC has no queue 300 = it has 1",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ seed = -1 }} }}]\n"),
+            "3:26: wrong value: integer `-1` = expected here: a whole number that is not negative",
+        ),
+        (
+            format!("{node}nic = [{{ loopback = true, switch = \"s1\" }}]\n"),
+            "3:21: a NIC that is connected to itself is at no switch = leave out",
+        ),
+        (
+            format!("{node}[[switch]]\nname = \"n1\"\n"),
+            "2:8: the name \"n1\" is taken by a switch",
+        ),
         (format!("{node}{node}"), "4:8: the name \"n1\" is taken by another node"),
         (
             "[[node]]\nname = \"N 1\"\n".to_owned(),
@@ -193,6 +233,43 @@ fn several_mistakes_are_shown_together_in_the_order_of_the_file() {
          lab.toml:4:10: a guest cannot have 1M of memory\n4 | memory = \"1M\"\n  |          ^^^^\n  \
          = whole MiB from 112M to 64G"
     );
+}
+
+#[test]
+fn a_mistake_shows_the_part_of_its_line_that_it_is_about_and_commands_no_terminal() {
+    let text = format!("x = [{}\n", "[".repeat(100_000));
+    let error = parse(&text).expect_err("too deep").to_string();
+    assert!(error.lines().all(|line| line.chars().count() < 300), "{error}");
+    let text = format!(
+        "# {}\n[[node]]\nname = \"\\u001b[2J\u{7f}\" # {}\n",
+        "x".repeat(500),
+        "y".repeat(500)
+    );
+    let error = parse(&text).expect_err("a name").to_string();
+    assert!(!error.contains(['\u{1b}', '\u{7f}']), "{error:?}");
+    assert!(error.lines().all(|line| line.chars().count() < 300), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
+    let (text, problem) = readable(b"name = \"lab\"\n# \xff\n".to_vec()).expect_err("no text");
+    let error = LabError::new("lab.toml", &text, vec![problem]).to_string();
+    assert!(error.starts_with("lab.toml:2:3: this is not a text file\n"), "{error}");
+    let (text, problem) = readable(vec![b'#'; FILE_LEN_MAX as usize + 1]).expect_err("too long");
+    let error = LabError::new("lab.toml", &text, vec![problem]).to_string();
+    assert!(error.starts_with("lab.toml:1:1: this file is too long"), "{error}");
+    assert!(readable(vec![b'#'; FILE_LEN_MAX as usize]).is_ok());
+}
+
+#[test]
+fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address() {
+    let lab = parse(
+        "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n\
+         [[node]]\nname = \"n1\"\nnic = [{ loopback = true, address = \"10.9.9.1/24\" }, { loopback = true }]\n",
+    )
+    .expect("valid");
+    let addresses: Vec<_> = lab.ports().map(|(_, _, nic)| nic.address.is_some()).collect();
+    assert_eq!(addresses, [true, false]);
 }
 
 #[test]

@@ -3,7 +3,10 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, Visitor},
+};
 
 /// Digits after the decimal point that are looked at; more cannot matter at nanosecond or bit resolution.
 const FRACTION_DIGITS_MAX: usize = 9;
@@ -183,10 +186,20 @@ impl fmt::Display for Share {
 
 /// Text in files, a pattern in the schema, the same sentence for a mistake in both places.
 macro_rules! written_as_text {
-    ($type:ident, $pattern:literal, $example:literal) => {
+    ($type:ident, $what:literal, $pattern:literal, $example:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(f, "{} in quotes, such as \"{}\"", $what, $example)
+                    }
+                    fn visit_str<E: Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
             }
         }
         impl Serialize for $type {
@@ -207,12 +220,18 @@ macro_rules! written_as_text {
 
 written_as_text!(
     Rate,
+    "a bit rate",
     "^(unlimited|[0-9]+(\\.[0-9]{1,9})? ?([kKmMgG]?[bB]it))$",
     "10Gbit"
 );
-written_as_text!(Span, "^(0|[0-9]+(\\.[0-9]{1,9})? ?(ns|us|µs|ms|s))$", "75us");
-written_as_text!(Size, "^[0-9]+(\\.[0-9]{1,9})? ?(B|k|K|KiB|M|MiB|G|GiB)$", "128M");
-written_as_text!(Share, "^(0|[0-9]+(\\.[0-9]{1,9})? ?(%|ppm))$", "0.1%");
+written_as_text!(Span, "a time", "^(0|[0-9]+(\\.[0-9]{1,9})? ?(ns|us|µs|ms|s))$", "75us");
+written_as_text!(
+    Size,
+    "a size",
+    "^[0-9]+(\\.[0-9]{1,9})? ?(B|k|K|KiB|M|MiB|G|GiB)$",
+    "128M"
+);
+written_as_text!(Share, "a probability", "^(0|[0-9]+(\\.[0-9]{1,9})? ?(%|ppm))$", "0.1%");
 
 #[cfg(test)]
 mod tests {

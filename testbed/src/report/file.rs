@@ -18,18 +18,29 @@ pub struct OutFile {
 }
 
 impl OutFile {
+    /// Makes the file; `None` if there is one already.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(path: &Path) -> Result<Option<Self>> {
+        match OpenOptions::new().write(true).create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            new => Self::of(path, new, true).map(Some),
+        }
+    }
+
     /// Opens or makes the file; what is in it stays until [`writer`](Self::writer).
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
-        let new = OpenOptions::new().write(true).create_new(true).open(path);
-        let (opened, remove) = match new {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                (OpenOptions::new().write(true).open(path), false)
-            }
-            new => (new, true),
-        };
+        match Self::new(path)? {
+            Some(new) => Ok(new),
+            None => Self::of(path, OpenOptions::new().write(true).open(path), false),
+        }
+    }
+
+    fn of(path: &Path, opened: io::Result<File>, remove: bool) -> Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             file: opened.with_context(|| format!("cannot write {}", path.display()))?,
@@ -62,6 +73,13 @@ impl OutFile {
             path: self.path.clone(),
             file,
         })
+    }
+
+    /// The file stays if anything was written to it.
+    pub fn keep_unless_empty(self) {
+        if self.file.metadata().is_ok_and(|file| file.len() > 0) {
+            self.keep();
+        }
     }
 
     /// The file stays, whatever happens.
@@ -208,9 +226,20 @@ mod tests {
         folder.write("x", b"1").expect("written");
         folder.keep();
         assert_eq!(fs::read(path.join("x")).expect("kept"), b"1");
+        assert!(
+            OutFile::new(&path.join("x")).expect("a folder").is_none(),
+            "it is there"
+        );
         let mut file = OutFile::open(&path.join("x")).expect("there");
         file.writer().expect("emptied").write_all(b"half").expect("written");
         drop(file);
         assert!(!path.join("x").exists(), "half-made");
+        let mut file = OutFile::open(&path.join("x")).expect("made");
+        let mut writer = file.writer().expect("empty");
+        OutFile::open(&path.join("y")).expect("made").keep_unless_empty();
+        assert!(!path.join("y").exists(), "empty");
+        writer.write_all(b"something").expect("written");
+        file.keep_unless_empty();
+        assert!(path.join("x").exists());
     }
 }

@@ -13,11 +13,14 @@ use super::protocol::{Answer, LabStatus, Request};
 use crate::{
     guest_channel::GuestChannel,
     state::StateDir,
-    vnicd_client::{Ends, VnicdClient},
+    vnicd_client::{Ends, VnicdClient, VnicdError},
 };
 
 /// How long a `vnicd` that has ended is waited for to be replaced: the start of another one takes milliseconds.
 const NEXT_VNICD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a verb waits for that before it says that `vnicd` does not answer.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often it is looked for: only its socket, which the supervisor's next child makes, tells a verb that it is there.
 const NEXT_VNICD_LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -102,12 +105,31 @@ impl Client {
         }
     }
 
-    /// The control socket of the lab's `vnicd`.
+    /// The control socket of the lab's `vnicd`. One that has just ended is waited for to be replaced.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When none answers.
     pub fn vnicd(&self) -> Result<VnicdClient> {
-        Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
+        let deadline = Instant::now() + RESTART_TIMEOUT;
+        loop {
+            match self.vnicd_now() {
+                Err(VnicdError::Unreachable(_)) if Instant::now() < deadline && self.state.is_alive() => {
+                    std::thread::sleep(NEXT_VNICD_LOOK_INTERVAL);
+                }
+                answered => return Ok(answered?),
+            }
+        }
+    }
+
+    /// The `vnicd` that answers now: one that is just ending may take a connection, and answers nothing.
+    fn vnicd_now(&self) -> Result<VnicdClient, VnicdError> {
+        let socket = self
+            .state
+            .vnicd_socket()
+            .map_err(|error| VnicdError::Unreachable(std::io::Error::other(error)))?;
+        let mut client = VnicdClient::connect(&socket)?;
+        client.ping()?;
+        Ok(client)
     }
 
     /// Begins something anew in the `vnicd` that comes after one that has ended, as soon as it answers. `ends` can stop the wait.
@@ -117,8 +139,7 @@ impl Client {
     pub fn in_next_vnicd<T>(&self, ends: &Ends, begin: impl Fn(VnicdClient) -> Result<T>) -> Result<T> {
         let deadline = Instant::now() + NEXT_VNICD_TIMEOUT;
         loop {
-            match self.vnicd().and_then(&begin) {
-                // One that is just ending may take a connection, and answers nothing.
+            match self.vnicd_now().map_err(Into::into).and_then(&begin) {
                 Err(_) if Instant::now() < deadline && !ends.is_asked() => {
                     // Nobody waits here for a lab that is gone.
                     self.status()?;

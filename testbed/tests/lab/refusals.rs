@@ -98,6 +98,21 @@ fn a_lab_that_does_not_fit_into_memory_is_refused() {
 }
 
 #[test]
+fn a_lab_file_or_lab_that_is_not_there_is_named() {
+    let world = World::new(None);
+    let said = sentence(&world.run(&["up"]), 1);
+    assert_eq!(
+        said,
+        "weft: there is no lab file lab.toml; `weft init` writes an example"
+    );
+    let said = sentence(&world.run(&["--lab", "nolab", "ps"]), 1);
+    assert_eq!(
+        said,
+        "weft: the lab nolab does not run (none does): `weft up` starts one"
+    );
+}
+
+#[test]
 fn a_path_too_long_for_a_socket_is_refused() {
     let world = World::new(None);
     let long = world.dir.path().join("x".repeat(80));
