@@ -109,7 +109,13 @@ fn serve_detached(supervisor: Supervisor) -> Result<()> {
     rustix::stdio::dup2_stdout(&log)?;
     rustix::stdio::dup2_stderr(&log)?;
     supervisor.wait_for_end();
-    supervisor.stop()
+    let state = supervisor.state().clone();
+    let ended = supervisor.stop();
+    if let Err(why) = &ended {
+        // Its log is gone with its folder, and nobody reads what it prints.
+        state.note_end(&format!("{why:#}"))?;
+    }
+    ended
 }
 
 fn up_detached(args: &UpArgs) -> Result<()> {
@@ -257,7 +263,7 @@ pub(super) fn ps(cli: &Cli) -> Result<()> {
         }));
     }
     if rows.is_empty() && !cli.json {
-        say("no lab is running");
+        say(format_args!("no lab is running{}", state::ended_labs()));
         return Ok(());
     }
     let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -300,6 +306,7 @@ pub(super) fn down(cli: &Cli, all: bool) -> Result<()> {
 
 pub(super) fn clean(cache: bool) -> Result<()> {
     let running = state::running_labs()?;
+    state::forget_ended_labs()?;
     if !running.is_empty() {
         say(format_args!(
             "still running, and left alone: {} (`weft down` ends a lab)",

@@ -57,6 +57,33 @@ fn what_even_the_clearing_process_could_not_clear_is_cleared_by_the_next_command
 }
 
 #[test]
+fn a_lab_that_gives_up_while_nobody_watches_says_why_to_whoever_comes_next() {
+    let world = World::new(None);
+    world.up(LONELY);
+    // Killed whenever it is there, until the supervisor has seen enough.
+    eventually("the lab has given up", || {
+        let rows = world.json(&["ps"]);
+        if let Some(pid) = rows[0]["vnicd_pid"].as_i64() {
+            // It may have ended by the time before.
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        rows.as_array().is_some_and(Vec::is_empty)
+    });
+    eventually("no process is left", || processes_of(&world.labs()).is_empty());
+    for verb in [&["ps"][..], &["nic", "stats"]] {
+        eventually("it is said why", || {
+            let output = world.run(verb);
+            let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+            let why = "lonely ended by itself: vnicd ends again and again (signal 9)";
+            said.contains("no lab is running") && said.contains(why)
+        });
+    }
+    world.ok(&["clean"]);
+    nothing_is_left(&world);
+}
+
+#[test]
 fn ctrl_c_ends_a_lab_in_the_foreground_while_booting_and_later() {
     let world = World::new(None);
     world.file("lab.toml", PAIR);
