@@ -7,14 +7,13 @@ use mxoe::engine::Counters;
 
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
-    clock, completion::selector, late::Wanted, memory::Segments, progress::Core,
+    clock, completion::selector, helper, late::Wanted, memory::Segments, progress::Core,
 };
 
 impl Endpoint {
     /// One posting: `with` gets the endpoint, what it caused goes out, and whoever sleeps learns of it.
     #[inline]
     pub(crate) fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
-        let _inside = self.enter();
         let now = clock::now();
         let mut core = self.lock();
         if core.closed {
@@ -29,18 +28,22 @@ impl Endpoint {
             core.flush(now);
         }
         drop(self.step(core, Some(now), before));
+        self.leave();
         result
     }
 
     /// One look after some progress.
     #[inline]
     pub(crate) fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
-        let _inside = self.enter();
         let mut core = self.advance(None);
-        if core.closed {
-            return Err(Error::BadEndpoint);
-        }
-        with(&mut core)
+        let result = if core.closed {
+            Err(Error::BadEndpoint)
+        } else {
+            with(&mut core)
+        };
+        drop(core);
+        self.leave();
+        result
     }
 
     /// Starts a connection; its completion holds the address of the remote endpoint, and `match_info` and `context` as given.
@@ -136,7 +139,6 @@ impl Endpoint {
     ) -> Result<Request, Error> {
         // SAFETY: the caller's promise is that of `Segments::new`.
         let memory = unsafe { Segments::new(segments) }?;
-        let _inside = self.enter();
         let now = clock::now();
         let mut core = self.lock();
         if core.closed {
@@ -148,15 +150,17 @@ impl Endpoint {
         let others_held = !core.gather.is_empty();
         let watched = self.shared.helped && core.stopped == 0;
         if core.gather.posted(now, watched)
-            && let Ok(request) = sent
+            && let Some(request) = sent
         {
             core.held(request);
-            if !self.shared.holds.load(Ordering::Relaxed) {
-                self.shared.holds.store(true, Ordering::Relaxed);
-            }
             self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
             core.wake_if(before);
-            return sent;
+            drop(core);
+            if !self.shared.holds.load(Ordering::Relaxed) {
+                helper::come_for_held(&self.shared);
+            }
+            self.leave();
+            return Ok(request);
         }
         if core.stopped == 0 {
             // What was posted goes out before anything else is looked at.
@@ -166,7 +170,9 @@ impl Endpoint {
         if others_held {
             core.gather.goes_on(clock::now());
         }
-        sent
+        drop(core);
+        self.leave();
+        sent.ok_or(Error::NoResources)
     }
 
     /// Posts a receive for messages whose information, masked, is `match_info`.
@@ -272,8 +278,8 @@ impl Endpoint {
 
     /// Makes progress and nothing else.
     pub fn progress(&self) {
-        let _inside = self.enter();
         drop(self.advance(Some(clock::now())));
+        self.leave();
     }
 
     /// Nothing advances from now on, whoever calls, until [`Endpoint::reenable_progression`]; waits for a running unexpected

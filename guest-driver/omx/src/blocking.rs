@@ -35,6 +35,7 @@ impl Endpoint {
         if let Some(found) = look(&mut core) {
             return Some(found);
         }
+        let _inside = self.enter();
         core.gather.end_row();
         let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
         let begin = timed.then(clock::now);
@@ -48,13 +49,18 @@ impl Endpoint {
             Waiting::SpinThenSleep(limit) => after(limit),
             Waiting::Sleep => None,
         };
-        let mut spin = spin_until.is_some();
+        // Not at first: the last look at the clock may be long ago.
+        let mut spinning = false;
         let mut held = Some((core, begin));
         loop {
             let (core, now) = held.take().unwrap_or_else(|| (self.lock(), None));
             let before = core.completions();
-            let now = now.or_else(|| (!spin || core.stopped > 0).then(clock::now));
-            let mut core = self.step(core, now, before);
+            let now = now.or_else(|| (!spinning || core.stopped > 0).then(clock::now));
+            let mut core = if now.is_some() {
+                self.step(core, now, before)
+            } else {
+                self.spin(core)
+            };
             // Without progress nobody else does.
             core.now = core.now.max(now.unwrap_or(core.now));
             if let Some(found) = look(&mut core) {
@@ -65,8 +71,8 @@ impl Endpoint {
             if closed || deadline.is_some_and(|deadline| deadline <= core.now) {
                 return None;
             }
-            spin = spin_until.is_some_and(|until| core.now < until);
-            if spin {
+            spinning = spin_until.is_some_and(|until| core.now < until);
+            if spinning {
                 drop(core);
                 if shared.wanting.load(Ordering::Relaxed) > 0 {
                     std::thread::yield_now();

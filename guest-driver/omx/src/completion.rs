@@ -31,7 +31,6 @@ impl Endpoint {
     /// [`Error::BadRequest`], [`Error::BadEndpoint`].
     #[inline]
     pub fn wait(&self, request: Request, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
-        let _inside = self.enter();
         let found = self.block(timeout, |core| match core.take(request.0) {
             Some(status) => Some(Ok(status)),
             None if core.closed => Some(Err(Error::BadEndpoint)),
@@ -65,7 +64,6 @@ impl Endpoint {
         timeout: Option<Duration>,
     ) -> Result<Option<(Request, Status)>, Error> {
         let selector = selector(match_info, match_mask)?;
-        let _inside = self.enter();
         self.blocked(timeout, |core| core.take_any(selector))
     }
 
@@ -82,7 +80,6 @@ impl Endpoint {
     /// # Errors
     /// [`Error::BadEndpoint`].
     pub fn peek(&self, timeout: Option<Duration>) -> Result<Option<Request>, Error> {
-        let _inside = self.enter();
         self.blocked(timeout, |core| {
             core.store.requests.first_done(Selector::ANY).map(Request)
         })
@@ -103,7 +100,6 @@ impl Endpoint {
     /// As [`Endpoint::iprobe`].
     pub fn probe(&self, match_info: u64, match_mask: u64, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
         let selector = selector(match_info, match_mask)?;
-        let _inside = self.enter();
         self.blocked(timeout, |core| core.probe(selector))
     }
 

@@ -35,6 +35,8 @@ use crate::{
 
 /// Bytes of an endpoint's receive ring, as the authority sets it up by default.
 const RING_LEN: usize = 4 << 20;
+/// Looks of a thread that spins between two releases of the lock: a few hundred nanoseconds, unless another thread wants it.
+const SPIN_LOOKS: u32 = 16;
 /// Peers of a port without an authority.
 const OWN_PEERS_MAX: u32 = mxoe::engine::PEERS_DEFAULT;
 
@@ -326,6 +328,16 @@ impl Endpoint {
         Inside(shared)
     }
 
+    /// A call of the program ends that held the lock and did not sleep: it needs no [`Endpoint::enter`], for what the helper
+    /// thread said before it took the lock is seen now, and otherwise the helper found the lock taken. Last of all, as to wake a
+    /// thread takes longer than to send a message.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        if self.shared.watched.load(Ordering::Relaxed) {
+            helper::leave_to_program(&self.shared);
+        }
+    }
+
     /// Makes progress and shows the handler what came; ends with the lock.
     #[inline]
     pub(crate) fn advance(&self, now: Option<Time>) -> Locked<'_> {
@@ -339,6 +351,24 @@ impl Endpoint {
     #[inline]
     pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);
+        self.stepped(core, completions_before)
+    }
+
+    /// Spins for a while: looks until something happened or another thread wants the lock, a few times at most.
+    #[inline]
+    pub(crate) fn spin<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
+        let before = core.completions();
+        for _ in 0..SPIN_LOOKS {
+            if core.spin() || self.shared.wanting.load(Ordering::Relaxed) > 0 {
+                break;
+            }
+        }
+        self.stepped(core, before)
+    }
+
+    /// After progress: others learn of it.
+    #[inline]
+    fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         core.wake_if(completions_before);
         if core.store.requests.has_unheard() {

@@ -69,6 +69,15 @@ pub(crate) fn leave_to_program(shared: &Shared) {
     }
 }
 
+/// A send was held, and none was at the helper's last look: it comes at its next one.
+#[cold]
+pub(crate) fn come_for_held(shared: &Shared) {
+    shared.holds.store(true, Ordering::SeqCst);
+    if shared.looked_at_rarely.load(Ordering::SeqCst) {
+        look_soon(shared);
+    }
+}
+
 /// The program left the library after a long call: it is looked at again soon.
 #[cold]
 pub(crate) fn look_soon(shared: &Shared) {
@@ -144,7 +153,7 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     if !shared.helped {
         return next;
     }
-    if shared.holds.swap(false, Ordering::Relaxed) {
+    if shared.holds.swap(false, Ordering::SeqCst) {
         shared.flush_held();
     }
     let stepped_at = shared.stepped_at.load(Ordering::Relaxed);
@@ -160,8 +169,9 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
         care.stepped_at = stepped_at;
         let rarely = care.look > LOOK;
         shared.looked_at_rarely.store(rarely, Ordering::SeqCst);
-        if rarely && shared.inside.load(Ordering::SeqCst) == 0 {
-            // It left before it could know.
+        if rarely && (shared.inside.load(Ordering::SeqCst) == 0 || shared.holds.load(Ordering::SeqCst)) {
+            // It left, or another thread held a send, before it could know.
+            shared.looked_at_rarely.store(false, Ordering::SeqCst);
             care.look = LOOK;
         }
         return next.min(care.look);

@@ -150,6 +150,17 @@ impl Segments {
         });
     }
 
+    /// All bytes, if they lie in one piece.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> Option<&[u8]> {
+        match &self.list {
+            _ if self.len == 0 => Some(&[]),
+            // SAFETY: as in `read`; borrowed no longer than `self`, which goes when the request is over.
+            List::One(one) => Some(unsafe { slice::from_raw_parts(one.ptr, one.len as usize) }),
+            List::Many(_) => None,
+        }
+    }
+
     /// Copies the first bytes out, as many as `out` has.
     pub(crate) fn read(&self, out: &mut [u8]) {
         self.read_at(0, out);

@@ -19,7 +19,7 @@ use crate::{
 const INLINE_LEN_MAX: usize = 128;
 
 impl Core {
-    /// A send to a partner or to the endpoint itself.
+    /// A send to a partner or to the endpoint itself. `None`: a limit is reached, and it was not taken.
     pub(crate) fn send(
         &mut self,
         memory: Segments,
@@ -27,13 +27,9 @@ impl Core {
         match_info: u64,
         context: u64,
         synchronous: bool,
-    ) -> Result<Key, Error> {
+    ) -> Option<Key> {
         let length = memory.len();
-        let request = self
-            .store
-            .requests
-            .add(RequestKind::Send, match_info, context)
-            .ok_or(Error::NoResources)?;
+        let request = self.store.requests.add(RequestKind::Send, match_info, context)?;
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.address = Some(to);
             entry.status.length = length;
@@ -51,11 +47,11 @@ impl Core {
                 memory,
                 (match_info, synchronous),
             );
-            return Ok(request);
+            return Some(request);
         }
         if let Some(code) = self.wrong_address(to) {
             self.store.requests.complete_send(request, code, 0);
-            return Ok(request);
+            return Some(request);
         }
         let posted = if to.partner == PARTNER_SELF {
             self.send_to_own(request, &memory, match_info)
@@ -69,14 +65,14 @@ impl Core {
             }
         };
         match posted {
-            Ok(()) => Ok(request),
+            Ok(()) => Some(request),
             Err(SendError::NotConnected | SendError::UnknownPeer | SendError::Gone) => {
                 self.store.requests.complete(request, StatusCode::Unreachable);
-                Ok(request)
+                Some(request)
             }
             Err(SendError::TooMany | SendError::TooLong) => {
                 self.store.requests.remove(request);
-                Err(Error::NoResources)
+                None
             }
         }
     }
@@ -122,9 +118,13 @@ impl Core {
         partner: PartnerId,
         match_info: u64,
     ) -> Result<(), SendError> {
-        let mut data = [0; INLINE_LEN_MAX];
-        let data = &mut data[..memory.len() as usize];
-        memory.read(data);
+        let mut copy = [0; INLINE_LEN_MAX];
+        let data = if let Some(data) = memory.as_slice() {
+            data
+        } else {
+            memory.read(&mut copy[..memory.len() as usize]);
+            &copy[..memory.len() as usize]
+        };
         match self.engine.send_inline(self.now, partner, match_info, request, data)? {
             Posted::Early(_) => {
                 self.early(request);

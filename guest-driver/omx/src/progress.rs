@@ -27,6 +27,8 @@ const FRAMES_PER_STEP: usize = 32;
 
 /// Looks at an empty port between two looks at the clock: about a microsecond, and timers are no finer.
 const IDLE_LOOKS: u32 = 16;
+/// The same of a thread that spins, whose looks are shorter.
+const SPIN_LOOKS: u32 = 48;
 
 /// Everything behind an endpoint's lock.
 pub(crate) struct Core {
@@ -77,17 +79,7 @@ impl Core {
             if let Some(local) = &mut self.local {
                 busy |= local.step(&mut self.store);
             }
-            let mut frames = 0;
-            while frames < FRAMES_PER_STEP {
-                // An error: the link is down. Frames arrive again when it is up.
-                let Ok(Some(frame)) = self.port.poll_receive() else {
-                    break;
-                };
-                self.now = *now.get_or_insert_with(clock::now);
-                self.engine.handle(self.now, frame, &mut self.store);
-                self.store.copies.finish();
-                frames += 1;
-            }
+            let frames = self.receive_frames(&mut now);
             if now.is_none() && self.idle_looks < IDLE_LOOKS && self.gather.is_empty() {
                 self.idle_looks += 1;
                 return false;
@@ -112,6 +104,44 @@ impl Core {
                 return busy;
             }
         }
+    }
+
+    /// A look of a thread that does nothing else: whether there was anything. Frames get the time of the last look at the clock,
+    /// which such a thread takes about every microsecond, and when a message is there that nothing is to be sent for, the rest of
+    /// a step waits: it would only keep the message from the program.
+    #[inline]
+    pub(crate) fn spin(&mut self) -> bool {
+        if self.stopped > 0 || self.closed || self.idle_looks >= SPIN_LOOKS {
+            return self.step(None);
+        }
+        self.idle_looks += 1;
+        let before = self.completions();
+        let busy = self.local.as_mut().is_some_and(|local| local.step(&mut self.store));
+        let frames = self.receive_frames(&mut Some(self.now));
+        if busy || frames > 0 {
+            if self.completions() == before || !self.engine.is_quiet() || !self.gather.is_empty() {
+                self.step(Some(clock::now()));
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Takes frames that are there; how many. Without a time the clock is read when there is one.
+    #[inline]
+    fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
+        let mut frames = 0;
+        while frames < FRAMES_PER_STEP {
+            // An error: the link is down. Frames arrive again when it is up.
+            let Ok(Some(frame)) = self.port.poll_receive() else {
+                break;
+            };
+            self.now = *now.get_or_insert_with(clock::now);
+            self.engine.handle(self.now, frame, &mut self.store);
+            self.store.copies.finish();
+            frames += 1;
+        }
+        frames
     }
 
     /// Takes events and sends what is to be sent.

@@ -160,6 +160,14 @@ pub(crate) struct Entry {
     previous: Option<Key>,
 }
 
+/// What is left of a request that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) status: Status,
+    pub(crate) source: Option<Source>,
+    pub(crate) batch: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct Requests {
     entries: Slab<Entry>,
@@ -274,29 +282,43 @@ impl Requests {
         std::mem::take(&mut self.unheard)
     }
 
-    /// Takes a request out, complete or not.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
-        let entry = self.entries.remove(key)?;
+    /// Forgets a request, complete or not.
+    pub(crate) fn remove(&mut self, key: Key) {
+        let Some(entry) = self.entries.get(key) else { return };
         if entry.state == State::Done {
-            match entry.previous.and_then(|previous| self.entries.get_mut(previous)) {
-                Some(before) => before.next = entry.next,
-                None => self.first_done = entry.next,
-            }
-            match entry.next.and_then(|next| self.entries.get_mut(next)) {
-                Some(after) => after.previous = entry.previous,
-                None => self.last_done = entry.previous,
-            }
+            self.unlink(entry.previous, entry.next);
         }
-        Some(entry)
+        self.entries.remove(key);
     }
 
     /// Takes out a request that is over.
     #[inline]
-    pub(crate) fn take(&mut self, key: Key) -> Option<Entry> {
-        if self.entries.get(key)?.state != State::Done {
+    pub(crate) fn take(&mut self, key: Key) -> Option<Taken> {
+        let entry = self.entries.get(key)?;
+        if entry.state != State::Done {
             return None;
         }
-        self.remove(key)
+        let taken = Taken {
+            status: entry.status,
+            source: entry.source,
+            batch: entry.batch,
+        };
+        self.unlink(entry.previous, entry.next);
+        self.entries.remove(key);
+        Some(taken)
+    }
+
+    /// Takes what stands between these two out of the completed ones.
+    #[inline]
+    fn unlink(&mut self, previous: Option<Key>, next: Option<Key>) {
+        match previous.and_then(|previous| self.entries.get_mut(previous)) {
+            Some(before) => before.next = next,
+            None => self.first_done = next,
+        }
+        match next.and_then(|next| self.entries.get_mut(next)) {
+            Some(after) => after.previous = previous,
+            None => self.last_done = previous,
+        }
     }
 
     /// The oldest completed request that matches.

@@ -5,6 +5,10 @@ use ether::Time;
 use super::{Counter, Engine, Peers, Status, message::Kind, seq::Seq, slab::NIL};
 use crate::wire::{Ack, Head};
 
+/// As many messages of up to 128 bytes count as one where it is counted when to acknowledge towards peers that agreed on short
+/// delays: they were copied and are complete for the program that sent them.
+const INLINE_PER_MESSAGE: u16 = 4;
+
 /// Whether a number named one of our messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckOutcome {
@@ -162,7 +166,13 @@ impl<P: Peers> Engine<P> {
         let timing = &self.config.timing;
         let p = &mut self.partners[slot as usize];
         let pending = p.ack_pending();
-        if pending >= timing.ack_messages_max {
+        let inline_only = p.short_acks && !p.ack_awaited;
+        let messages_max = if inline_only {
+            timing.ack_messages_max.saturating_mul(INLINE_PER_MESSAGE)
+        } else {
+            timing.ack_messages_max
+        };
+        if pending >= messages_max {
             self.ack_at_once(slot);
         } else if pending > 0 && p.ack_at == Time::MAX {
             let delay = if p.short_acks {

@@ -135,7 +135,8 @@ pub struct Timing {
     pub ack_delay_ns: u64,
     /// The same towards peers that agreed on it (section 17).
     pub ack_delay_short_ns: u64,
-    /// Newly complete messages that are acknowledged at once (`OMX_NOTACKED_MAX`).
+    /// Newly complete messages that are acknowledged at once (`OMX_NOTACKED_MAX`). Towards peers that agreed on the short delay,
+    /// messages of up to 128 bytes count a quarter as long as no other is among them.
     pub ack_messages_max: u16,
     /// Shortest retransmission time-out towards foreign peers.
     pub rto_min_ns: u64,

@@ -220,6 +220,17 @@ impl<P: Peers> Engine<P> {
             && self.partners.iter().all(|partner| partner.ack_pending() == 0)
     }
 
+    /// Whether nothing is to be sent or told now: [`Engine::poll_event`] and [`Engine::poll_transmit`] would say nothing.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.events.is_empty()
+            && self.send_queue.is_empty()
+            && self.acks.is_empty()
+            && self.control.is_empty()
+            && self.regions.blocks.is_empty()
+            && !self.pulls.may_ask()
+    }
+
     /// Bytes of memory held for state, payload excepted: it is never here.
     pub fn memory(&self) -> usize {
         size_of::<Self>()

@@ -56,6 +56,8 @@ pub(super) struct Partner {
     pub ack_at: Time,
     /// An acknowledgement is due at once.
     pub ack_now: bool,
+    /// Among what was completed since the last acknowledgement is a message whose sender may wait for it.
+    pub ack_awaited: bool,
     /// There is an entry in the queue of acknowledgements.
     pub ack_queued: bool,
     pub acknum_out: u32,
@@ -107,6 +109,7 @@ impl Partner {
             ack_sent: Seq::FIRST,
             ack_at: Time::MAX,
             ack_now: false,
+            ack_awaited: false,
             ack_queued: false,
             acknum_out: 0,
             acknum_in: 0,
@@ -266,6 +269,7 @@ impl<P: Peers> Engine<P> {
         p.rto_at = Time::MAX;
         p.ack_at = Time::MAX;
         p.ack_now = false;
+        p.ack_awaited = false;
         p.refused = false;
         p.rtt.answered();
         let (unacked, queue) = (p.unacked.take(), p.queue.take());

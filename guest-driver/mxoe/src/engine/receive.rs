@@ -77,6 +77,9 @@ impl<P: Peers> Engine<P> {
     #[inline]
     fn accept<H: Host>(&mut self, now: Time, slot: u32, packet: &Packet<'_>, host: &mut H) -> Outcome {
         let partner = PartnerId(slot);
+        if !matches!(packet, Packet::Tiny(_) | Packet::Small(_)) {
+            self.partners[slot as usize].ack_awaited = true;
+        }
         match packet {
             Packet::Tiny(p) | Packet::Small(p) => {
                 let verdict = host.arrive(Arrival {
@@ -260,6 +263,7 @@ impl<P: Peers> Engine<P> {
             self.partners[slot as usize].partials.tail = before;
         }
         let p = &mut self.partners[slot as usize];
+        p.ack_awaited = true;
         p.expected = self
             .partials
             .get(p.partials.head)

@@ -180,6 +180,7 @@ impl<P: Peers> Engine<P> {
         p.ack_sent = p.expected;
         p.ack_at = Time::MAX;
         p.ack_now = false;
+        p.ack_awaited = false;
         p.expected.0
     }
 
@@ -389,6 +390,10 @@ impl<P: Peers> Engine<P> {
         let slot = message.partner;
         let deadline = now.plus_nanos(message.give_up_ns);
         let p = &mut self.partners[slot as usize];
+        // The time-out is not shorter than that: the one that runs comes first.
+        if p.rto_at <= now.plus_nanos(self.config.timing.rto_min_short_ns).min(deadline) {
+            return;
+        }
         let rto_at = now
             .plus_nanos(p.rtt.rto_ns(&self.config.timing, p.short_acks))
             .min(deadline);

@@ -52,6 +52,9 @@ pub struct Posted<R> {
     classes: Vec<Class>,
     /// By class and match information.
     queues: HashMap<(u64, u64), Queue, Keyed>,
+    /// One queue that stands outside the table, also while it is empty: who posts one receive after the other for the same
+    /// messages needs no hash.
+    outside: ((u64, u64), Queue),
     /// Receives of no class, in order.
     others: Queue,
     order_next: u64,
@@ -65,6 +68,7 @@ impl<R> Posted<R> {
             entries: Slab::new(u32::MAX - 1),
             classes: Vec::new(),
             queues: HashMap::with_hasher(Keyed::new(seed)),
+            outside: ((0, 0), EMPTY),
             others: EMPTY,
             order_next: 0,
         }
@@ -94,7 +98,7 @@ impl<R> Posted<R> {
         let slot = self.entries.insert(entry)?;
         self.order_next += 1;
         let queue = if hashed {
-            self.queues.entry(key(selector)).or_insert(EMPTY)
+            self.make_queue(key(selector))
         } else {
             &mut self.others
         };
@@ -144,7 +148,12 @@ impl<R> Posted<R> {
             if class.count == 0 {
                 continue;
             }
-            let Some(queue) = self.queues.get(&(class.mask, match_info & class.mask)) else {
+            let key = (class.mask, match_info & class.mask);
+            let queue = if self.outside.0 == key {
+                &self.outside.1
+            } else if let Some(queue) = self.queues.get(&key) {
+                queue
+            } else {
                 continue;
             };
             if let Some(entry) = self.entries.get(queue.head)
@@ -193,9 +202,15 @@ impl<R> Posted<R> {
             class.count -= 1;
         }
         let key = key(entry.selector);
-        if entry.next == NIL && entry.previous == NIL {
+        let queue = if self.outside.0 == key {
+            Some(&mut self.outside.1)
+        } else if entry.next == NIL && entry.previous == NIL {
             self.queues.remove(&key);
-        } else if let Some(queue) = self.queues.get_mut(&key) {
+            None
+        } else {
+            self.queues.get_mut(&key)
+        };
+        if let Some(queue) = queue {
             if entry.previous == NIL {
                 queue.head = entry.next;
             }
@@ -204,6 +219,20 @@ impl<R> Posted<R> {
             }
         }
         Some(entry.value)
+    }
+
+    /// The queue of this class and match information, made if there is none.
+    #[inline]
+    fn make_queue(&mut self, key: (u64, u64)) -> &mut Queue {
+        // An empty table has no other queue for these.
+        if self.outside.0 != key && self.outside.1.head == NIL && self.queues.is_empty() {
+            self.outside.0 = key;
+        }
+        if self.outside.0 == key {
+            &mut self.outside.1
+        } else {
+            self.queues.entry(key).or_insert(EMPTY)
+        }
     }
 
     /// Counts a receive in its mask's class. False: too many masks are in use.

@@ -138,19 +138,21 @@ pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<
 
 /// Sends up to [`BURST_MAX`] frames in one system call without blocking; returns how many were taken, at least one.
 pub(super) fn send_burst(socket: BorrowedFd<'_>, frames: &[&[IoSlice<'_>]]) -> io::Result<usize> {
-    // SAFETY: plain data for which all zeros are valid.
-    let mut messages: [mmsghdr; BURST_MAX] = unsafe { mem::zeroed() };
+    let mut messages = [const { MaybeUninit::<mmsghdr>::uninit() }; BURST_MAX];
     let count = frames.len().min(BURST_MAX);
-    for (message, parts) in messages.iter_mut().zip(frames) {
+    for (place, parts) in messages.iter_mut().zip(frames) {
+        // SAFETY: plain data for which all zeros are valid.
+        let mut message: mmsghdr = unsafe { mem::zeroed() };
         // `IoSlice` has the layout of iovec; the kernel only reads through these pointers.
         message.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_hdr.msg_iovlen = parts.len() as _;
+        place.write(message);
     }
-    // SAFETY: the first `count` messages are valid, and all they point to is borrowed for this call.
+    // SAFETY: the first `count` messages were written above, and all they point to is borrowed for this call.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
-            messages.as_mut_ptr(),
+            messages.as_mut_ptr().cast(),
             count as u32,
             libc::MSG_DONTWAIT as _,
         )
