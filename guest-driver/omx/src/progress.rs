@@ -183,6 +183,7 @@ impl Core {
     }
 
     /// The address under which the program knows a partner, or the endpoint itself.
+    #[inline]
     pub(crate) fn address(&self, source: Source) -> Option<Address> {
         let partner = match source {
             Source::Own => return Some(self.own),
@@ -207,7 +208,7 @@ impl Core {
     }
 
     /// Takes the status of a request that is over.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, request: Key) -> Option<Status> {
         let entry = self.store.requests.take(request)?;
         if self.gather.holds(entry.batch) {

@@ -20,7 +20,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_transmit(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         while let Some(control) = self.control.pop_front() {
             if let Some(transmit) = self.emit_control(now, control, out) {
@@ -37,15 +37,22 @@ impl<P: Peers> Engine<P> {
         {
             return self.emit_pull(slot, &pull, out);
         }
+        // Messages and replies take turns.
+        if !self.regions.blocks.is_empty() {
+            self.replies_next = !self.replies_next;
+            if self.replies_next
+                && let Some(transmit) = self.emit_reply(out)
+            {
+                return Some(transmit);
+            }
+        }
+        if let Some(transmit) = self.emit_message(now, out) {
+            return Some(transmit);
+        }
         if self.regions.blocks.is_empty() {
-            return self.emit_message(now, out);
+            return None;
         }
-        self.replies_next = !self.replies_next;
-        if self.replies_next {
-            self.emit_reply(out).or_else(|| self.emit_message(now, out))
-        } else {
-            self.emit_message(now, out).or_else(|| self.emit_reply(out))
-        }
+        self.emit_reply(out)
     }
 
     fn head(&self, mac: MacAddr, peer: u16, marked: bool) -> Head {
@@ -63,7 +70,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// A whole frame into the buffer.
-    #[inline]
+    #[inline(always)]
     fn emit(&mut self, head: &Head, packet: &Packet<'_>, counter: Counter, out: &mut [u8]) -> Option<Transmit> {
         // Everything the engine makes can be encoded; were it not so, the packet would be lost like any other.
         let head_len = self.dialect.emit(head, packet, out).ok()?;
@@ -76,7 +83,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// A header into the buffer, for data that lie with the caller.
-    #[inline]
+    #[inline(always)]
     fn emit_with(
         &mut self,
         head: &Head,
@@ -255,7 +262,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// The next message, or fragment of one.
-    #[inline]
+    #[inline(always)]
     fn emit_message(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         loop {
             let (at, generation) = *self.send_queue.front()?;
@@ -272,6 +279,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
+    #[inline(always)]
     fn emit_one(&mut self, now: Time, at: u32, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         let message = self.messages.get(at)?;
         let (slot, kind, seq, token) = (message.partner, message.kind, message.seq.0, message.token);
@@ -298,11 +306,11 @@ impl<P: Peers> Engine<P> {
                     session: forward,
                     data: &message.data[..length as usize],
                 };
-                let (packet, counter) = match kind {
-                    Kind::Tiny => (Packet::Tiny(eager), Counter::SendTiny),
-                    _ => (Packet::Small(eager), Counter::SendSmall),
+                let (head_len, counter) = match kind {
+                    Kind::Tiny => (self.dialect.emit(&head, &Packet::Tiny(eager), out), Counter::SendTiny),
+                    _ => (self.dialect.emit(&head, &Packet::Small(eager), out), Counter::SendSmall),
                 };
-                let head_len = self.dialect.emit(&head, &packet, out).ok()?;
+                let head_len = head_len.ok()?;
                 self.counters.count(counter);
                 Transmit {
                     head_len,
