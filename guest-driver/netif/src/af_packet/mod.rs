@@ -264,7 +264,11 @@ impl Netif for AfPacket {
         }
         self.lent = true;
         self.counters.received += 1;
-        Ok(self.ring.peek().map(|slot| slot.bytes))
+        let bytes = self.ring.peek().map(|slot| slot.bytes);
+        if let Some(bytes) = bytes {
+            ring::fetch_ahead(bytes);
+        }
+        Ok(bytes)
     }
 
     #[inline]
