@@ -56,9 +56,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
-    /// Interrupt coalescing of ports named here: disabled, timeout, open-mx, stream, adaptive,
-    /// adaptive-open-mx, adaptive-stream
-    #[arg(long, value_name = "S", default_value = "disabled")]
+    #[arg(long, value_name = "S", default_value = "disabled", help = strategy_help())]
     strategy: String,
     /// Longest time a packet waits for its interrupt, in microseconds
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
@@ -111,6 +109,12 @@ fn usage(error: impl Into<anyhow::Error>) -> Failure {
         code: EXIT_USAGE,
         error: error.into(),
     }
+}
+
+/// What the firmware registers is what there is.
+fn strategy_help() -> String {
+    let names = firmware::StrategyKind::NAMES.join(", ");
+    format!("Interrupt coalescing of ports named here: {names}")
 }
 
 fn main() -> ExitCode {

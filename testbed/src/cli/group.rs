@@ -110,6 +110,8 @@ fn columns() -> Columns<MemberRow> {
         .numbers("DELIVERED", move |row| count(row, "delivered"))
         .numbers("NO BUFFER", move |row| count(row, "no_buffer"))
         .numbers("MISSED", move |row| count(row, "missed"))
+        .numbers("DUPLICATES", move |row| count(row, "duplicates"))
+        .numbers("GIVEN UP", move |row| count(row, "given_up"))
         .numbers("REFUSED", move |row| count(row, "refused"))
         .numbers("WAITED", move |row| count(row, "waited"))
 }

@@ -166,6 +166,9 @@ pub(super) fn coalesce(
             settings: client.request::<CoalescingSettings>(&request)?,
         });
     }
+    if !cli.json {
+        rows = rows.into_iter().flat_map(with_its_queues).collect();
+    }
     let columns = Columns::<Named<CoalescingSettings>>::default()
         .words("NIC", |row| row.nic.clone())
         .words("STRATEGY", |row| row.settings.strategy.clone())
@@ -176,6 +179,23 @@ pub(super) fn coalesce(
         })
         .words("MARKS", |row| if row.settings.marks { "on" } else { "off" }.to_owned());
     table::print(cli.json, &rows, &columns)
+}
+
+/// The settings of a card, and those of each queue that has others, in rows of their own.
+fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettings>> {
+    let queues = row.settings.queues.iter().map(|queue| Named {
+        nic: format!("{} queue {}", row.nic, queue.queue),
+        settings: CoalescingSettings {
+            strategy: queue.strategy.clone(),
+            delay_ns: queue.delay_ns,
+            frames: queue.frames,
+            marks: queue.marks,
+            watchdog_ns: queue.watchdog_ns,
+            queues: Vec::new(),
+        },
+    });
+    let queues: Vec<_> = queues.collect();
+    std::iter::once(row).chain(queues).collect()
 }
 
 fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {

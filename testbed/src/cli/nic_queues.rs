@@ -94,7 +94,7 @@ struct MisorderRow {
 pub(super) fn misorder(cli: &Cli, target: &str, degree: Option<u8>) -> Result<()> {
     let client = client(cli)?;
     let mut rows = Vec::new();
-    for port in ports(&client, Some(target))? {
+    for port in with_cable(ports(&client, Some(target))?) {
         let settings = client.vnicd()?.misorder(&port.name, &MisorderChange { degree })?;
         for stats in client.vnicd()?.stats(Some(&port.name))? {
             let count = |name| stats.misorder.get(name).copied().unwrap_or(0);

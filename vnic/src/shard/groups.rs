@@ -16,14 +16,8 @@ use super::watch::Subject;
 use super::{Fabric, FabricError, Inner};
 use crate::report::{GroupInfo, GroupMember};
 
-/// Those who are in a group and can reach each other.
-#[derive(Default)]
-struct Members {
-    /// Which writing of the tables is in force.
-    generation: u16,
-    /// Address and port (index), in the order of addresses.
-    list: Vec<(MacAddr, usize)>,
-}
+/// Those who are in a group and can reach each other: address and port (index), in the order of addresses.
+type Members = Vec<(MacAddr, usize)>;
 
 /// All groups. A number means another group in each network, that is on switches that no trunk joins: its packets could not
 /// get from one to the other.
@@ -33,12 +27,15 @@ pub(super) struct Groups {
     members: BTreeMap<(u16, usize), Members>,
     /// Trees that were chosen, for a number in all networks; the others are of the default shape.
     shapes: BTreeMap<u16, TreeShape>,
+    /// Number of the last writing of any group's tables. Common to all, so that a group that had no members for a while does not
+    /// take packets of its former life for new ones.
+    generation: u16,
 }
 
 impl Groups {
     /// The groups that the port at `index` is in.
     fn of_port(&self, index: usize) -> impl Iterator<Item = u16> {
-        let joined = move |members: &Members| members.list.iter().any(|(_, port)| *port == index);
+        let joined = move |members: &Members| members.iter().any(|(_, port)| *port == index);
         self.members
             .iter()
             .filter(move |(_, members)| joined(members))
@@ -94,7 +91,7 @@ impl Inner {
         }
         let joined = self.groups.of_port(index).count();
         let key = (number, self.network_of(index));
-        let members = self.groups.members.get(&key).map_or(&[][..], |members| &members.list);
+        let members = self.groups.members.get(&key).map_or(&[][..], Vec::as_slice);
         let at = members.iter().position(|(_, port)| *port == index);
         match (join, at) {
             (true, None) => {
@@ -112,12 +109,12 @@ impl Inner {
                     return Err(GroupRefusal::Address);
                 };
                 let members = self.groups.members.entry(key).or_default();
-                members.list.insert(place, (address, index));
+                members.insert(place, (address, index));
             }
             (false, Some(at)) => {
                 if let Entry::Occupied(mut members) = self.groups.members.entry(key) {
-                    members.get_mut().list.remove(at);
-                    if members.get().list.is_empty() {
+                    members.get_mut().remove(at);
+                    if members.get().is_empty() {
                         members.remove();
                     }
                 }
@@ -151,12 +148,12 @@ impl Inner {
     fn write_tables(&mut self, key: (u16, usize), now: Time) {
         let number = key.0;
         let shape = self.groups.shape(number);
-        let Some(members) = self.groups.members.get_mut(&key) else {
+        let Some(members) = self.groups.members.get(&key) else {
             return;
         };
-        members.generation = members.generation.wrapping_add(1);
-        let generation = members.generation;
-        let (members, ports): (Vec<MacAddr>, Vec<usize>) = members.list.iter().copied().unzip();
+        self.groups.generation = self.groups.generation.wrapping_add(1);
+        let generation = self.groups.generation;
+        let (members, ports): (Vec<MacAddr>, Vec<usize>) = members.iter().copied().unzip();
         for (own, port) in ports.iter().enumerate() {
             let table = GroupTable {
                 group: number,
@@ -219,7 +216,7 @@ impl Inner {
         });
         let mut infos: Vec<_> = with_members
             .iter()
-            .map(|((number, _), members)| info(*number, &members.list))
+            .map(|((number, _), members)| info(*number, members))
             .chain(waiting.map(|number| info(*number, &[])))
             .collect();
         infos.sort_by_key(|info| info.group);

@@ -382,6 +382,13 @@ impl Rig {
         self.join_as(guest, guest, group).expect("room in the group");
     }
 
+    /// Makes it none any more.
+    pub fn leave(&mut self, guest: usize, group: u16) {
+        self.inner
+            .change_group(guest, group, false, None, self.now)
+            .expect("always");
+    }
+
     /// The guest joins under the address that frames from `name` have.
     ///
     /// # Errors

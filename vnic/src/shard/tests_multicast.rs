@@ -101,6 +101,32 @@ fn m_bv5_another_tree_is_what_packets_follow_from_then_on() {
 }
 
 #[test]
+fn m_bv5_packets_of_a_group_that_had_no_members_meanwhile_are_refused() {
+    const DELAY_NS: u64 = 1_000_000;
+    let mut rig = group_of(2);
+    let slow = LinkSettings {
+        delay_ns: DELAY_NS,
+        ..LinkSettings::default()
+    };
+    rig.set_link(0, &LinkSettings::default(), &slow);
+    for round in 0..10 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 60, 0));
+    }
+    rig.settle();
+    (0..2).for_each(|guest| rig.leave(guest, GROUP));
+    (0..2).for_each(|guest| rig.join(guest, GROUP));
+    for round in 10..13 {
+        rig.send(0, round, &multicast_frame(0, GROUP, 200, 0));
+    }
+    rig.settle();
+    rig.now = rig.now.plus_nanos(2 * DELAY_NS);
+    rig.settle();
+    let lengths: Vec<_> = rig.received(1).iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!(lengths, [200; 3]);
+    assert_eq!(count(&rig, 1, "duplicates"), 0);
+}
+
+#[test]
 fn m_bv5_a_group_is_another_one_on_switches_that_no_trunk_joins() {
     let mut rig = Rig::new(&[ALL_FEATURES; 3]);
     let alone = rig.add_switch_alone();

@@ -87,7 +87,9 @@ impl Group {
             }
             Self::Leave { group } => {
                 // To leave what one is not in is no mistake to the card, which may hear it twice; a person made one.
-                member(card, group)?;
+                if own(card, group)?.is_none() {
+                    bail!("this card is not in group {group}");
+                }
                 let report = ask(card, &Request::LeaveGroup { group })?;
                 print(json, &GroupsOutput::from(vec![report]))
             }
@@ -178,12 +180,15 @@ fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-fn member(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<GroupReport> {
+/// The card's report of a group that it is in.
+fn own(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<Option<GroupReport>> {
     let report = ask(card, &Request::GetGroups { after: group - 1 })?;
-    if report.group != group {
-        bail!("this card is not in group {group}; `nicctl group join {group}` makes it a member");
-    }
-    Ok(report)
+    Ok((report.group == group).then_some(report))
+}
+
+fn member(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<GroupReport> {
+    own(card, group)?
+        .with_context(|| format!("this card is not in group {group}; `nicctl group join {group}` makes it a member"))
 }
 
 fn send(port: &mut AfPacket, group: u16, count: u32, size: u16, stop: &Stop) -> anyhow::Result<()> {
@@ -241,10 +246,16 @@ fn receive(
             bytes: 0,
             first: tag.sequence,
             last: tag.sequence,
+            missing: 0,
             in_order: true,
             hops_max: 0,
         });
-        sender.in_order &= sender.packets == 0 || tag.sequence == sender.last.wrapping_add(1);
+        if sender.packets > 0 {
+            let ahead = tag.sequence.wrapping_sub(sender.last);
+            let forward = (1..=u32::MAX / 2).contains(&ahead);
+            sender.in_order &= forward;
+            sender.missing += if forward { ahead - 1 } else { 0 };
+        }
         sender.last = tag.sequence;
         sender.packets += 1;
         sender.bytes += u64::from(tag.payload_len);
@@ -332,16 +343,19 @@ impl fmt::Display for SendOutput {
             count,
             taken,
         } = self;
-        let packets = if *count == 1 { "packet" } else { "packets" };
-        write!(
-            f,
-            "{count} {packets} of {size} bytes for the {members} other members of group {group}"
-        )?;
+        let (packets, members) = (counted(*count, "packet"), counted(u32::from(*members), "other member"));
+        write!(f, "{packets} of {size} bytes for the {members} of group {group}")?;
         if *taken < u64::from(*count) {
             write!(f, "; the card took {taken}")?;
         }
         Ok(())
     }
+}
+
+/// A number of things.
+fn counted(count: u32, thing: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{ending}")
 }
 
 /// A MAC address as text.
@@ -363,7 +377,9 @@ struct SenderOutput {
     /// Numbers of the first and the last packet.
     first: u32,
     last: u32,
-    /// No number was missing and none came twice.
+    /// Numbers between these that did not come.
+    missing: u32,
+    /// Each had a higher number than the one before.
     in_order: bool,
     /// The most cards that a packet came through.
     hops_max: u8,
@@ -379,14 +395,19 @@ struct ReceiveOutput {
 
 impl fmt::Display for ReceiveOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {}: {} packets", self.group, self.packets)?;
+        write!(f, "group {}: {}", self.group, counted(self.packets, "packet"))?;
         for (sender, of) in &self.senders {
             let order = if of.in_order { "in order" } else { "NOT in order" };
+            let (packets, hops) = (counted(of.packets, "packet"), counted(u32::from(of.hops_max), "hop"));
             write!(
                 f,
-                "\nfrom {}: {} packets, {} bytes, numbers {} to {}, {order}, {} hops",
-                sender.0, of.packets, of.bytes, of.first, of.last, of.hops_max
+                "\nfrom {}: {packets}, {} bytes, numbers {} to {}, {order}",
+                sender.0, of.bytes, of.first, of.last
             )?;
+            if of.missing > 0 {
+                write!(f, ", {} missing", of.missing)?;
+            }
+            write!(f, ", {hops}")?;
         }
         Ok(())
     }

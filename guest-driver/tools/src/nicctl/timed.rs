@@ -120,7 +120,21 @@ pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: 
         }
         Err(error) => bail!(error),
     };
-    print(json, &WatchdogOutput::from(report))
+    let mut output = WatchdogOutput::from(report);
+    if queue.is_none() {
+        // The card tells the first queue's delay for all.
+        for queue in 1..card.hello()?.queue_pairs {
+            match card.ask(&Request::GetWatchdog { queue: Some(queue) })? {
+                Reply::GetWatchdog(other) if other.delay_ns != output.delay_ns => output.others.push(QueueDelay {
+                    queue,
+                    delay_ns: other.delay_ns,
+                }),
+                Reply::GetWatchdog(_) => {}
+                _ => bail!(CardError::Unexpected),
+            }
+        }
+    }
+    print(json, &output)
 }
 
 pub(super) fn timer<N: Netif>(card: &mut Card<'_, N>, json: bool, verb: &Timer) -> anyhow::Result<()> {
@@ -210,6 +224,9 @@ struct WatchdogOutput {
     queue: Option<u16>,
     /// 0 = off; of queue 0, if all were asked for.
     delay_ns: u32,
+    /// If all were asked for, those that have another delay than queue 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<QueueDelay>,
     delay_ns_min: u32,
     delay_ns_max: u32,
     started: u64,
@@ -229,6 +246,7 @@ impl From<WatchdogReport> for WatchdogOutput {
         Self {
             queue: report.queue,
             delay_ns: report.delay_ns,
+            others: Vec::new(),
             delay_ns_min: report.delay_ns_min,
             delay_ns_max: report.delay_ns_max,
             started: counters.started,
@@ -243,15 +261,32 @@ impl From<WatchdogReport> for WatchdogOutput {
     }
 }
 
+/// The watchdog of a receive queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct QueueDelay {
+    queue: u16,
+    /// 0 = off.
+    delay_ns: u32,
+}
+
+fn write_delay(f: &mut fmt::Formatter<'_>, delay_ns: u32) -> fmt::Result {
+    match delay_ns {
+        0 => write!(f, "no watchdog"),
+        delay_ns => write!(f, "watchdog after {} us", f64::from(delay_ns) / 1e3),
+    }
+}
+
 impl fmt::Display for WatchdogOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.queue {
             Some(queue) => write!(f, "queue {queue}: ")?,
-            None => write!(f, "all queues: ")?,
+            None if self.others.is_empty() => write!(f, "all queues: ")?,
+            None => write!(f, "most queues: ")?,
         }
-        match self.delay_ns {
-            0 => write!(f, "no watchdog")?,
-            delay_ns => write!(f, "watchdog after {} us", f64::from(delay_ns) / 1e3)?,
+        write_delay(f, self.delay_ns)?;
+        for other in &self.others {
+            write!(f, ", queue {}: ", other.queue)?;
+            write_delay(f, other.delay_ns)?;
         }
         writeln!(
             f,

@@ -9,7 +9,7 @@ use crate::{
     lab::units::Span,
     report::table::{self, Columns},
     supervisor::protocol::Request,
-    vnicd_client::report::{CoalescingChange, CoalescingSettings, WatchdogStats},
+    vnicd_client::report::{CoalescingChange, CoalescingSettings, QueueCoalescing, WatchdogStats},
 };
 
 #[derive(Serialize)]
@@ -17,10 +17,32 @@ struct Row {
     nic: String,
     /// 0 = off.
     watchdog_ns: u64,
+    /// Queues that have another one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<QueueRow>,
     #[serde(flatten)]
     counted: WatchdogStats,
     /// Packets that the guest had processed before any interrupt announced them.
     polled: u64,
+}
+
+#[derive(Serialize)]
+struct QueueRow {
+    queue: u16,
+    watchdog_ns: u64,
+}
+
+/// A delay, and those of queues that have another one: `off, 1: 300us`.
+fn delays(row: &Row) -> String {
+    let delay = |ns| match ns {
+        0 => "off".to_owned(),
+        ns => Span(ns).to_string(),
+    };
+    let queues = row.queues.iter();
+    let others: String = queues
+        .map(|other| format!(", {}: {}", other.queue, delay(other.watchdog_ns)))
+        .collect();
+    delay(row.watchdog_ns) + &others
 }
 
 /// Sets the watchdog of the cards that are meant, if a delay is given, and shows it.
@@ -38,9 +60,16 @@ pub(in crate::cli) fn watchdog(cli: &Cli, target: &str, delay: Option<WatchdogDe
         };
         let settings = client.request::<CoalescingSettings>(&request)?;
         for stats in client.vnicd()?.stats(Some(&port.name))? {
+            let differ = |queue: &&QueueCoalescing| queue.watchdog_ns != settings.watchdog_ns;
             rows.push(Row {
                 nic: stats.name,
                 watchdog_ns: settings.watchdog_ns,
+                queues: (settings.queues.iter().filter(differ))
+                    .map(|queue| QueueRow {
+                        queue: queue.queue,
+                        watchdog_ns: queue.watchdog_ns,
+                    })
+                    .collect(),
                 counted: stats.watchdog,
                 polled: stats.interrupts.polled,
             });
@@ -48,10 +77,7 @@ pub(in crate::cli) fn watchdog(cli: &Cli, target: &str, delay: Option<WatchdogDe
     }
     let columns = Columns::<Row>::default()
         .words("NIC", |row| row.nic.clone())
-        .numbers("WATCHDOG", |row| match row.watchdog_ns {
-            0 => "off".to_owned(),
-            ns => Span(ns).to_string(),
-        })
+        .numbers("WATCHDOG", delays)
         .numbers("STARTED", |row| row.counted.started.to_string())
         .numbers("CANCELLED", |row| row.counted.cancelled.to_string())
         .numbers("DISABLED", |row| row.counted.restarted_disabled.to_string())
