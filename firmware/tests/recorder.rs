@@ -111,8 +111,11 @@ fn packets_that_come_together_are_one_record_and_nothing_is_lost_in_the_sums() {
                 marks += u32::from(packet.marked);
                 nic.rx(0).arrive(t(now), packet).expect("room");
             }
-            let together = [PLAIN; 9];
-            bytes += 9 * 1500;
+            let together: [_; 9] = std::array::from_fn(|n| if n as u64 == round % 11 { MARKED } else { PLAIN });
+            for packet in together {
+                bytes += u64::from(packet.len);
+                marks += u32::from(packet.marked);
+            }
             nic.rx(0).arrive_together(t(now), together.into_iter()).expect("room");
             poll(&mut nic, 0, now);
         }
@@ -140,6 +143,63 @@ fn packets_that_come_together_are_one_record_and_nothing_is_lost_in_the_sums() {
             assert_eq!(of(RecordKind::DmaEnd).count(), 200, "one record for a batch");
         }
     }
+}
+
+#[test]
+fn recorder_marks_of_packets_that_arrive_together_are_recorded_with_the_arrival() {
+    let mut nic = card(StrategyKind::Timeout, DmaModel::ZERO);
+    nic.start_recorder(4096);
+    for (now, packets) in [(100, [PLAIN, MARKED, PLAIN, MARKED]), (200, [PLAIN; 4])] {
+        nic.rx(1).arrive_together(t(now), packets.into_iter()).expect("room");
+    }
+    let told: Vec<_> = records(&mut nic)
+        .iter()
+        .map(|r| (r.at.as_nanos(), r.kind, r.queue, r.count, r.number))
+        .collect();
+    use RecordKind::{Arrive, Mark};
+    assert_eq!(
+        told,
+        [
+            (100, Arrive, 1, 4, 3200),
+            (100, Mark, 1, 2, 0),
+            (200, Arrive, 1, 4, 6000)
+        ]
+    );
+}
+
+#[test]
+fn recorder_every_interrupt_has_a_record_of_its_own_even_at_one_instant_for_one_reason() {
+    let mut nic = card(StrategyKind::Timeout, DmaModel::ZERO);
+    nic.start_recorder(4096);
+    for _ in 0..3 {
+        nic.rx(1).ring(t(100));
+        assert!(matches!(nic.rx(1).poll(t(100)), Some(Event::Interrupt(_))));
+    }
+    let told: Vec<_> = records(&mut nic)
+        .iter()
+        .map(|r| (r.at.as_nanos(), r.kind, r.detail, r.count, r.number))
+        .collect();
+    let raise = |sequence| (100, RecordKind::Raise, Reason::Clock as u8, 0, sequence);
+    assert_eq!(told, [raise(1), raise(2), raise(3)]);
+}
+
+#[test]
+fn recorder_what_was_lost_is_told_of_the_queue_that_lost_it() {
+    let mut nic = card(StrategyKind::Timeout, DmaModel::ZERO);
+    nic.start_recorder(RECORDER_EVENTS_MIN);
+    nic.rx(0).arrive(t(7), PLAIN).expect("room");
+    for n in 0..RECORDER_EVENTS_MIN as u64 + 5 {
+        nic.rx(1).arrive(t(n), PLAIN).expect("room");
+    }
+    let told = records(&mut nic);
+    let lost: Vec<_> = told.iter().filter(|record| record.kind == RecordKind::Lost).collect();
+    let expected = Record {
+        queue: 1,
+        count: 0,
+        number: 5,
+        ..Record::new(t(5), RecordKind::Lost)
+    };
+    assert_eq!(lost, [&expected]);
 }
 
 #[test]

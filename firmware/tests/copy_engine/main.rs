@@ -282,6 +282,36 @@ fn m_ci3_test_and_wait_look_at_the_variable_and_the_host_is_free_meanwhile() {
 }
 
 #[test]
+fn m_ci1_copies_submitted_in_a_row_are_written_by_one_processor_one_after_the_other() {
+    let mut engine = CopyEngine::new(CopyEngineConfig::IO_AT);
+    // When the program asks, for how many bytes, and when the processor is free again: 350 ns for each page (R-OM1).
+    let submissions = [
+        (0, 100, 350),
+        (0, 100, 700),
+        // In the middle of the one before.
+        (500, 4096 * 3, 700 + 3 * 350),
+        (1750, 100, 2100),
+        // The processor had nothing to do meanwhile.
+        (50_000, 100, 50_350),
+        (50_001, 100, 50_700),
+    ];
+    for (now, len, free) in submissions {
+        let submitted = engine.icopy(t(now), 20_000, 0, len).expect("accepted");
+        assert_eq!(submitted.host_free_at, t(free), "{len} bytes at {now} ns");
+    }
+    assert_eq!(engine.counters().host_ns, 8 * 350);
+    // A short copy is on the wire when its descriptor is written: 40 ns for 100 bytes. The three pages follow theirs at 1638 ns.
+    let completed: Vec<_> = std::iter::from_fn(|| engine.poll(t(100_000)))
+        .filter_map(|action| match action {
+            CopyAction::Completed { at, .. } => Some(at.as_nanos()),
+            _ => None,
+        })
+        .collect();
+    let pages = 1050 + 3 * 1638 + 1;
+    assert_eq!(completed, [390, 740, pages, pages + 40, 50_390, 50_740]);
+}
+
+#[test]
 fn m_ci1_a_full_queue_refuses_and_takes_again_when_a_copy_completed() {
     let mut engine = CopyEngine::new(CopyEngineConfig {
         queue_max: 2,

@@ -121,6 +121,29 @@ fn m_gf6_degree_1_and_3_move_the_mark_of_the_papers_message_from_fragment_22() {
     }
 }
 
+/// A message of `length` bytes that nothing is known against: its mark leaves on fragment N - X, or stays where there is none.
+fn moves_its_mark(injector: &mut Misorder, preset: Preset, length: u32, sequence: u16) {
+    let frames = message(preset, length, sequence);
+    let last = frames.len() - 1;
+    let moved = last.checked_sub(injector.degree().into());
+    let before = injector.counters();
+    let marks = marked(injector, &frames);
+    // In native mode a shorter last fragment cannot be mistaken, since it is the one with the mark.
+    assert_eq!(
+        marks,
+        [moved.unwrap_or(last)],
+        "{preset:?} {} {length}",
+        injector.degree()
+    );
+    let one = u64::from(moved.is_some());
+    let counted = MisorderCounters {
+        moved: before.moved + one,
+        cleared: before.cleared + one,
+        kept: before.kept + 1 - one,
+    };
+    assert_eq!(injector.counters(), counted);
+}
+
 #[test]
 fn m_gf6_every_length_and_mode_moves_one_mark_by_the_degree_and_loses_none() {
     let mut numbers = Numbers::new(6);
@@ -135,17 +158,113 @@ fn m_gf6_every_length_and_mode_moves_one_mark_by_the_degree_and_loses_none() {
                     Preset::Native(full) => 32 * full,
                 };
                 let length = 129 + numbers.below(u64::from(longest) - 128) as u32;
-                let frames = message(preset, length, sequence);
-                let last = frames.len() - 1;
-                let moved = last.checked_sub(degree.into()).unwrap_or(last);
-                let marks = marked(injector, &frames);
-                // In native mode a shorter last fragment cannot be mistaken, since it is the one with the mark.
-                assert_eq!(marks, [moved], "{preset:?} {degree} {length}");
+                moves_its_mark(injector, preset, length, sequence);
             }
-            let counted = injector.counters();
-            assert_eq!((counted.moved, counted.moved + counted.kept), (counted.cleared, 58));
         }
     }
+}
+
+#[test]
+fn m_gf6_messages_of_whole_fragments_and_a_byte_more_or_less_move_their_mark_by_the_degree() {
+    let native = [1452, 4096, 8192].map(|full| (Preset::Native(full), full, 32));
+    for (preset, full, fragments_max) in [(Preset::Wire, 4096, 8)].into_iter().chain(native) {
+        for degree in 1..=MISORDER_DEGREE_MAX {
+            let mut nic = card(degree);
+            let injector = nic.misorder_mut();
+            injector.sent(&greeting());
+            let mut sequence = 1;
+            for fragments in 1..=fragments_max {
+                for length in [fragments * full - 1, fragments * full, fragments * full + 1] {
+                    if length <= fragments_max * full {
+                        sequence += 1;
+                        moves_its_mark(injector, preset, length, sequence);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn m_gf6_a_message_without_a_fragment_n_minus_x_keeps_its_mark_and_counts_once_however_often_it_is_sent() {
+    let mut nic = card(7);
+    let injector = nic.misorder_mut();
+    injector.sent(&greeting());
+    let counted = |kept| MisorderCounters {
+        kept,
+        ..MisorderCounters::default()
+    };
+    for (kept, sequence) in [(1, 2), (2, 3)] {
+        let frames = message(Preset::Native(1452), 10_000, sequence);
+        for _ in 0..3 {
+            assert_eq!(marked(injector, &frames), [6]);
+            // Shown again while it is not sent.
+            assert_eq!(marked(injector, &frames[6..]), [0]);
+            assert_eq!(injector.counters(), counted(kept));
+        }
+    }
+}
+
+/// `frame` as endpoint `src` sends it to endpoint `dst`.
+fn between(mut frame: [u8; 64], dst: u8, src: u8) -> [u8; 64] {
+    (frame[17], frame[18]) = (dst, src);
+    frame
+}
+
+#[test]
+fn m_gf6_however_many_pairs_of_endpoints_share_what_a_card_remembers_no_stranger_is_sent_a_mark() {
+    let mut nic = card(1);
+    let injector = nic.misorder_mut();
+    let mut frames = message(Preset::Native(1452), 10_000, 2);
+    frames.last_mut().expect("fragments")[TYPE] &= !MARK;
+    for (dst, src) in (0..=255).flat_map(|dst| (0..16).map(move |src| (dst, src))) {
+        // Nobody else is known as well as who was sent a mark just now, and a stranger in the same place is not known at all.
+        assert_eq!(injector.sent(&between(greeting(), dst, src)), None);
+        let stranger: Vec<_> = frames.iter().map(|frame| between(*frame, dst, src + 16)).collect();
+        assert!(marked(injector, &stranger).is_empty(), "{dst} {src}");
+    }
+    for (dst, src) in (0..=255).flat_map(|dst| (16..32).map(move |src| (dst, src))) {
+        let stranger: Vec<_> = frames.iter().map(|frame| between(*frame, dst, src)).collect();
+        assert!(marked(injector, &stranger).is_empty(), "{dst} {src}");
+    }
+    assert_eq!(injector.counters(), MisorderCounters::default());
+}
+
+#[test]
+fn m_gf6_of_pairs_of_endpoints_that_share_a_place_the_later_takes_it() {
+    let mut nic = card(1);
+    let injector = nic.misorder_mut();
+    let frames = message(Preset::Native(1452), 10_000, 2);
+    let mut pairs = 0;
+    for (dst, src) in (0..=255).flat_map(|dst| (0..16).map(move |src| (dst, src))) {
+        assert_eq!(injector.sent(&between(greeting(), dst, src)), None);
+        let frames: Vec<_> = frames.iter().map(|frame| between(*frame, dst, src)).collect();
+        assert_eq!(marked(injector, &frames), [5], "{dst} {src}");
+        pairs += 1;
+        let counted = injector.counters();
+        assert_eq!((counted.moved, counted.cleared, counted.kept), (pairs, pairs, 0));
+    }
+}
+
+#[test]
+fn m_gf6_what_was_known_of_a_partner_is_forgotten_while_the_injector_is_off() {
+    let mut nic = card(1);
+    let injector = nic.misorder_mut();
+    injector.sent(&greeting());
+    assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 2)), [5]);
+    injector.set_degree(0).expect("off");
+    // The two connect anew, this time to a program that does not understand marks; nobody looks.
+    let mut connect = greeting();
+    connect[TYPE] = 0x24;
+    assert_eq!(injector.sent(&connect), None);
+    injector.set_degree(1).expect("on");
+    let mut unmarked = message(Preset::Native(1452), 10_000, 2);
+    unmarked.last_mut().expect("fragments")[TYPE] &= !MARK;
+    assert!(marked(injector, &unmarked).is_empty());
+    // Another degree is no reason to forget.
+    injector.sent(&greeting());
+    injector.set_degree(2).expect("on");
+    assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 3)), [4]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use firmware::{
     Coalescing, DmaModel, Event, HostState, Interrupt, PacketInfo, PipelineConfig, Reason, RxPipeline, StrategyKind,
 };
 
-use crate::support::{Numbers, coalescing, t};
+use crate::support::{Numbers, UNMARKED, coalescing, t};
 
 /// What is checked of a queue under a watchdog whose driver polls late, and whose settings change at any moment.
 struct Late {
@@ -151,5 +151,45 @@ fn m_bv8_polled_late_and_set_anew_at_any_moment_no_packet_is_forgotten_and_nothi
             queue.announced + total.polled + queue.discarded,
             "seed {seed}"
         );
+    }
+}
+
+#[test]
+fn m_bv8_a_packet_that_arrived_after_the_host_state_was_fetched_starts_the_timer_anew_and_is_not_taken_as_on_its_way() {
+    // (arrival, restarted since it was on its way, cancelled, next expiry); the state is fetched from 10,000 to 10,500 ns.
+    for (arrival, restarted, cancelled, expiry) in [
+        (10_400, 1, 0, 20_500),
+        (10_500, 1, 0, 20_500),
+        (10_501, 0, 1, 20_501),
+        (10_800, 0, 1, 20_800),
+    ] {
+        let dma = DmaModel {
+            setup_ns: 500,
+            ..DmaModel::ZERO
+        };
+        let coalescing = coalescing(StrategyKind::Timeout, 75_000);
+        let mut rx = RxPipeline::new(&PipelineConfig { coalescing, dma });
+        rx.set_watchdog(t(0), 10_000);
+        rx.arrive(t(0), UNMARKED).expect("room");
+        let completed = Some(Event::Completed {
+            count: 1,
+            interrupt: None,
+        });
+        assert_eq!(rx.poll(t(500)), completed);
+        assert_eq!(rx.poll(t(10_000)), Some(Event::FetchHostState));
+        let state = HostState {
+            interrupts_enabled: true,
+            processed: 1,
+        };
+        rx.host_state(t(10_000), state);
+        rx.arrive(t(arrival), UNMARKED).expect("room");
+        // The driver of the firmware looks late, though before the packet is in the ring.
+        assert_eq!(rx.poll(t(10_850)), None);
+        let counters = *rx.watchdog().counters();
+        let decided = (counters.restarted_pending, counters.cancelled, counters.restarted());
+        assert_eq!(decided, (restarted, cancelled, restarted), "arrival at {arrival}");
+        assert_eq!(rx.poll(t(arrival + 500)), completed);
+        assert_eq!(rx.next_event(), Some(t(expiry)), "arrival at {arrival}");
+        assert_eq!(counters.started, 1 + cancelled);
     }
 }

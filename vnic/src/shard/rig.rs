@@ -333,15 +333,6 @@ impl Rig {
         port.announce(0, self.now);
     }
 
-    /// Says for a driver without EVENT_IDX whether it wants no calls for received packets.
-    #[cfg(test)]
-    pub fn want_no_calls(&mut self, guest: usize, none: bool) {
-        let Guest { memory, rx, .. } = &self.guests[guest];
-        memory
-            .write_obj(u16::from(none), address(rx.base + ring::AVAILABLE))
-            .expect("in memory");
-    }
-
     /// Stops the receive ring of `guest`.
     #[cfg(test)]
     pub fn stop_receiving(&mut self, guest: usize) {

@@ -5,7 +5,7 @@ use ether::{MacAddr, Time};
 use firmware::control::{Reply, Request};
 use firmware::{CONTROL_FRAME_MAX, StrategyKind, TimerKind};
 
-use super::rig::{RING, Rig, frame};
+use super::rig::{RING, Rig, frame, mxoe_frame};
 use super::tests::introduce;
 
 const EVENT_IDX: u64 = 1 << virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
@@ -101,6 +101,33 @@ fn m_bv9_a_guest_with_calls_switched_off_is_called_a_delay_after_it_switched_the
         (0, None),
         "nothing runs for an idle guest"
     );
+}
+
+#[test]
+fn m_bv8_a_guest_whose_event_was_passed_over_is_called_by_the_watchdog() {
+    let (mut rig, start) = watched(EVENT_IDX, 100_000);
+    rig.set_coalescing(1, StrategyKind::OpenMx, 75_000);
+    // Its driver polls, and wants no call for what comes now.
+    rig.want_call_after(1, RING);
+    for n in 0..3 {
+        rig.send(0, n, &mxoe_frame(1, 0, 60, true));
+        rig.settle();
+    }
+    let stats = rig.stats(1).interrupts;
+    assert_eq!((stats.by_reason["mark"], stats.suppressed, rig.calls(1)), (3, 3, 0));
+    // It stops polling, without another look: the event that it asks for is behind all that was decided.
+    rig.want_call_after(1, 0);
+    run_until(&mut rig, start + 99_999);
+    assert_eq!(rig.calls(1), 0);
+    run_until(&mut rig, start + 100_000);
+    assert_eq!(rig.calls(1), 1);
+    let stats = rig.stats(1);
+    assert_eq!((stats.watchdog.fired, stats.interrupts.suppressed), (1, 3));
+    // It was called, and does not ask for another before it has come.
+    run_until(&mut rig, start + 950_000);
+    assert_eq!((rig.calls(1), rig.received(1).len()), (0, 3));
+    run_until(&mut rig, start + 5_000_000);
+    assert_eq!((rig.calls(1), rig.next_due()), (0, None));
 }
 
 #[test]

@@ -101,8 +101,13 @@ impl DriverRing {
 
     /// Asks for a call when the next entry is used (EVENT_IDX).
     pub(super) fn want_call(&self, memory: &GuestMemoryMmap) {
+        self.want_call_after(memory, 0);
+    }
+
+    fn want_call_after(&self, memory: &GuestMemoryMmap, entries: u16) {
         let at = self.base + AVAILABLE + 4 + 2 * u64::from(RING);
-        memory.write_obj(self.used, address(at)).expect("in memory");
+        let event = self.used.wrapping_add(entries);
+        memory.write_obj(event, address(at)).expect("in memory");
     }
 
     pub(super) fn calls(&mut self) -> u64 {
@@ -111,5 +116,22 @@ impl DriverRing {
             Ok(8) => u64::from_ne_bytes(bytes),
             _ => 0,
         }
+    }
+}
+
+#[cfg(test)]
+impl super::Rig {
+    /// Says for a driver without EVENT_IDX whether it wants no calls for received packets.
+    pub fn want_no_calls(&mut self, guest: usize, none: bool) {
+        let super::Guest { memory, rx, .. } = &self.guests[guest];
+        memory
+            .write_obj(u16::from(none), address(rx.base + AVAILABLE))
+            .expect("in memory");
+    }
+
+    /// Says for a driver with EVENT_IDX that it wants a call for the packet behind the next so many entries.
+    pub fn want_call_after(&mut self, guest: usize, entries: u16) {
+        let super::Guest { memory, rx, .. } = &self.guests[guest];
+        rx.want_call_after(memory, entries);
     }
 }
