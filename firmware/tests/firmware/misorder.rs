@@ -218,7 +218,7 @@ fn m_gf6_however_many_pairs_of_endpoints_share_what_a_card_remembers_no_stranger
     let mut frames = message(Preset::Native(1452), 10_000, 2);
     frames.last_mut().expect("fragments")[TYPE] &= !MARK;
     for (dst, src) in (0..=255).flat_map(|dst| (0..16).map(move |src| (dst, src))) {
-        // Nobody else is known as well as who was sent a mark just now, and a stranger in the same place is not known at all.
+        // Nobody marked a frame to the stranger yet, whoever else is remembered in its place.
         assert_eq!(injector.sent(&between(greeting(), dst, src)), None);
         let stranger: Vec<_> = frames.iter().map(|frame| between(*frame, dst, src + 16)).collect();
         assert!(marked(injector, &stranger).is_empty(), "{dst} {src}");
