@@ -3,6 +3,7 @@
 mod deadlock;
 mod delivery;
 mod fuzz;
+mod giving_up;
 mod links;
 mod net;
 mod rules;

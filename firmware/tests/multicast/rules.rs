@@ -8,20 +8,20 @@ use firmware::multicast::{
 
 use crate::net::{Bytes, GROUP, Net, address, head, packet, trees};
 
-const NOW: Time = Time::from_nanos(1);
+pub const NOW: Time = Time::from_nanos(1);
 /// Of a STATE: packets wait for a credit.
-const WAITING: u8 = 1;
+pub const WAITING: u8 = 1;
 
-fn refused(card: &Multicast, reason: TagRefusal) -> u64 {
+pub fn refused(card: &Multicast, reason: TagRefusal) -> u64 {
     card.refusals().of(reason)
 }
 
 /// A card of rank `own` in a chain of four.
-fn card(own: usize) -> Multicast {
+pub fn card(own: usize) -> Multicast {
     Net::new(2, &trees(TreeShape::Chain, 4), 0).cards.remove(own)
 }
 
-fn data(sequence: u32) -> Tag {
+pub fn data(sequence: u32) -> Tag {
     Tag {
         to: address(1),
         kind: Kind::Data,
@@ -34,7 +34,7 @@ fn data(sequence: u32) -> Tag {
     }
 }
 
-fn bytes(tag: &Tag) -> Bytes {
+pub fn bytes(tag: &Tag) -> Bytes {
     let mut frame = [0; 60];
     tag.write(head(&mut frame));
     frame
