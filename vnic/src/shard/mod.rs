@@ -40,6 +40,8 @@ mod tests_loopback;
 #[cfg(test)]
 mod tests_multicast;
 #[cfg(test)]
+mod tests_multicast_waits;
+#[cfg(test)]
 mod tests_timed;
 mod timed;
 mod trace;

@@ -8,10 +8,10 @@ use super::HOLD_NS_MAX;
 use super::rig::{ALL_FEATURES, RING, Rig, frame, multicast_frame};
 use crate::report::LinkSettings;
 
-const GROUP: u16 = 7;
+pub(super) const GROUP: u16 = 7;
 
 /// Guests 0 … n − 1 in one group, and one that is not.
-fn group_of(guests: usize) -> Rig {
+pub(super) fn group_of(guests: usize) -> Rig {
     let mut rig = Rig::new(&vec![ALL_FEATURES; guests + 1]);
     for guest in 0..guests {
         rig.join(guest, GROUP);
@@ -24,7 +24,7 @@ fn group_of(guests: usize) -> Rig {
     rig
 }
 
-fn count(rig: &Rig, guest: usize, name: &str) -> u64 {
+pub(super) fn count(rig: &Rig, guest: usize, name: &str) -> u64 {
     rig.stats(guest).multicast[name]
 }
 
