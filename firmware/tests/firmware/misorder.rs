@@ -205,6 +205,12 @@ fn m_gf6_a_message_without_a_fragment_n_minus_x_keeps_its_mark_and_counts_once_h
     }
 }
 
+/// A message whose last fragment lost its mark.
+fn unmarked(mut frames: Vec<[u8; 64]>) -> Vec<[u8; 64]> {
+    frames.last_mut().expect("fragments")[TYPE] &= !MARK;
+    frames
+}
+
 /// `frame` as endpoint `src` sends it to endpoint `dst`.
 fn between(mut frame: [u8; 64], dst: u8, src: u8) -> [u8; 64] {
     (frame[17], frame[18]) = (dst, src);
@@ -215,8 +221,7 @@ fn between(mut frame: [u8; 64], dst: u8, src: u8) -> [u8; 64] {
 fn m_gf6_however_many_pairs_of_endpoints_share_what_a_card_remembers_no_stranger_is_sent_a_mark() {
     let mut nic = card(1);
     let injector = nic.misorder_mut();
-    let mut frames = message(Preset::Native(1452), 10_000, 2);
-    frames.last_mut().expect("fragments")[TYPE] &= !MARK;
+    let frames = unmarked(message(Preset::Native(1452), 10_000, 2));
     for (dst, src) in (0..=255).flat_map(|dst| (0..16).map(move |src| (dst, src))) {
         // Nobody marked a frame to the stranger yet, whoever else is remembered in its place.
         assert_eq!(injector.sent(&between(greeting(), dst, src)), None);
@@ -258,8 +263,7 @@ fn m_gf6_what_was_known_of_a_partner_is_forgotten_while_the_injector_is_off() {
     connect[TYPE] = 0x24;
     assert_eq!(injector.sent(&connect), None);
     injector.set_degree(1).expect("on");
-    let mut unmarked = message(Preset::Native(1452), 10_000, 2);
-    unmarked.last_mut().expect("fragments")[TYPE] &= !MARK;
+    let unmarked = unmarked(message(Preset::Native(1452), 10_000, 2));
     assert!(marked(injector, &unmarked).is_empty());
     // Another degree is no reason to forget.
     injector.sent(&greeting());
@@ -271,8 +275,7 @@ fn m_gf6_what_was_known_of_a_partner_is_forgotten_while_the_injector_is_off() {
 fn m_gf6_nothing_is_marked_for_a_receiver_that_is_not_known_to_understand_marks() {
     let mut nic = card(1);
     let injector = nic.misorder_mut();
-    let mut foreign = message(Preset::Native(1452), 10_000, 2);
-    foreign.last_mut().expect("fragments")[TYPE] &= !MARK;
+    let foreign = unmarked(message(Preset::Native(1452), 10_000, 2));
     assert!(marked(injector, &foreign).is_empty());
     // The first marked message to a partner keeps its mark: fragment N - 1 was sent before the card could know.
     let frames = message(Preset::Native(1452), 10_000, 3);
@@ -289,8 +292,7 @@ fn m_gf6_nothing_is_marked_for_a_receiver_that_is_not_known_to_understand_marks(
     let mut connect = greeting();
     connect[TYPE] = 0x24;
     assert_eq!(injector.sent(&connect), None);
-    let mut again = message(Preset::Native(1452), 10_000, 6);
-    again.last_mut().expect("fragments")[TYPE] &= !MARK;
+    let again = unmarked(message(Preset::Native(1452), 10_000, 6));
     assert!(marked(injector, &again).is_empty());
 }
 

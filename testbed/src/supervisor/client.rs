@@ -110,13 +110,28 @@ impl Client {
     /// # Errors
     /// When none answers.
     pub fn vnicd(&self) -> Result<VnicdClient> {
+        let unreachable = match self.vnicd_now() {
+            Err(error @ VnicdError::Unreachable(_)) => error,
+            answered => return Ok(answered?),
+        };
+        // The supervisor tells when the one that ended is noticed, and when the next one answers.
         let deadline = Instant::now() + RESTART_TIMEOUT;
+        let mut reader = self.send(&Request::Watch)?;
         loop {
-            match self.vnicd_now() {
-                Err(VnicdError::Unreachable(_)) if Instant::now() < deadline && self.state.is_alive() => {
-                    std::thread::sleep(NEXT_VNICD_LOOK_INTERVAL);
-                }
-                answered => return Ok(answered?),
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(unreachable.into());
+            }
+            reader.get_ref().set_read_timeout(Some(left))?;
+            match read_answer::<LabStatus>(&mut reader) {
+                Ok(Some(status)) if status.vnicd_pid.is_none() => {}
+                Ok(Some(_)) => match self.vnicd_now() {
+                    Err(VnicdError::Unreachable(_)) => {}
+                    answered => return Ok(answered?),
+                },
+                Ok(None) => bail!("the lab {} has ended", self.state.lab()),
+                Err(_) if Instant::now() >= deadline => return Err(unreachable.into()),
+                Err(error) => return Err(error),
             }
         }
     }
