@@ -17,8 +17,46 @@ pub(super) enum AckOutcome {
 }
 
 impl<P: Peers> Engine<P> {
+    /// Everything before `ack` is completely received by the partner: acted on when there is nothing to send, or before it
+    /// matters, because whoever waits for a message waits for nothing of this.
+    #[inline]
+    pub(super) fn note_ack(&mut self, now: Time, slot: u32, ack: Seq) {
+        let p = &mut self.partners[slot as usize];
+        let before = if p.ack_in_listed { p.ack_in } else { p.unacked_first };
+        let count = ack.since(before);
+        if count == 0 {
+            return;
+        }
+        if count > p.send_next.since(before) {
+            self.counters.count(Counter::DropOldAck);
+            return;
+        }
+        p.ack_in = ack;
+        p.ack_in_at = now;
+        if !p.ack_in_listed {
+            p.ack_in_listed = true;
+            self.unsettled.push(slot);
+        }
+    }
+
+    /// Acts on the acknowledgements that came in.
+    pub(super) fn settle(&mut self) {
+        while let Some(slot) = self.unsettled.pop() {
+            self.settle_partner(slot);
+        }
+    }
+
+    /// The same for one partner.
+    pub(super) fn settle_partner(&mut self, slot: u32) {
+        let p = &mut self.partners[slot as usize];
+        if core::mem::take(&mut p.ack_in_listed) {
+            let (at, ack) = (p.ack_in_at, p.ack_in);
+            self.handle_ack_value(at, slot, ack);
+        }
+    }
+
     /// Everything before `ack` is completely received by the partner.
-    pub(super) fn handle_ack_value(&mut self, now: Time, slot: u32, ack: Seq) {
+    fn handle_ack_value(&mut self, now: Time, slot: u32, ack: Seq) {
         let p = &mut self.partners[slot as usize];
         let count = ack.since(p.unacked_first);
         if count == 0 {
@@ -75,6 +113,7 @@ impl<P: Peers> Engine<P> {
 
     /// A refusal names a message: it ends, and with it goes what stood before it and is over.
     pub(super) fn refuse_message(&mut self, slot: u32, seq: Seq, status: Status) -> AckOutcome {
+        self.settle_partner(slot);
         let p = &self.partners[slot as usize];
         let reach = p.send_next.since(p.unacked_first);
         if !seq.same_session(p.send_next) || seq.since(p.unacked_first) >= reach {
@@ -157,7 +196,8 @@ impl<P: Peers> Engine<P> {
         }
         p.acknum_in = ack.acknum;
         self.counters.count(Counter::RecvLiback);
-        self.handle_ack_value(now, slot, value);
+        self.note_ack(now, slot, value);
+        self.settle_partner(slot);
     }
 
     /// Messages were completed: sees to it that they are acknowledged in time.

@@ -272,6 +272,7 @@ impl<P: Peers> Engine<P> {
         };
         self.counters.count(Counter::RecvConnectRequest);
         let start = Seq(connect.recv_seqnum_start);
+        self.settle_partner(slot);
         let p = &self.partners[slot as usize];
         let new_instance = p.back != SESSION_NONE && p.back != connect.src_session;
         // The peer gave up and we did not: it counts a later conversation. Earlier ones are late duplicates.
@@ -345,6 +346,7 @@ impl<P: Peers> Engine<P> {
     }
 
     fn connected(&mut self, slot: u32, connect: &Connect, session: u32, agreement: Agreement) {
+        self.settle_partner(slot);
         let p = &self.partners[slot as usize];
         if p.back != SESSION_NONE && p.back != session {
             self.end_conversation(slot);

@@ -149,7 +149,11 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::DropOldConversation);
             return;
         }
-        self.handle_ack_value(now, slot, ack);
+        self.note_ack(now, slot, ack);
+        if matches!(packet, Packet::Notify(_)) {
+            // The end of a large message comes after the acknowledgement of its announcement.
+            self.settle_partner(slot);
+        }
         self.receive(now, slot, seq, packet, frame, host);
     }
 }

@@ -80,6 +80,8 @@ pub struct Engine<P> {
     connects: Connects,
     control: VecDeque<Control>,
     acks: VecDeque<u32>,
+    /// Partners whose newest acknowledgement was read and is not acted on yet.
+    unsettled: Vec<u32>,
     messages: Slab<Message>,
     send_queue: VecDeque<(u32, u32)>,
     zombies: u32,
@@ -112,6 +114,7 @@ impl<P: Peers> Engine<P> {
             connects: Connects::new(limits.connects),
             control: VecDeque::new(),
             acks: VecDeque::new(),
+            unsettled: Vec::new(),
             // Ends of large messages must always find room: there are at most as many as announcements.
             messages: Slab::new(
                 limits
@@ -143,6 +146,9 @@ impl<P: Peers> Engine<P> {
     /// The next thing that happened.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_empty() && !self.is_settled() {
+            self.settle();
+        }
         self.events.pop_front()
     }
 
@@ -220,7 +226,8 @@ impl<P: Peers> Engine<P> {
             && self.partners.iter().all(|partner| partner.ack_pending() == 0)
     }
 
-    /// Whether nothing is to be sent or told now: [`Engine::poll_event`] and [`Engine::poll_transmit`] would say nothing.
+    /// Whether nothing is to be sent or told now, unless an acknowledgement that came in ([`Engine::is_settled`]) makes room for
+    /// more.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.events.is_empty()
@@ -229,6 +236,13 @@ impl<P: Peers> Engine<P> {
             && self.control.is_empty()
             && self.regions.blocks.is_empty()
             && !self.pulls.may_ask()
+    }
+
+    /// Whether every acknowledgement that came with a message was acted on: [`Engine::poll_transmit`] does so when there is
+    /// nothing to send, [`Engine::poll_event`] when there is nothing to tell. So a message is handed over and answered first.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
     }
 
     /// Bytes of memory held for state, payload excepted: it is never here.
@@ -240,6 +254,7 @@ impl<P: Peers> Engine<P> {
             + self.connects.memory()
             + self.control.capacity() * size_of::<Control>()
             + self.acks.capacity() * size_of::<u32>()
+            + self.unsettled.capacity() * size_of::<u32>()
             + self.messages.memory()
             + self.send_queue.capacity() * size_of::<(u32, u32)>()
             + self.regions.memory()

@@ -35,6 +35,10 @@ pub(super) struct Partner {
     pub send_next: Seq,
     /// Oldest number that is not acknowledged.
     pub unacked_first: Seq,
+    /// The newest acknowledgement that came in, if it is in the list of those not acted on yet, and when it came.
+    pub ack_in: Seq,
+    pub ack_in_at: Time,
+    pub ack_in_listed: bool,
     /// Posted, without a sequence number yet.
     pub queue: List,
     /// With a sequence number, in its order.
@@ -98,6 +102,9 @@ impl Partner {
             epoch: 0,
             send_next: Seq::FIRST,
             unacked_first: Seq::FIRST,
+            ack_in: Seq::FIRST,
+            ack_in_at: Time::ZERO,
+            ack_in_listed: false,
             queue: List::EMPTY,
             unacked: List::EMPTY,
             eager_bytes: 0,
@@ -259,6 +266,8 @@ impl<P: Peers> Engine<P> {
 
     /// Ends everything pending with a partner but connects, which its next instance can still answer.
     pub(super) fn end_conversation(&mut self, slot: u32) {
+        // What the partner has said so far counts.
+        self.settle_partner(slot);
         let p = &mut self.partners[slot as usize];
         let was_known = p.known;
         p.epoch = p.epoch.wrapping_add(1);

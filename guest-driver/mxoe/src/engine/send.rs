@@ -75,9 +75,16 @@ impl<P: Peers> Engine<P> {
     }
 
     fn may_complete_early(&mut self, length: u32) -> bool {
-        let limits = &self.config.limits;
-        let room = self.zombies < limits.zombies
-            && self.early_completed_bytes.saturating_add(length) <= limits.early_completed_bytes;
+        let has_room = |engine: &Self| {
+            let limits = &engine.config.limits;
+            engine.zombies < limits.zombies
+                && engine.early_completed_bytes.saturating_add(length) <= limits.early_completed_bytes
+        };
+        let mut room = has_room(self);
+        if !room && !self.is_settled() {
+            self.settle();
+            room = has_room(self);
+        }
         if !room {
             self.counters.count(Counter::EarlyCompletionStopped);
         }
@@ -97,7 +104,10 @@ impl<P: Peers> Engine<P> {
             return Err(SendError::NotConnected);
         }
         if self.messages.len() >= self.config.limits.sends {
-            return Err(SendError::TooMany);
+            self.settle();
+            if self.messages.len() >= self.config.limits.sends {
+                return Err(SendError::TooMany);
+            }
         }
         let message = Message::new(to.0, kind, token, match_info, length, self.give_up_ns);
         let slot = self.messages.insert(message).ok_or(SendError::TooMany)?;

@@ -7,6 +7,7 @@ use super::{Counter, Engine, Peers};
 impl<P: Peers> Engine<P> {
     /// Does what is due at `now`. Call it when [`Engine::poll_timeout`] has passed; earlier calls do no harm.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.settle();
         while let Some(slot) = self.partner_timers.pop_due(now) {
             self.partner_timeout(now, slot);
         }

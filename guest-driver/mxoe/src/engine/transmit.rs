@@ -49,10 +49,17 @@ impl<P: Peers> Engine<P> {
         if let Some(transmit) = self.emit_message(now, out) {
             return Some(transmit);
         }
-        if self.regions.blocks.is_empty() {
+        if !self.regions.blocks.is_empty()
+            && let Some(transmit) = self.emit_reply(out)
+        {
+            return Some(transmit);
+        }
+        if self.is_settled() {
             return None;
         }
-        self.emit_reply(out)
+        // Acknowledged messages make room for others.
+        self.settle();
+        self.emit_message(now, out)
     }
 
     fn head(&self, mac: MacAddr, peer: u16, marked: bool) -> Head {
