@@ -47,11 +47,13 @@ fn pair() -> Pair {
     let open = |port| Endpoint::open_on(&options, Box::new(port), Preset::Native1500).unwrap();
     let ends = [open(first), open(second)];
     let requests = [0, 1].map(|from: usize| ends[from].iconnect(macs[1 - from], 0, options.key, 0, 0).unwrap());
-    let to = [0, 1].map(|from: usize| loop {
-        ends[1 - from].progress();
-        let status = ends[from].wait(requests[from], Some(Duration::from_millis(1))).unwrap();
-        if let Some(address) = status.and_then(|status| status.address) {
-            break address;
+    let to = [0, 1].map(|from: usize| {
+        loop {
+            ends[1 - from].progress();
+            let status = ends[from].wait(requests[from], Some(Duration::from_millis(1))).unwrap();
+            if let Some(address) = status.and_then(|status| status.address) {
+                break address;
+            }
         }
     });
     let pair = Pair { ends, to };

@@ -23,11 +23,12 @@ impl Endpoint {
         core.gather.end_row();
         let before = core.completions();
         let result = with(&mut core);
-        if core.stopped == 0 {
+        if core.stopped == 0 && !core.engine.is_quiet() {
             // What was posted goes out before anything else is looked at.
             core.flush(now);
         }
-        drop(self.step(core, Some(now), before));
+        core.glance(now);
+        drop(self.stepped(core, before));
         self.leave();
         result
     }
@@ -139,13 +140,24 @@ impl Endpoint {
     ) -> Result<Request, Error> {
         // SAFETY: the caller's promise is that of `Segments::new`.
         let memory = unsafe { Segments::new(segments) }?;
-        let now = clock::now();
         let mut core = self.lock();
         if core.closed {
             return Err(Error::BadEndpoint);
         }
-        core.now = now;
         let before = core.completions();
+        if !synchronous && let Some(at_once) = core.send_at_once(&memory, to, match_info) {
+            // The clock, too, is looked at while the frame is under way.
+            let now = clock::now();
+            core.now = now;
+            let watched = self.shared.helped && core.stopped == 0;
+            let request = core.sent_at_once(at_once, memory, to, (match_info, context), watched);
+            core.glance(now);
+            drop(self.stepped(core, before));
+            self.leave();
+            return request.map(Request).ok_or(Error::NoResources);
+        }
+        let now = clock::now();
+        core.now = now;
         let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
         let others_held = !core.gather.is_empty();
         let watched = self.shared.helped && core.stopped == 0;
@@ -166,7 +178,8 @@ impl Endpoint {
             // What was posted goes out before anything else is looked at.
             core.flush(now);
         }
-        let mut core = self.step(core, Some(now), before);
+        core.glance(now);
+        let mut core = self.stepped(core, before);
         if others_held {
             core.gather.goes_on(clock::now());
         }

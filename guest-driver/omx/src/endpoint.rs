@@ -368,7 +368,7 @@ impl Endpoint {
 
     /// After progress: others learn of it.
     #[inline]
-    fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
+    pub(crate) fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         core.wake_if(completions_before);
         if core.store.requests.has_unheard() {

@@ -75,6 +75,12 @@ impl Gather {
         self.held > 0 && batch == self.batch
     }
 
+    /// Whether the next send may be held, or others are.
+    #[inline]
+    pub(crate) const fn may_hold(&self) -> bool {
+        self.held > 0 || self.row + 1 >= ROW_MIN
+    }
+
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.held == 0

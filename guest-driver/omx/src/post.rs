@@ -1,5 +1,7 @@
 //! Posting: which way a message goes, and what a new receive finds among the unexpected messages.
 
+use std::io::IoSlice;
+
 use mxoe::{
     engine::{PartnerId, Posted, SendError, SendOptions},
     matching::Selector,
@@ -17,6 +19,12 @@ use crate::{
 
 /// Longest message that the engine copies when it is posted.
 const INLINE_LEN_MAX: usize = 128;
+
+/// A message whose frame went to the port before anything was remembered of it.
+pub(crate) struct AtOnce {
+    partner: PartnerId,
+    went_out: bool,
+}
 
 impl Core {
     /// A send to a partner or to the endpoint itself. `None`: a limit is reached, and it was not taken.
@@ -77,6 +85,56 @@ impl Core {
         }
     }
 
+    /// Sends a short message before anything is remembered of it, if nothing stands before it: [`Core::sent_at_once`] must come
+    /// next, with the same message.
+    #[inline]
+    pub(crate) fn send_at_once(&mut self, memory: &Segments, to: Address, match_info: u64) -> Option<AtOnce> {
+        let partner = self.engine.partner_at(to.partner as usize)?;
+        let data = memory.as_slice()?;
+        let may_go = data.len() <= INLINE_LEN_MAX
+            && self.stopped == 0
+            && !self.gather.may_hold()
+            && !self.burst.is_blocked()
+            && self.store.requests.has_room()
+            && self.wrong_address(to).is_none();
+        if !may_go {
+            return None;
+        }
+        let head = self.burst.first_head();
+        let len = self.engine.write_at_once(partner, match_info, data, head)?;
+        // An error: lost like any frame on the wire, and sent again by the engine.
+        let went_out = self.port.send(&[IoSlice::new(&head[..len])]).unwrap_or(true);
+        Some(AtOnce { partner, went_out })
+    }
+
+    /// The rest of [`Core::send_at_once`]: the request, and what the engine remembers.
+    pub(crate) fn sent_at_once(
+        &mut self,
+        sent: AtOnce,
+        memory: Segments,
+        to: Address,
+        (match_info, context): (u64, u64),
+        watched: bool,
+    ) -> Option<Key> {
+        let requests = &mut self.store.requests;
+        let request = requests.add(RequestKind::Send, match_info, context)?;
+        if let Some(entry) = requests.get_mut(request) {
+            entry.status.address = Some(to);
+            entry.status.length = memory.len();
+        }
+        let data = memory.as_slice().unwrap_or_default();
+        // It was taken before it went out.
+        let AtOnce { partner, went_out } = sent;
+        let posted = self
+            .engine
+            .posted_at_once(self.now, partner, match_info, request, data, went_out);
+        debug_assert!(matches!(posted, Ok(Posted::Early(_))));
+        self.early(request);
+        self.gather.offer();
+        self.gather.posted(self.now, watched);
+        Some(request)
+    }
+
     /// What is wrong with an address that is neither the endpoint's own nor one of this host.
     fn wrong_address(&self, to: Address) -> Option<StatusCode> {
         if to.opened_by != self.own.opened_by {
@@ -86,12 +144,12 @@ impl Core {
             return (to != self.own).then_some(StatusCode::Unreachable);
         }
         let partner = self.engine.partner_at(to.partner as usize)?;
-        let known = self.engine.partner(partner)?;
-        if (known.mac, known.endpoint) != (to.mac(), to.endpoint) {
+        let (mac, endpoint, session) = self.engine.partner_address(partner)?;
+        if (mac, endpoint) != (to.mac(), to.endpoint) {
             return Some(StatusCode::Unreachable);
         }
         // A partner that was given up has none: it does not answer, which is all that is known.
-        let opened_anew = known.session != to.session && known.session != SESSION_NONE;
+        let opened_anew = session != to.session && session != SESSION_NONE;
         opened_anew.then_some(StatusCode::BadSession)
     }
 

@@ -70,20 +70,30 @@ impl Core {
     /// Takes frames, does what is due, sends. Whether there was anything. Without a time the clock is only read when a frame
     /// is there, and now and then.
     pub(crate) fn step(&mut self, now: Option<Time>) -> bool {
+        self.step_as(now, now.is_some())
+    }
+
+    /// The same at a known time, as cheap as without one: most often there is no frame.
+    pub(crate) fn glance(&mut self, now: Time) -> bool {
+        self.step_as(Some(now), false)
+    }
+
+    #[inline(always)]
+    fn step_as(&mut self, mut now: Option<Time>, mut thoroughly: bool) -> bool {
         if self.stopped > 0 || self.closed {
             return false;
         }
-        let mut now = now;
         let mut busy = false;
         loop {
             if let Some(local) = &mut self.local {
                 busy |= local.step(&mut self.store);
             }
             let frames = self.receive_frames(&mut now);
-            if now.is_none() && self.idle_looks < IDLE_LOOKS && self.gather.is_empty() {
+            if !thoroughly && frames == 0 && self.idle_looks < IDLE_LOOKS && self.gather.is_empty() {
                 self.idle_looks += 1;
-                return false;
+                return busy;
             }
+            thoroughly = true;
             self.idle_looks = 0;
             self.now = *now.get_or_insert_with(clock::now);
             if let Some(local) = &mut self.local
@@ -144,9 +154,8 @@ impl Core {
         frames
     }
 
-    /// Takes events and sends what is to be sent.
+    /// Sends what is to be sent, then tells what happened: the wire comes first.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
-        self.events();
         let sent = self
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
@@ -197,13 +206,13 @@ impl Core {
             }
             Source::Partner(partner) => partner,
         };
-        let info = self.engine.partner(partner)?;
+        let (mac, endpoint, session) = self.engine.partner_address(partner)?;
         Some(Address {
-            mac: info.mac.0,
-            endpoint: info.endpoint,
+            mac: mac.0,
+            endpoint,
             opened_by: self.own.opened_by,
             partner: partner.index() as u32,
-            session: info.session,
+            session,
         })
     }
 

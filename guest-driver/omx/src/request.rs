@@ -190,6 +190,11 @@ impl Requests {
         }
     }
 
+    /// Whether another request can be added.
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries.has_room()
+    }
+
     pub(crate) fn add(&mut self, kind: RequestKind, match_info: u64, context: u64) -> Option<Key> {
         self.entries.insert(Entry {
             kind,
@@ -238,7 +243,7 @@ impl Requests {
         self.completions += 1;
         if entry.forgotten {
             self.unheard(code);
-            self.entries.remove(key);
+            self.entries.discard(key);
             return;
         }
         entry.previous = last;
@@ -288,7 +293,7 @@ impl Requests {
         if entry.state == State::Done {
             self.unlink(entry.previous, entry.next);
         }
-        self.entries.remove(key);
+        self.entries.discard(key);
     }
 
     /// Takes out a request that is over.
@@ -304,7 +309,7 @@ impl Requests {
             batch: entry.batch,
         };
         self.unlink(entry.previous, entry.next);
-        self.entries.remove(key);
+        self.entries.discard(key);
         Some(taken)
     }
 

@@ -47,6 +47,12 @@ impl<T> Slab<T> {
         Some(u64::from(place.generation) << 32 | u64::from(at))
     }
 
+    /// Whether another value can be kept.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.places.len() < self.limit as usize
+    }
+
     #[inline]
     fn place(&self, key: Key) -> Option<usize> {
         let at = (key & 0xffff_ffff) as usize;
@@ -63,6 +69,19 @@ impl<T> Slab<T> {
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let at = self.place(key)?;
         self.places[at].value.as_mut()
+    }
+
+    /// Forgets a value where it lies.
+    #[inline]
+    pub(crate) fn discard(&mut self, key: Key) {
+        if let Some(at) = self.place(key)
+            && self.places[at].value.is_some()
+        {
+            let place = &mut self.places[at];
+            place.value = None;
+            place.generation = (place.generation + 1) & GENERATION_MASK;
+            self.free.push(at as u32);
+        }
     }
 
     #[inline]

@@ -29,6 +29,11 @@ impl Burst {
         }
     }
 
+    /// Room for a frame that is no part of a burst: nothing may be [blocked](Self::is_blocked).
+    pub(crate) const fn first_head(&mut self) -> &mut [u8; HEAD_BUFFER_LEN] {
+        &mut self.heads[0]
+    }
+
     /// Whether the port was full.
     pub(crate) const fn is_blocked(&self) -> bool {
         self.taken < self.frames.len()
@@ -60,6 +65,10 @@ impl Burst {
                     break;
                 };
                 self.frames.push(frame);
+                if engine.is_quiet() {
+                    // It goes out before anything else is looked at.
+                    break;
+                }
             }
             if self.frames.is_empty() {
                 return sent;

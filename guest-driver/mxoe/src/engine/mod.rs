@@ -10,6 +10,7 @@ use ether::Time;
 use hashbrown::HashMap;
 
 mod ack;
+mod at_once;
 mod config;
 mod connect;
 mod counters;

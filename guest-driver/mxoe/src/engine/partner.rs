@@ -229,7 +229,15 @@ impl<P: Peers> Engine<P> {
         })
     }
 
+    /// Where a partner is: its board, its endpoint, and the session that messages to it name.
+    #[inline]
+    pub fn partner_address(&self, partner: PartnerId) -> Option<(MacAddr, u8, u32)> {
+        let p = self.partners.get(partner.index())?;
+        Some((p.mac, p.endpoint, p.forward))
+    }
+
     /// The partner whose [`PartnerId::index`] this is.
+    #[inline]
     pub fn partner_at(&self, index: usize) -> Option<PartnerId> {
         (index < self.partners.len()).then_some(PartnerId(index as u32))
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::wire::{SMALL_DATA_MAX, TINY_DATA_MAX};
 
 /// Unacknowledged messages per partner, at most (7.1).
-const WINDOW: u16 = 8191;
+pub(super) const WINDOW: u16 = 8191;
 
 impl<P: Peers> Engine<P> {
     /// Sends up to 128 bytes, copied now. Normally complete at once ([`Posted::Early`]); then [`super::Event::Sent`] comes
@@ -74,16 +74,17 @@ impl<P: Peers> Engine<P> {
         Ok(self.posted(slot, early && sequenced))
     }
 
+    pub(super) const fn has_room_for_early(&self, length: u32) -> bool {
+        let limits = &self.config.limits;
+        self.zombies < limits.zombies
+            && self.early_completed_bytes.saturating_add(length) <= limits.early_completed_bytes
+    }
+
     fn may_complete_early(&mut self, length: u32) -> bool {
-        let has_room = |engine: &Self| {
-            let limits = &engine.config.limits;
-            engine.zombies < limits.zombies
-                && engine.early_completed_bytes.saturating_add(length) <= limits.early_completed_bytes
-        };
-        let mut room = has_room(self);
+        let mut room = self.has_room_for_early(length);
         if !room && !self.is_settled() {
             self.settle();
-            room = has_room(self);
+            room = self.has_room_for_early(length);
         }
         if !room {
             self.counters.count(Counter::EarlyCompletionStopped);

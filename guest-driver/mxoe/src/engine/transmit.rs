@@ -71,7 +71,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    fn partner_head(&self, slot: u32, wants_mark: bool) -> Head {
+    pub(super) fn partner_head(&self, slot: u32, wants_mark: bool) -> Head {
         let p = &self.partners[slot as usize];
         self.head(p.mac, p.peer, wants_mark && p.marks)
     }
@@ -189,7 +189,7 @@ impl<P: Peers> Engine<P> {
 
     /// An acknowledgement goes out to this partner, in whatever packet; returns its value.
     #[inline]
-    fn acknowledge(&mut self, slot: u32) -> u16 {
+    pub(super) fn acknowledge(&mut self, slot: u32) -> u16 {
         let p = &mut self.partners[slot as usize];
         p.ack_sent = p.expected;
         p.ack_at = Time::MAX;
@@ -386,7 +386,7 @@ impl<P: Peers> Engine<P> {
 
     /// A frame of a message went out.
     #[inline]
-    fn sent(&mut self, now: Time, at: u32, last_fragment: bool) {
+    pub(super) fn sent(&mut self, now: Time, at: u32, last_fragment: bool) {
         let Some(message) = self.messages.get_mut(at) else {
             return;
         };
