@@ -126,6 +126,14 @@ impl Segments {
     /// Copies received bytes to offset `offset`; what is beyond the end is left out.
     #[inline]
     pub(crate) fn write(&mut self, offset: u32, data: &[u8]) {
+        if let List::One(one) = &self.list
+            && offset == 0
+        {
+            let len = data.len().min(one.len as usize);
+            // SAFETY: the first `len` bytes of the segment, which may be written (`new`); `data` is not the program's.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), one.ptr, len) };
+            return;
+        }
         let mut rest = data;
         self.pieces(offset, data.len(), |ptr, len| {
             let (now, later) = rest.split_at(len);

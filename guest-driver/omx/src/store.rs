@@ -173,6 +173,28 @@ impl Store {
         self.received(request, StatusCode::Success, data.len() as u32);
     }
 
+    /// A receive has found its message and gets all of it: [`Self::matched`] and [`Self::receive_whole`] in one look.
+    #[inline]
+    fn arrive_whole(&mut self, request: Key, source: Source, match_info: u64, data: &[u8]) {
+        let Some(entry) = self.requests.get_mut(request) else {
+            return;
+        };
+        entry.memory.write(0, data);
+        self.copies.over(&entry.memory);
+        let (length, room) = (data.len() as u32, entry.memory.len());
+        let code = if length > room {
+            StatusCode::Truncated
+        } else {
+            StatusCode::Success
+        };
+        entry.posted = None;
+        entry.source = Some(source);
+        entry.status.match_info = match_info;
+        entry.status.length = length;
+        entry.status.transferred = length.min(room);
+        self.requests.complete(request, code);
+    }
+
     /// Adds the memory that a frame's payload names to a list for sending. False if its send is over.
     #[inline]
     pub(crate) fn gather<'a>(&'a self, token: Token, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) -> bool {
@@ -269,12 +291,14 @@ impl Store {
 
     fn arrive_posted(&mut self, request: Key, arrival: Arrival<'_>) -> Verdict {
         let source = Source::Partner(arrival.partner);
+        if let Body::Whole(data) = arrival.body {
+            self.arrive_whole(request, source, arrival.match_info, data);
+            return Verdict::Take(0);
+        }
         let wanted = self.matched(request, source, arrival.match_info, arrival.length);
         match arrival.body {
-            Body::Whole(data) => {
-                self.receive_whole(request, data);
-                Verdict::Take(0)
-            }
+            // Above.
+            Body::Whole(_) => Verdict::Take(0),
             Body::Fragments => match self.transfers.insert(Transfer::Receive { request, pulled: false }) {
                 Some(key) => Verdict::Take(transfer_token(key)),
                 None => {

@@ -7,7 +7,7 @@ use super::{
     Arrival, Body, Counter, Engine, Host, PartnerId, Peers, Token, Verdict, early::Kept, large_receive::Large,
     seq::Seq, slab::NIL,
 };
-use crate::wire::{Medium, Packet, Rndv};
+use crate::wire::{Eager, Medium, Packet, Rndv};
 
 /// Numbers beyond the next one that are kept (7.1).
 const EARLY_WINDOW: u16 = 255;
@@ -27,7 +27,7 @@ pub(super) struct Partial {
 
 /// What became of a packet in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     /// It is the next message: the number moves on.
     Matched,
     /// The host has no room.
@@ -76,29 +76,12 @@ impl<P: Peers> Engine<P> {
     /// The next message in order.
     #[inline]
     fn accept<H: Host>(&mut self, now: Time, slot: u32, packet: &Packet<'_>, host: &mut H) -> Outcome {
-        let partner = PartnerId(slot);
         if !matches!(packet, Packet::Tiny(_) | Packet::Small(_)) {
             self.partners[slot as usize].ack_awaited = true;
         }
         match packet {
-            Packet::Tiny(p) | Packet::Small(p) => {
-                let verdict = host.arrive(Arrival {
-                    partner,
-                    match_info: p.match_info,
-                    length: p.data.len() as u32,
-                    body: Body::Whole(p.data),
-                });
-                if verdict == Verdict::Refuse {
-                    return Outcome::Refused;
-                }
-                self.counters.count(if matches!(packet, Packet::Tiny(_)) {
-                    Counter::RecvTiny
-                } else {
-                    Counter::RecvSmall
-                });
-                self.advance(slot);
-                Outcome::Matched
-            }
+            Packet::Tiny(p) => self.accept_eager(slot, p, true, host),
+            Packet::Small(p) => self.accept_eager(slot, p, false, host),
             Packet::Medium(p) => self.accept_medium(now, slot, p, host),
             Packet::Rndv(p) => self.accept_rndv(now, slot, p, host),
             Packet::Notify(p) => {
@@ -116,6 +99,24 @@ impl<P: Peers> Engine<P> {
             // No other packet has a sequence number.
             _ => Outcome::Matched,
         }
+    }
+
+    /// The same for a short message.
+    #[inline]
+    pub(super) fn accept_eager<H: Host>(&mut self, slot: u32, p: &Eager<'_>, is_tiny: bool, host: &mut H) -> Outcome {
+        let verdict = host.arrive(Arrival {
+            partner: PartnerId(slot),
+            match_info: p.match_info,
+            length: p.data.len() as u32,
+            body: Body::Whole(p.data),
+        });
+        if verdict == Verdict::Refuse {
+            return Outcome::Refused;
+        }
+        self.counters
+            .count(if is_tiny { Counter::RecvTiny } else { Counter::RecvSmall });
+        self.advance(slot);
+        Outcome::Matched
     }
 
     /// The next number is matched, and complete if nothing before it is partial.
@@ -294,7 +295,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// The next message was refused: kept if there is room, so that [`Engine::resume`] can offer it again.
-    fn keep_refused(&mut self, slot: u32, seq: Seq, packet: &Packet<'_>, frame: &[u8]) {
+    pub(super) fn keep_refused(&mut self, slot: u32, seq: Seq, packet: &Packet<'_>, frame: &[u8]) {
         if self.keep_early(slot, seq, packet, frame) {
             let p = &mut self.partners[slot as usize];
             if !p.refused {

@@ -74,30 +74,26 @@ impl Dialect {
     /// [`WireError`] says why the frame must be dropped.
     #[inline]
     pub fn decode<'a>(&self, frame: &'a [u8]) -> Result<(Head, Packet<'a>), WireError> {
-        if let Some(decoded) = self.decode_eager(frame) {
-            return Ok(decoded);
-        }
         let view = self.view(frame)?;
         Ok((view.head(), view.packet()?))
     }
 }
 
 impl Dialect {
-    /// The packets that latency is about, in one look. `None`: another packet, or one that is to be refused for a reason.
+    /// The packets that latency is about, in one look, and whether it is a tiny one. `None`: another packet, or one that
+    /// [`Dialect::decode`] refuses for a reason.
     #[inline]
-    fn decode_eager<'a>(&self, frame: &'a [u8]) -> Option<(Head, Packet<'a>)> {
+    pub(crate) fn decode_eager<'a>(&self, frame: &'a [u8]) -> Option<(Head, Eager<'a>, bool)> {
         let (head, body) = HeadLayout::ref_from_prefix(frame).ok()?;
         let (eager, rest) = EagerLayout::ref_from_prefix(body).ok()?;
         let mark = if self.marks { MARK } else { 0 };
-        let is_tiny = match eager.kind & !mark {
-            TINY => true,
-            SMALL => false,
+        let (is_tiny, data_max) = match eager.kind & !mark {
+            TINY => (true, TINY_DATA_MAX),
+            SMALL => (false, SMALL_DATA_MAX),
             _ => return None,
         };
         let data = rest.get(..eager.length.get().into())?;
-        if head.ether_type.get() != self.ether_type.0
-            || data.len() > if is_tiny { TINY_DATA_MAX } else { SMALL_DATA_MAX }
-        {
+        if head.ether_type.get() != self.ether_type.0 || data.len() > data_max {
             return None;
         }
         let value = Eager {
@@ -115,14 +111,7 @@ impl Dialect {
             peer_index: head.peer_index.get(),
             marked: eager.kind & mark != 0,
         };
-        Some((
-            head,
-            if is_tiny {
-                Packet::Tiny(value)
-            } else {
-                Packet::Small(value)
-            },
-        ))
+        Some((head, value, is_tiny))
     }
 }
 
