@@ -134,7 +134,8 @@ impl Core {
             }
             return true;
         }
-        false
+        // What the last frames acknowledged, now that nothing is there to be handed over.
+        !self.engine.is_settled() && self.step(Some(clock::now()))
     }
 
     /// Takes frames that are there; how many. Without a time the clock is read when there is one.
@@ -320,6 +321,10 @@ impl Core {
         self.publish();
         if self.stopped > 0 {
             return false;
+        }
+        if !self.engine.is_settled() {
+            // A look that was in a hurry left something.
+            return true;
         }
         // An error: the link is down; timers still run.
         let port = self.port.wait(Interest::Receive, Instant::now(), None);

@@ -1,5 +1,6 @@
 //! The protocol engine in virtual time: whole conversations over a modelled link, and single frames made by hand.
 
+mod at_once;
 mod bad_control;
 mod bad_frames;
 mod bad_pulls;

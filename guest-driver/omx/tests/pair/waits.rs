@@ -8,9 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use omx::StatusCode;
+use ether::MacAddr;
+use mxoe::wire::Preset;
+use netif::memory_pair;
+use omx::{Endpoint, EndpointOptions, StatusCode, Waiting};
 
-use crate::{LIMIT, Pair, bytes, irecv, pair, wait};
+use crate::{KEY, LIMIT, Pair, bytes, irecv, isend, options, pair, pair_with, wait};
 
 #[test]
 fn a_wakeup_ends_every_wait_and_time_limits_are_kept() {
@@ -137,4 +140,70 @@ fn nothing_advances_while_progress_is_disabled() {
     assert_eq!(b.probe(1, u64::MAX, Some(Duration::from_millis(30))).unwrap(), None);
     b.reenable_progression();
     assert!(b.probe(1, u64::MAX, LIMIT).unwrap().is_some());
+}
+
+#[test]
+fn a_send_is_over_when_the_answer_acknowledges_it_however_its_program_waits() {
+    for waiting in [
+        Waiting::Sleep,
+        Waiting::Spin,
+        Waiting::SpinThenSleep(Duration::from_micros(20)),
+    ] {
+        let Pair { a, b, to_b } = pair_with(&EndpointOptions {
+            waiting,
+            // Nobody but the waiting thread makes progress.
+            progress: false,
+            ..options()
+        });
+        a.send(&[], to_b, 1).unwrap();
+        let to_a = b.receive(&mut [], 1, u64::MAX).unwrap().address.unwrap();
+        let answering = thread::spawn({
+            let b = b.clone();
+            move || {
+                for _ in 0..200 {
+                    b.receive(&mut [0; 1000], 2, u64::MAX).unwrap();
+                    b.send(b"answer", to_a, 3).unwrap();
+                }
+            }
+        });
+        for round in 0..200 {
+            let mut answer = [0; 6];
+            let receive = irecv(&a, &mut answer, 3, u64::MAX);
+            // Synchronous: the acknowledgement of its announcement, and its end, come with what the other side sends.
+            let send = isend(&a, &bytes(1000, round), to_b, 2, round % 2 == 0);
+            assert_eq!(wait(&a, send).code, StatusCode::Success, "{waiting:?}");
+            assert_eq!(wait(&a, receive).code, StatusCode::Success, "{waiting:?}");
+            assert_eq!(&answer, b"answer");
+        }
+        answering.join().unwrap();
+    }
+}
+
+#[test]
+fn short_messages_that_a_full_port_does_not_take_arrive_all_the_same_in_order() {
+    let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+    let (port_a, port_b) = memory_pair(macs, 1500, 2).unwrap();
+    let a = Endpoint::open_on(&options(), Box::new(port_a), Preset::Native1500).unwrap();
+    let b = Endpoint::open_on(&options(), Box::new(port_b), Preset::Native1500).unwrap();
+    let connect = a.iconnect(macs[1], 0, KEY, 0, 0).unwrap();
+    let to_b = loop {
+        b.progress();
+        if let Some(status) = a.test(connect).unwrap() {
+            break status.address.unwrap();
+        }
+    };
+    for round in 0..50_usize {
+        let sends: Vec<_> = (0..10).map(|number| isend(&a, &[number; 8], to_b, 5, false)).collect();
+        for number in 0..10_u8 {
+            let mut buffer = [0; 8];
+            let receive = irecv(&b, &mut buffer, 5, u64::MAX);
+            while b.test(receive).unwrap().is_none() {
+                a.progress();
+            }
+            assert_eq!(buffer, [number; 8], "round {round}");
+        }
+        for send in sends {
+            assert_eq!(wait(&a, send).code, StatusCode::Success);
+        }
+    }
 }
