@@ -284,11 +284,11 @@ impl Node {
     /// Every second short message leaves at once where it may; of those the port does not take some.
     fn send_short(&mut self, now: Time, to: PartnerId, match_info: u64, data: &[u8]) -> Result<Posted, SendError> {
         let mut buffer = [0xaa; HEAD_BUFFER_LEN];
-        if match_info % 2 == 0
+        if match_info.is_multiple_of(2)
             && self.ready.is_empty()
             && let Some(len) = self.engine.write_at_once(to, match_info, data, &mut buffer)
         {
-            let went_out = match_info % 7 != 0;
+            let went_out = !match_info.is_multiple_of(7);
             if went_out {
                 self.ready.push_back(buffer[..len].to_vec());
             }
