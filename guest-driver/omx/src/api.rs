@@ -23,10 +23,6 @@ impl Endpoint {
         core.gather.end_row();
         let before = core.completions();
         let result = with(&mut core);
-        if core.stopped == 0 && !core.engine.is_quiet() {
-            // What was posted goes out before anything else is looked at.
-            core.flush(now);
-        }
         core.glance(now);
         drop(self.stepped(core, before));
         self.leave();

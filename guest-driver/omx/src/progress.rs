@@ -89,7 +89,7 @@ impl Core {
                 busy |= local.step(&mut self.store);
             }
             let frames = self.receive_frames(&mut now);
-            if !thoroughly && frames == 0 && self.idle_looks < IDLE_LOOKS && self.gather.is_empty() {
+            if !thoroughly && frames == 0 && self.idle_looks < IDLE_LOOKS && !self.has_work(now) {
                 self.idle_looks += 1;
                 return busy;
             }
@@ -114,6 +114,19 @@ impl Core {
                 return busy;
             }
         }
+    }
+
+    /// Whether something is to be sent, or is due at `now`.
+    #[inline]
+    fn has_work(&self, now: Option<Time>) -> bool {
+        !self.gather.is_empty()
+            || !self.engine.is_quiet()
+            || self.burst.is_blocked()
+            || now.is_some_and(|now| {
+                self.engine.poll_timeout().is_some_and(|due| due <= now)
+                    || self.late.due().is_some_and(|due| due <= now)
+                    || self.local.as_ref().is_some_and(|local| local.wants_look(now))
+            })
     }
 
     /// A look of a thread that does nothing else: whether there was anything. Frames get the time of the last look at the clock,

@@ -31,6 +31,7 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::DropOldAck);
             return;
         }
+        p.rtt.answered();
         p.ack_in = ack;
         p.ack_in_at = now;
         if !p.ack_in_listed {
@@ -41,7 +42,7 @@ impl<P: Peers> Engine<P> {
 
     /// Acts on the acknowledgements that came in.
     pub(super) fn settle(&mut self) {
-        while let Some(slot) = self.unsettled.pop() {
+        while let Some(&slot) = self.unsettled.last() {
             self.settle_partner(slot);
         }
     }
@@ -51,6 +52,7 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot as usize];
         if core::mem::take(&mut p.ack_in_listed) {
             let (at, ack) = (p.ack_in_at, p.ack_in);
+            self.unsettled.retain(|listed| *listed != slot);
             self.handle_ack_value(at, slot, ack);
         }
     }
@@ -196,8 +198,8 @@ impl<P: Peers> Engine<P> {
         }
         p.acknum_in = ack.acknum;
         self.counters.count(Counter::RecvLiback);
-        self.note_ack(now, slot, value);
         self.settle_partner(slot);
+        self.handle_ack_value(now, slot, value);
     }
 
     /// Messages were completed: sees to it that they are acknowledged in time.

@@ -44,14 +44,12 @@ impl<P: Peers> Engine<P> {
             data,
         };
         let head = self.partner_head(to.0, true);
-        let (written, counter) = if data.len() <= TINY_DATA_MAX {
-            (self.dialect.emit(&head, &Packet::Tiny(eager), out), Counter::SendTiny)
+        let written = if data.len() <= TINY_DATA_MAX {
+            self.dialect.emit(&head, &Packet::Tiny(eager), out)
         } else {
-            (self.dialect.emit(&head, &Packet::Small(eager), out), Counter::SendSmall)
+            self.dialect.emit(&head, &Packet::Small(eager), out)
         };
-        let frame_len = written.ok()?;
-        self.counters.count(counter);
-        Some(frame_len)
+        written.ok()
     }
 
     /// The rest of [`Engine::write_at_once`], at `now`. `went_out`: whether the port took the frame; otherwise it is written again
@@ -71,6 +69,11 @@ impl<P: Peers> Engine<P> {
     ) -> Result<Posted, SendError> {
         let posted = self.send_inline(now, to, match_info, token, data)?;
         if went_out && let Posted::Early(send) = posted {
+            self.counters.count(if data.len() <= TINY_DATA_MAX {
+                Counter::SendTiny
+            } else {
+                Counter::SendSmall
+            });
             self.acknowledge(to.0);
             self.sent(now, send.slot, true);
         }

@@ -180,11 +180,15 @@ impl<P: Peers> Engine<P> {
             let Some(message) = self.messages.get_mut(at) else {
                 return;
             };
-            if p.send_next.since(p.unacked_first) >= WINDOW {
-                return;
-            }
             let bytes = message.eager_bytes();
-            if p.eager_bytes != 0 && p.eager_bytes.saturating_add(bytes) > self.config.limits.eager_bytes_per_partner {
+            let is_full = p.send_next.since(p.unacked_first) >= WINDOW
+                || p.eager_bytes != 0
+                    && p.eager_bytes.saturating_add(bytes) > self.config.limits.eager_bytes_per_partner;
+            if is_full && p.ack_in_listed {
+                self.settle_partner(slot);
+                continue;
+            }
+            if is_full {
                 return;
             }
             if let Kind::Rndv { region } = &mut message.kind {

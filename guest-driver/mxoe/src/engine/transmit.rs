@@ -279,6 +279,11 @@ impl<P: Peers> Engine<P> {
                 self.send_queue.pop_front();
                 continue;
             }
+            if !self.is_settled() && self.messages.get(at).is_some_and(|message| message.sends > 0) {
+                // It may have been acknowledged since it was queued again.
+                self.settle();
+                continue;
+            }
             if let Some(transmit) = self.emit_one(now, at, out) {
                 return Some(transmit);
             }

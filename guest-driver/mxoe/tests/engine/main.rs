@@ -13,5 +13,6 @@ mod loss;
 mod node;
 mod restart;
 mod script;
+mod unsettled;
 mod worked;
 mod world;
