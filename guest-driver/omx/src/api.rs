@@ -298,9 +298,10 @@ impl Endpoint {
             let mut core = self.lock();
             if core.handler_runs.is_none() || core.handler_runs == Some(std::thread::current().id()) {
                 if !core.stopped_by_program {
-                    if !core.gather.is_empty() {
-                        core.flush(clock::now());
-                    }
+                    // What came before counts, and what is held goes out.
+                    let before = core.completions();
+                    core.flush(clock::now());
+                    core.wake_if(before);
                     core.stopped_by_program = true;
                     core.stopped += 1;
                 }

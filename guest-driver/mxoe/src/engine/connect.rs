@@ -272,7 +272,6 @@ impl<P: Peers> Engine<P> {
         };
         self.counters.count(Counter::RecvConnectRequest);
         let start = Seq(connect.recv_seqnum_start);
-        self.settle_partner(slot);
         let p = &self.partners[slot as usize];
         let new_instance = p.back != SESSION_NONE && p.back != connect.src_session;
         // The peer gave up and we did not: it counts a later conversation. Earlier ones are late duplicates.

@@ -109,7 +109,8 @@ impl<P: Peers> Engine<P> {
             return;
         };
         region.acknowledged = true;
-        region.active_at = now;
+        // It may have been asked for since the acknowledgement came.
+        region.active_at = region.active_at.max(now);
         if region.notified.is_some() {
             self.end_large(number);
         } else {

@@ -186,6 +186,9 @@ pub struct Node {
     in_flight: usize,
     /// Frames that were written at once, when they were posted.
     ready: VecDeque<Vec<u8>>,
+    /// As a driver does that sends first: what happened is looked at when there is nothing to be sent. `World` makes every second
+    /// node so.
+    pub lazy: bool,
 }
 
 impl Node {
@@ -217,6 +220,7 @@ impl Node {
             depth: usize::MAX,
             in_flight: 0,
             ready: VecDeque::new(),
+            lazy: false,
         }
     }
 
@@ -304,13 +308,17 @@ impl Node {
     pub fn frame(&mut self, now: Time, frame: &[u8]) {
         self.program.now = now;
         self.engine.handle(now, frame, &mut self.program);
-        self.events(now);
+        if !self.lazy {
+            self.events(now);
+        }
     }
 
     pub fn timeout(&mut self, now: Time) {
         self.program.now = now;
         self.engine.handle_timeout(now);
-        self.events(now);
+        if !self.lazy {
+            self.events(now);
+        }
     }
 
     pub fn events(&mut self, now: Time) {
