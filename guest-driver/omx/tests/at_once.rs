@@ -179,7 +179,7 @@ fn after_a_full_port_the_next_call_sends() {
 #[test]
 fn short_sends_that_meet_a_full_port_arrive_once_and_in_order() {
     let (a, b, to_b, moods) = pair(&EndpointOptions::default());
-    let mut got = vec![[0u8; 8]; 20];
+    let mut got = [[0u8; 8]; 20];
     let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
     for number in 0..20u8 {
         moods.full.store(number % 3 != 0, Ordering::Relaxed);
@@ -214,7 +214,7 @@ fn nothing_leaves_while_progress_is_stopped() {
 #[test]
 fn a_short_send_overtakes_nothing_that_waits_for_the_port() {
     let (a, b, to_b, moods) = pair(&unhelped());
-    let mut got = vec![[0u8; 8]; 2];
+    let mut got = [[0u8; 8]; 2];
     let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
     moods.full.store(true, Ordering::Relaxed);
     isend(&a, &[1; 8], to_b);
