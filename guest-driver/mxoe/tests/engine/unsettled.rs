@@ -25,6 +25,20 @@ fn tiny(script: &Script, seqnum: u16, piggyack: u16) -> Eager<'static> {
     }
 }
 
+/// The peer's message comes, and nothing else is looked at.
+fn answer(script: &mut Script, seqnum: u16, piggyack: u16) {
+    let answer = tiny(script, seqnum, piggyack);
+    put_only(script, Packet::Tiny(answer));
+}
+
+/// Two messages that are over when they are acknowledged are on their way: 1 and 3.
+fn two_mediums(script: &mut Script) {
+    for match_info in [1, 3] {
+        send(script, match_info, 1_000);
+    }
+    script.frames();
+}
+
 fn send(script: &mut Script, match_info: u64, len: u32) -> Posted {
     let (now, to) = (script.now, script.partner);
     script.node.send(now, to, match_info, len, SendOptions::default())
@@ -40,8 +54,7 @@ fn what_is_acknowledged_is_not_sent_again() {
     // The time-out passes; before the port takes the repetitions, the peer's answer comes.
     script.pass(100_000_000);
     assert_eq!(script.count(Counter::ResentMessages), 5);
-    let answer = tiny(&script, 1, 6);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 6);
     assert_eq!(script.frames().len(), 0, "all five are acknowledged");
 }
 
@@ -57,8 +70,7 @@ fn an_answer_ends_the_longer_time_outs_before_the_next_message_goes() {
         assert_eq!(script.frames().len(), 1);
     }
     script.now = script.now.plus_nanos(1_000_000);
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     send(&mut script, 3, 8);
     let sent_at = script.now;
     assert_eq!(script.frames().len(), 1);
@@ -78,8 +90,7 @@ fn room_that_an_acknowledgement_made_is_there_for_the_next_message() {
         let mut script = Script::with(config, None);
         send(&mut script, 1, len);
         script.frames();
-        let answer = tiny(&script, 1, 2);
-        put_only(&mut script, Packet::Tiny(answer));
+        answer(&mut script, 1, 2);
         let posted = send(&mut script, 3, len);
         assert!(matches!(posted, Posted::Early(_)), "{posted:?}");
         assert_eq!(script.count(Counter::SendsThrottled), 0);
@@ -103,8 +114,7 @@ fn of_two_acknowledgements_before_anything_is_done_the_newer_one_holds() {
     }
     script.frames();
     for (seqnum, piggyack) in [(1, 4), (2, 2), (3, 4)] {
-        let answer = tiny(&script, seqnum, piggyack);
-        put_only(&mut script, Packet::Tiny(answer));
+        answer(&mut script, seqnum, piggyack);
     }
     assert_eq!(script.count(Counter::DropOldAck), 1, "2 after 4");
     let now = script.now;
@@ -112,8 +122,7 @@ fn of_two_acknowledgements_before_anything_is_done_the_newer_one_holds() {
     let unacked = |script: &Script| script.node.engine.partner(script.partner).unwrap().unacked;
     assert_eq!(unacked(&script), 1);
     // Nothing was sent that has this number.
-    let answer = tiny(&script, 4, 6);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 4, 6);
     assert_eq!(script.count(Counter::DropOldAck), 2);
     script.node.events(now);
     assert_eq!(unacked(&script), 1);
@@ -128,8 +137,7 @@ fn a_refusal_finds_what_was_acknowledged_before_it_acknowledged() {
         script.node.send(now, to, 2 * number + 1, 1_000, medium);
     }
     script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     let peer_index = script.peer_index;
     put_only(
         &mut script,
@@ -162,12 +170,8 @@ fn an_acknowledgement_of_its_own_is_acted_on_at_once() {
 fn the_end_of_a_conversation_spares_what_was_acknowledged() {
     let mut script = Script::new(Preset::Native9000);
     let (now, to) = (script.now, script.partner);
-    for number in 0..2 {
-        script.node.send(now, to, 2 * number + 1, 1_000, SendOptions::default());
-    }
-    script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    two_mediums(&mut script);
+    answer(&mut script, 1, 2);
     script.node.engine.disconnect(to);
     script.node.events(now);
     assert_eq!(
@@ -180,12 +184,8 @@ fn the_end_of_a_conversation_spares_what_was_acknowledged() {
 fn a_new_instance_of_the_peer_spares_what_the_old_one_acknowledged() {
     let mut script = Script::new(Preset::Native9000);
     let (now, to) = (script.now, script.partner);
-    for number in 0..2 {
-        script.node.send(now, to, 2 * number + 1, 1_000, SendOptions::default());
-    }
-    script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    two_mediums(&mut script);
+    answer(&mut script, 1, 2);
     // And what it said cannot be counted for the new one, whose first message has the same number again.
     let frame = script.bytes(Packet::Connect(mxoe::wire::Connect {
         dst_endpoint: 1,
@@ -215,8 +215,7 @@ fn time_that_passes_after_an_acknowledgement_repeats_nothing() {
     send(&mut script, 1, 8);
     script.frames();
     script.now = script.now.plus_nanos(99_000_000);
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     script.now = script.now.plus_nanos(2_000_000);
     script.node.engine.handle_timeout(script.now);
     assert_eq!(script.count(Counter::ResentMessages), 0);
@@ -240,8 +239,7 @@ fn limits_of_posting_count_what_was_acknowledged() {
     let mut script = Script::with(config, None);
     send(&mut script, 1, 8);
     script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     assert!(matches!(send(&mut script, 3, 8), Posted::Early(_)));
     assert_eq!(script.count(Counter::EarlyCompletionStopped), 0);
     // Messages at all.
@@ -250,8 +248,7 @@ fn limits_of_posting_count_what_was_acknowledged() {
     let mut script = Script::with(config, None);
     send(&mut script, 1, 8);
     script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     send(&mut script, 3, 8);
 }
 
@@ -265,8 +262,7 @@ fn frames_alone_get_what_an_acknowledgement_made_room_for() {
         script.node.send(now, to, 2 * number + 1, 1_000, SendOptions::default());
     }
     assert_eq!(script.frames().len(), 1);
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     // No event is polled.
     assert_eq!(script.frames().len(), 1, "the second one");
 }
@@ -277,8 +273,7 @@ fn events_alone_tell_of_an_acknowledgement() {
     let (now, to) = (script.now, script.partner);
     script.node.send(now, to, 1, 1_000, SendOptions::default());
     script.frames();
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     // No frame is polled: the port may be full.
     script.node.events(now);
     assert_eq!(script.node.sent, [(1, Status::Success, 1_000)]);
@@ -356,8 +351,7 @@ fn the_same_when_the_answer_is_one_that_came_before() {
     let before = script.count(Counter::ResentMessages);
     script.now = script.now.plus_nanos(1_000_000);
     // The peer repeats its message, with a newer acknowledgement.
-    let answer = tiny(&script, 1, 2);
-    put_only(&mut script, Packet::Tiny(answer));
+    answer(&mut script, 1, 2);
     send(&mut script, 3, 8);
     let sent_at = script.now;
     script.frames();
