@@ -167,12 +167,17 @@ pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldo
     assert_eq!(state()["delay_ns"], 0);
 
     let before = counted();
+    let began = Instant::now();
     world.guest("n1", "iperf3 -c n2 -u -b 0 -l 64 -t 2");
+    let lasted = began.elapsed();
     let after = counted();
     let (frames, decided) = (after.0 - before.0, after.1 - before.1);
+    // One for eight frames; but where the host is slow and the flood therefore thin, no fewer than one in the longest delay
+    // can be asked for, and some more while the delay grows.
+    let most = (frames / 8).max(lasted.as_millis() as u64 * 3 / 2);
     assert!(
-        decided * 8 <= frames,
-        "{decided} interrupts for a flood of {frames} frames"
+        decided <= most && decided < frames / 2,
+        "{decided} interrupts for a flood of {frames} frames in {lasted:?}"
     );
     let flooded = state();
     assert!(
