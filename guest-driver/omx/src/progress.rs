@@ -350,3 +350,57 @@ impl Core {
         requests.completions
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ether::MacAddr;
+    use mxoe::{engine::Counter, wire::Preset};
+    use netif::memory_pair;
+
+    use crate::{Endpoint, EndpointOptions, clock};
+
+    /// Without its helper thread a program has nobody else for its timers.
+    #[test]
+    fn a_program_that_only_posts_sends_again_what_is_not_acknowledged_as_soon_as_that_is_due() {
+        for posts_receives in [false, true] {
+            let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+            let (port_a, port_b) = memory_pair(macs, 1500, 64).unwrap();
+            let options = EndpointOptions {
+                progress: false,
+                ..EndpointOptions::default()
+            };
+            let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native1500).unwrap();
+            let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native1500).unwrap();
+            let connect = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
+            let to_b = loop {
+                b.progress();
+                if let Some(status) = a.test(connect).unwrap() {
+                    break status.address.unwrap();
+                }
+            };
+            // SAFETY: what is posted lies in no memory.
+            let send = || unsafe { a.isend(&[], to_b, 3, 0, false) }.unwrap();
+            // SAFETY: as above.
+            let receive = || unsafe { a.irecv(&[], 3, u64::MAX, 0) }.unwrap();
+            send();
+            let mut posts = 0;
+            // Nobody looks at what `b` got.
+            while a.counters().get(Counter::ResentMessages) == 0 {
+                let due = a.lock().engine.poll_timeout().unwrap();
+                while clock::now() < due {
+                    thread::yield_now();
+                }
+                if posts_receives {
+                    receive()
+                } else {
+                    send()
+                };
+                posts += 1;
+                // The timer that comes first may be one that is no longer needed.
+                assert!(posts <= 4, "{posts} posts, each after something was due");
+            }
+        }
+    }
+}

@@ -291,31 +291,25 @@ impl Store {
 
     fn arrive_posted(&mut self, request: Key, arrival: Arrival<'_>) -> Verdict {
         let source = Source::Partner(arrival.partner);
-        if let Body::Whole(data) = arrival.body {
-            self.arrive_whole(request, source, arrival.match_info, data);
-            return Verdict::Take(0);
-        }
+        let pulled = match arrival.body {
+            Body::Whole(data) => {
+                self.arrive_whole(request, source, arrival.match_info, data);
+                return Verdict::Take(0);
+            }
+            Body::Fragments => false,
+            Body::Announced(_) => true,
+        };
         let wanted = self.matched(request, source, arrival.match_info, arrival.length);
-        match arrival.body {
-            // Above.
-            Body::Whole(_) => Verdict::Take(0),
-            Body::Fragments => match self.transfers.insert(Transfer::Receive { request, pulled: false }) {
-                Some(key) => Verdict::Take(transfer_token(key)),
-                None => {
-                    self.received(request, StatusCode::Unreachable, 0);
-                    Verdict::Consumed
-                }
+        match self.transfers.insert(Transfer::Receive { request, pulled }) {
+            Some(key) if pulled => Verdict::Pull {
+                receive: transfer_token(key),
+                length: wanted,
             },
-            Body::Announced(_) => match self.transfers.insert(Transfer::Receive { request, pulled: true }) {
-                Some(key) => Verdict::Pull {
-                    receive: transfer_token(key),
-                    length: wanted,
-                },
-                None => {
-                    self.received(request, StatusCode::Unreachable, 0);
-                    Verdict::Consumed
-                }
-            },
+            Some(key) => Verdict::Take(transfer_token(key)),
+            None => {
+                self.received(request, StatusCode::Unreachable, 0);
+                Verdict::Consumed
+            }
         }
     }
 

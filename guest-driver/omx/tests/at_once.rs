@@ -1,33 +1,25 @@
-//! Short sends that leave at once, over ports joined in memory that can be told to be full or to lose frames.
+//! Short sends that leave at once, over ports joined in memory that can be told to be full.
 
 use std::{
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    thread::sleep,
     time::{Duration, Instant},
 };
 
 use ether::MacAddr;
 use mxoe::wire::Preset;
-use netif::{Interest, Netif, NetifCounters, NetifError, Wake, memory_pair};
+use netif::{Interest, MemoryPort, Netif, NetifCounters, NetifError, Wake, memory_pair};
 use omx::{Address, Counter, Endpoint, EndpointOptions, Request, Segment, StatusCode};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-#[derive(Clone, Default)]
-struct Moods {
-    full: Arc<AtomicBool>,
-    /// Frames to be lost.
-    lose: Arc<AtomicU32>,
-}
-
 struct Port {
-    port: Box<dyn Netif + Send>,
-    moods: Moods,
+    port: MemoryPort,
+    full: Arc<AtomicBool>,
 }
 
 impl AsFd for Port {
@@ -47,17 +39,8 @@ impl Netif for Port {
         self.port.poll_receive()
     }
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
-        if self.moods.full.load(Ordering::Relaxed) {
+        if self.full.load(Ordering::Relaxed) {
             return Ok(0);
-        }
-        let less = |left: u32| left.checked_sub(1);
-        if self
-            .moods
-            .lose
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
-            .is_ok()
-        {
-            return Ok(1);
         }
         self.port.send_burst(frames)
     }
@@ -74,14 +57,14 @@ impl Netif for Port {
     }
 }
 
-/// Two endpoints, the address of the second as the first knows it, and what the first one's port does.
-fn pair(options: &EndpointOptions) -> (Endpoint, Endpoint, Address, Moods) {
+/// Two endpoints, the address of the second as the first knows it, and whether the first one's port is full.
+fn pair(options: &EndpointOptions) -> (Endpoint, Endpoint, Address, Arc<AtomicBool>) {
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
     let (port_a, port_b) = memory_pair(macs, 1500, 2048).unwrap();
-    let moods = Moods::default();
+    let full = Arc::new(AtomicBool::new(false));
     let port_a = Port {
-        port: Box::new(port_a),
-        moods: moods.clone(),
+        port: port_a,
+        full: Arc::clone(&full),
     };
     let a = Endpoint::open_on(options, Box::new(port_a), Preset::Native1500).unwrap();
     let b = Endpoint::open_on(options, Box::new(port_b), Preset::Native1500).unwrap();
@@ -94,7 +77,7 @@ fn pair(options: &EndpointOptions) -> (Endpoint, Endpoint, Address, Moods) {
         }
         assert!(begin.elapsed() < LIMIT, "no connection");
     };
-    (a, b, connected.address.unwrap(), moods)
+    (a, b, connected.address.unwrap(), full)
 }
 
 fn isend(endpoint: &Endpoint, data: &[u8], to: Address) -> Request {
@@ -115,36 +98,11 @@ fn unhelped() -> EndpointOptions {
 }
 
 #[test]
-fn a_program_that_only_posts_sends_lost_messages_again_in_time() {
-    for posts_receives in [false, true] {
-        let (a, _b, to_b, moods) = pair(&unhelped());
-        moods.lose.store(1, Ordering::Relaxed);
-        isend(&a, &[1; 8], to_b);
-        let mut buffers = vec![[0; 8]; 40];
-        let mut posts = 0;
-        for buffer in &mut buffers {
-            // Twice the time-out before anything was measured.
-            sleep(Duration::from_millis(16));
-            posts += 1;
-            if posts_receives {
-                irecv(&a, buffer);
-            } else {
-                isend(&a, &[2; 8], to_b);
-            }
-            if a.counters().get(Counter::ResentMessages) > 0 {
-                break;
-            }
-        }
-        assert!(posts <= 2, "{posts} posts, 16 ms apart, until it was sent again");
-    }
-}
-
-#[test]
 fn a_message_that_met_a_full_port_is_counted_once() {
-    let (a, _b, to_b, moods) = pair(&unhelped());
-    moods.full.store(true, Ordering::Relaxed);
+    let (a, _b, to_b, full) = pair(&unhelped());
+    full.store(true, Ordering::Relaxed);
     let send = isend(&a, &[1; 8], to_b);
-    moods.full.store(false, Ordering::Relaxed);
+    full.store(false, Ordering::Relaxed);
     a.test(send).unwrap();
     // Enough looks for a whole step.
     for _ in 0..40 {
@@ -159,12 +117,12 @@ fn a_message_that_met_a_full_port_is_counted_once() {
 
 #[test]
 fn after_a_full_port_the_next_call_sends() {
-    let (a, b, to_b, moods) = pair(&unhelped());
+    let (a, b, to_b, full) = pair(&unhelped());
     let mut got = [0; 8];
     let receive = irecv(&b, &mut got);
-    moods.full.store(true, Ordering::Relaxed);
+    full.store(true, Ordering::Relaxed);
     isend(&a, &[1; 8], to_b);
-    moods.full.store(false, Ordering::Relaxed);
+    full.store(false, Ordering::Relaxed);
     let mut calls = 0;
     while b.test(receive).unwrap().is_none() {
         calls += 1;
@@ -178,14 +136,14 @@ fn after_a_full_port_the_next_call_sends() {
 
 #[test]
 fn short_sends_that_meet_a_full_port_arrive_once_and_in_order() {
-    let (a, b, to_b, moods) = pair(&EndpointOptions::default());
+    let (a, b, to_b, full) = pair(&EndpointOptions::default());
     let mut got = [[0u8; 8]; 20];
     let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
     for number in 0..20u8 {
-        moods.full.store(number % 3 != 0, Ordering::Relaxed);
+        full.store(number % 3 != 0, Ordering::Relaxed);
         isend(&a, &[number; 8], to_b);
     }
-    moods.full.store(false, Ordering::Relaxed);
+    full.store(false, Ordering::Relaxed);
     for receive in receives {
         let status = b.wait(receive, Some(LIMIT)).unwrap().expect("within the limit");
         assert_eq!(status.code, StatusCode::Success);
@@ -213,14 +171,14 @@ fn nothing_leaves_while_progress_is_stopped() {
 
 #[test]
 fn a_short_send_overtakes_nothing_that_waits_for_the_port() {
-    let (a, b, to_b, moods) = pair(&unhelped());
+    let (a, b, to_b, full) = pair(&unhelped());
     let mut got = [[0u8; 8]; 2];
     let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
-    moods.full.store(true, Ordering::Relaxed);
+    full.store(true, Ordering::Relaxed);
     isend(&a, &[1; 8], to_b);
     // It is in the burst now, and the port is full.
     a.progress();
-    moods.full.store(false, Ordering::Relaxed);
+    full.store(false, Ordering::Relaxed);
     isend(&a, &[2; 8], to_b);
     for receive in receives {
         b.wait(receive, Some(LIMIT)).unwrap().expect("within the limit");

@@ -15,7 +15,7 @@
 //! socket behind the common hook 1.56 and 3.30, which costs short messages the same and needs a system call to look; slots of
 //! 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, 1.98 and 3.87. A smaller ring is no faster, nor is
 //! bypassing traffic control. TCP without offloads is faster at 1500 because what it sends is cut into segments at the driver, so that
-//! some 40 frames pass the kernel one after the other and share one soft interrupt; each frame of a packet socket, however it is
+//! many frames pass the kernel one after the other and share one soft interrupt; each frame of a packet socket, however it is
 //! handed over, has one of its own, an eighth of its time. Steering the interface's received frames to the receiver's core (`rps_cpus`) makes round trips of TCP, bare
 //! frames and messages several times as long in a virtual machine, where it costs an interrupt between processors per frame.
 
