@@ -16,7 +16,15 @@ use netif::{
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn open(name: &str) -> AfPacket {
-    AfPacket::open(name, EtherType::MXOE, &AfPacketOptions::default()).unwrap()
+    open_with(name, false)
+}
+
+fn open_with(name: &str, linear_head: bool) -> AfPacket {
+    let options = AfPacketOptions {
+        linear_head,
+        ..AfPacketOptions::default()
+    };
+    AfPacket::open(name, EtherType::MXOE, &options).unwrap()
 }
 
 fn header(dst: MacAddr, src: MacAddr, ether_type: EtherType) -> [u8; 14] {
@@ -44,9 +52,15 @@ fn next_frame(port: &mut AfPacket) -> Vec<u8> {
 #[test]
 fn frames_of_every_length_arrive_whole_and_in_order() {
     in_private_network("frames_of_every_length_arrive_whole_and_in_order", || {
-        for (mtu, step) in [(1500, 1), (9000, 37)] {
+        for (mtu, step, linear_heads) in [
+            (1500, 1, [false, true]),
+            (9000, 37, [false, false]),
+            (9000, 37, [true, false]),
+            (9000, 37, [false, true]),
+            (9000, 37, [true, true]),
+        ] {
             let veth = Veth::new(mtu);
-            let (mut a, mut b) = (open(&veth.a), open(&veth.b));
+            let (mut a, mut b) = (open_with(&veth.a, linear_heads[0]), open_with(&veth.b, linear_heads[1]));
             assert_eq!((a.mtu(), b.mtu()), (mtu, mtu));
             let head = header(b.mac(), a.mac(), EtherType::MXOE);
             let payload: Vec<u8> = (0..mtu).map(|i| (i * 7) as u8).collect();
@@ -74,24 +88,52 @@ fn frames_of_every_length_arrive_whole_and_in_order() {
 #[test]
 fn a_burst_arrives_complete_and_in_order_from_one_call() {
     in_private_network("a_burst_arrives_complete_and_in_order_from_one_call", || {
-        let veth = Veth::new(1500);
-        let (mut a, mut b) = (open(&veth.a), open(&veth.b));
-        let head = header(b.mac(), a.mac(), EtherType::MXOE);
-        let numbers: Vec<[u8; 4]> = (0..BURST_MAX as u32 + 9).map(u32::to_be_bytes).collect();
-        let data = [0x5a; 1400];
-        let frames: Vec<[IoSlice<'_>; 3]> = numbers
-            .iter()
-            .map(|n| [IoSlice::new(&head), IoSlice::new(n), IoSlice::new(&data)])
-            .collect();
-        let frames: Vec<&[IoSlice<'_>]> = frames.iter().map(|parts| &parts[..]).collect();
-        assert_eq!(a.send_burst(&frames).unwrap(), BURST_MAX);
-        assert_eq!(a.send_burst(&frames[BURST_MAX..]).unwrap(), 9);
-        assert_eq!(a.send_burst(&[]).unwrap(), 0);
-        for number in &numbers {
-            let frame = next_frame(&mut b);
-            assert_eq!((&frame[14..18], &frame[18..]), (&number[..], &data[..]));
+        for (mtu, linear_head) in [(1500, false), (9000, true)] {
+            let veth = Veth::new(mtu);
+            let (mut a, mut b) = (open_with(&veth.a, linear_head), open_with(&veth.b, linear_head));
+            let head = header(b.mac(), a.mac(), EtherType::MXOE);
+            let numbers: Vec<[u8; 4]> = (0..BURST_MAX as u32 + 9).map(u32::to_be_bytes).collect();
+            let data = vec![0x5a; mtu - 100];
+            let frames: Vec<[IoSlice<'_>; 3]> = numbers
+                .iter()
+                .map(|n| [IoSlice::new(&head), IoSlice::new(n), IoSlice::new(&data)])
+                .collect();
+            let frames: Vec<&[IoSlice<'_>]> = frames.iter().map(|parts| &parts[..]).collect();
+            assert_eq!(a.send_burst(&frames).unwrap(), BURST_MAX);
+            assert_eq!(a.send_burst(&frames[BURST_MAX..]).unwrap(), 9);
+            assert_eq!(a.send_burst(&[]).unwrap(), 0);
+            for number in &numbers {
+                let frame = next_frame(&mut b);
+                assert_eq!((&frame[14..18], &frame[18..]), (&number[..], &data[..]));
+            }
         }
     });
+}
+
+#[test]
+fn a_frame_of_many_parts_and_one_shorter_than_any_head_arrive_whole() {
+    in_private_network(
+        "a_frame_of_many_parts_and_one_shorter_than_any_head_arrive_whole",
+        || {
+            for linear_head in [false, true] {
+                let veth = Veth::new(9000);
+                let (mut a, mut b) = (open_with(&veth.a, linear_head), open_with(&veth.b, linear_head));
+                let head = header(b.mac(), a.mac(), EtherType::MXOE);
+                for count in [0, 1, 5, 6, 7, 8, 256] {
+                    let pieces: Vec<[u8; 31]> = (0..count).map(|piece| [piece as u8; 31]).collect();
+                    let mut parts = vec![IoSlice::new(&head)];
+                    parts.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+                    assert!(a.send(&parts).unwrap());
+                    assert_eq!(a.send_burst(&[&parts, &parts[..1]]).unwrap(), 2);
+                    for len in [count * 31, count * 31, 0] {
+                        let frame = next_frame(&mut b);
+                        assert_eq!(frame[..14], head);
+                        assert_eq!(frame[14..], pieces.concat()[..len]);
+                    }
+                }
+            }
+        },
+    );
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 mod ring;
 mod socket;
+mod vnet;
 
 use std::{
     io::IoSlice,
@@ -46,6 +47,11 @@ pub struct AfPacketOptions {
     /// Hand frames to the card's queue past the traffic control layer: less work per frame, but a full card then costs
     /// [`Netif::send`] `Ok(false)` without a way to sleep for room. Off by default.
     pub qdisc_bypass: bool,
+    /// Frames that the kernel keeps in pages (those longer than a page) are sent with their first bytes outside of them, where
+    /// filters on this host and drivers read them without copying them out one by one. Costs a frame a little more work when it
+    /// is sent and received, so it pays where frames pass filters. Does nothing where frames are shorter than a page. Off by
+    /// default.
+    pub linear_head: bool,
 }
 
 impl Default for AfPacketOptions {
@@ -53,6 +59,7 @@ impl Default for AfPacketOptions {
         Self {
             ring_len: 2 << 20,
             qdisc_bypass: false,
+            linear_head: false,
         }
     }
 }
@@ -63,6 +70,8 @@ pub struct AfPacket {
     // The ring is unmapped before the socket is closed.
     ring: RxRing,
     socket: OwnedFd,
+    /// The kernel expects its own head before each frame.
+    linear_head: bool,
     /// The caller still has the slot at the ring's head.
     lent: bool,
     counters: NetifCounters,
@@ -121,12 +130,17 @@ impl PreparedSocket {
         if options.qdisc_bypass {
             socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32).map_err(io("bypass traffic control"))?;
         }
+        let frame_len = interface.mtu + ETHERNET_HEADER_LEN;
+        let linear_head = options.linear_head && frame_len + KERNEL_HEADROOM_LEN >= rustix::param::page_size();
+        if linear_head {
+            vnet::enable(fd).map_err(io("send with heads of their own"))?;
+        }
         if let Some(filter) = filter {
             socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
             socket::lock_filter(fd).map_err(io("lock the filter"))?;
         }
         socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
-        let layout = RingLayout::new(interface.mtu + ETHERNET_HEADER_LEN, options.ring_len);
+        let layout = RingLayout::new(frame_len, options.ring_len, linear_head);
         layout.request(fd).map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
         Ok(Self {
@@ -136,6 +150,9 @@ impl PreparedSocket {
         })
     }
 }
+
+/// Bytes that the kernel may keep free before a frame: with them, a frame as long as a page is put into pages.
+const KERNEL_HEADROOM_LEN: usize = 64;
 
 /// Bytes that may wait in a socket to be sent: a burst of the longest frames several times over.
 const SEND_BUFFER_LEN: usize = 4 << 20;
@@ -163,10 +180,15 @@ impl AfPacket {
             what: "map the receive ring",
             source,
         })?;
+        let linear_head = vnet::is_enabled(socket.as_fd()).map_err(|source| NetifError::Io {
+            what: "ask how frames are sent",
+            source,
+        })?;
         Ok(Self {
             interface,
             ring,
             socket,
+            linear_head,
             lent: false,
             counters: NetifCounters::default(),
         })
@@ -276,7 +298,12 @@ impl Netif for AfPacket {
     #[inline]
     fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<bool, NetifError> {
         // One message costs less in its own call than in a burst of one.
-        match socket::send(self.socket.as_fd(), parts) {
+        let sent = if self.linear_head {
+            vnet::send(self.socket.as_fd(), parts)
+        } else {
+            socket::send(self.socket.as_fd(), parts)
+        };
+        match sent {
             Ok(()) => {
                 self.counters.sent += 1;
                 Ok(true)
@@ -289,7 +316,12 @@ impl Netif for AfPacket {
         if frames.is_empty() {
             return Ok(0);
         }
-        match socket::send_burst(self.socket.as_fd(), frames) {
+        let sent = if self.linear_head {
+            vnet::send_burst(self.socket.as_fd(), frames)
+        } else {
+            socket::send_burst(self.socket.as_fd(), frames)
+        };
+        match sent {
             Ok(count) => {
                 self.counters.sent += count as u64;
                 Ok(count)

@@ -13,7 +13,7 @@ use std::{
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, sockaddr_ll, tpacket_req, tpacket2_hdr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::socket::set_option;
+use super::{socket::set_option, vnet};
 
 /// Bytes of one block of slots, the unit the kernel allocates: 16 pages, which it usually finds in one piece.
 const BLOCK_LEN: usize = 64 * 1024;
@@ -41,9 +41,11 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes.
-    pub(super) fn new(frame_len: usize, ring_len: usize) -> Self {
-        let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
+    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes, each behind a head of [`vnet::HEAD_LEN`] if
+    /// the socket has them.
+    pub(super) fn new(frame_len: usize, ring_len: usize, linear_head: bool) -> Self {
+        let head_len = if linear_head { vnet::HEAD_LEN } else { 0 };
+        let slot_len = align(FRAME_OFFSET_MAX + head_len + frame_len + VLAN_TAG_LEN);
         let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
         Self {
             block_len,

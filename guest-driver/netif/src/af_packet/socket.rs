@@ -46,6 +46,23 @@ fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, v
     })
 }
 
+/// The value of a number option of level SOL_PACKET.
+pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: pointer and length describe `value`, which outlives the call.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(value)
+}
+
 /// From now on the socket receives frames of this EtherType from this interface and sends to it.
 pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) -> io::Result<()> {
     // SAFETY: plain data for which all zeros are valid.

@@ -210,6 +210,7 @@ impl Daemon {
         choose_preset(&interface, Some(self.preset)).map_err(system)?;
         let options = AfPacketOptions {
             ring_len: self.options.ring_len,
+            linear_head: true,
             ..AfPacketOptions::default()
         };
         let filter = filter::for_endpoint(interface.index, EtherType::MXOE, endpoint);
