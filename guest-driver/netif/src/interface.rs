@@ -11,6 +11,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::NetifError;
 
+/// Asks for [`DriverInfo`] (linux/ethtool.h).
+const ETHTOOL_GDRVINFO: u32 = 3;
+
+/// The kernel's `struct ethtool_drvinfo`, of which only the name is of interest.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    /// Versions, the place on its bus, lengths of tables.
+    _rest: [u8; 160],
+}
+
 /// An Ethernet interface as it is at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -84,6 +96,25 @@ impl Interface {
         })
     }
 
+    /// Name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say or is gone.
+    pub fn driver(&self) -> Option<String> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+        let mut info = DriverInfo {
+            command: ETHTOOL_GDRVINFO,
+            driver: [0; 32],
+            _rest: [0; 160],
+        };
+        let mut ifreq = Self::named(&self.name);
+        ifreq.ifr_ifru.ifru_data = (&raw mut info).cast();
+        // SAFETY: the descriptor is open; the request reads and writes one ifreq and the structure that it points to, which has
+        // the kernel's length. Both outlive the call.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut ifreq) } < 0 {
+            return None;
+        }
+        let driver = CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok()?;
+        (!driver.is_empty()).then(|| driver.to_owned())
+    }
+
     /// Looks up the interface with this number, whatever it is called now.
     ///
     /// # Errors
@@ -137,12 +168,18 @@ impl Interface {
         Ok(found)
     }
 
-    fn request(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
+    /// What a request about an interface begins with. The name ends with a zero if it is shorter than the array.
+    fn named(name: &str) -> libc::ifreq {
         // SAFETY: ifreq is plain data for which all zeros are a valid value.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
             *to = from as libc::c_char;
         }
+        ifreq
+    }
+
+    fn request(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
+        let mut ifreq = Self::named(name);
         // SAFETY: the descriptor is open, and the four requests used read and write one ifreq, which outlives the call;
         // its name ends with a zero because `name` is shorter than the array.
         if unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut ifreq) } < 0 {

@@ -9,7 +9,7 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, BURST_MAX, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake,
+    AfPacket, AfPacketOptions, BURST_MAX, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Wake,
     testing::{Veth, in_private_network},
 };
 
@@ -134,6 +134,17 @@ fn a_frame_of_many_parts_and_one_shorter_than_any_head_arrive_whole() {
             }
         },
     );
+}
+
+#[test]
+fn an_interface_names_its_driver_unless_it_is_gone() {
+    in_private_network("an_interface_names_its_driver_unless_it_is_gone", || {
+        let veth = Veth::new(1500);
+        let mut interface = Interface::find(&veth.a).unwrap();
+        assert_eq!(interface.driver().as_deref(), Some("veth"));
+        interface.name = "gone".to_owned();
+        assert_eq!(interface.driver(), None);
+    });
 }
 
 #[test]

@@ -78,6 +78,7 @@ struct Authority {
     board: Board,
     visits: OwnedFd,
     page: CounterPage,
+    pull_queue_ns_max: u64,
 }
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
@@ -155,6 +156,7 @@ impl Endpoint {
             board,
             visits: opened.visits,
             page: opened.counters,
+            pull_queue_ns_max: opened.pull_queue_ns_max,
         };
         let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
         binding::bind(mac, opened.endpoint);
@@ -209,6 +211,7 @@ impl Endpoint {
         let mut page = None;
         let (mut keeper, mut board) = (None, None);
         if let Some(authority) = authority {
+            config.timing.pull_queue_ns_max = authority.pull_queue_ns_max;
             let options = LocalOptions {
                 session,
                 key: options.key,

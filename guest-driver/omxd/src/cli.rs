@@ -40,4 +40,9 @@ pub struct Arguments {
     /// What others than root may change, added up: 1 counters, 2 this board's name, 4 the peer table.
     #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
     pub user_rights: u8,
+    /// Microseconds that pulled data may wait in queues on its way before less of it is asked for at once; by default 1000, and
+    /// 50000 on virtio cards, where a processor that is away looks like a queue. Less leaves IP more of a slow
+    /// link.
+    #[arg(long, env = "OMX_QUEUE_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub queue_us_max: Option<u32>,
 }

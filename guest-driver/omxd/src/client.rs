@@ -49,6 +49,8 @@ pub struct OpenedEndpoint {
     pub preset: Preset,
     /// The board's name.
     pub board_name: String,
+    /// [`mxoe::engine::Timing::pull_queue_ns_max`] of the interface.
+    pub pull_queue_ns_max: u64,
     /// Where other endpoints of the interface show up: for [`next_visit`].
     pub visits: OwnedFd,
     /// Where the endpoint shows its counts.
@@ -176,6 +178,7 @@ impl Session {
             table,
             preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
             board_name: opened.board_name.clone(),
+            pull_queue_ns_max: opened.pull_queue_ns_max,
             visits,
             counters: CounterPage::map(counters)?,
         })

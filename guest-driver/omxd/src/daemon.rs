@@ -63,6 +63,8 @@ pub struct DaemonOptions {
     pub user_rights: u8,
     /// Bytes of an endpoint's receive ring.
     pub ring_len: usize,
+    /// [`mxoe::engine::Timing::pull_queue_ns_max`]; by default what suits the interface's driver.
+    pub pull_queue_ns_max: Option<u64>,
 }
 
 impl DaemonOptions {
@@ -78,6 +80,7 @@ impl DaemonOptions {
             user_rights: 0,
             // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
             ring_len: 4 << 20,
+            pull_queue_ns_max: None,
         }
     }
 }

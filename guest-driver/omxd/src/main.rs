@@ -89,6 +89,9 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.on_demand = arguments.on_demand;
     options.static_peers = arguments.static_peers;
     options.user_rights = arguments.user_rights;
+    options.pull_queue_ns_max = arguments
+        .queue_us_max
+        .map(|microseconds| u64::from(microseconds) * 1000);
     let log = match &arguments.log {
         Some(path) => Some(
             OpenOptions::new()

@@ -166,6 +166,8 @@ pub(crate) struct Opened {
     pub slot_len: usize,
     pub preset: String,
     pub board_name: String,
+    /// [`mxoe::engine::Timing::pull_queue_ns_max`] of this path.
+    pub pull_queue_ns_max: u64,
 }
 
 impl Opened {

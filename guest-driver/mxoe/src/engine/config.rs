@@ -148,6 +148,10 @@ pub struct Timing {
     pub connect_resend_ns: u64,
     /// After this long without an answer a request is given up (7.5); `set_request_timeout` changes it.
     pub give_up_ns: u64,
+    /// A pulled frame that waited longer than this in queues on its way shows that too much is asked for at once: others who
+    /// use the path, such as IP, wait as long, and get a share of it by what they have in the same queue. Between
+    /// virtual machines it must be longer, as a processor that was away for milliseconds looks like a queue.
+    pub pull_queue_ns_max: u64,
 }
 
 impl Timing {
@@ -161,6 +165,7 @@ impl Timing {
         rto_max_ns: 500_000_000,
         connect_resend_ns: 500_000_000,
         give_up_ns: 500_000_000_000,
+        pull_queue_ns_max: 1_000_000,
     };
 }
 

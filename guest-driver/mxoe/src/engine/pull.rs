@@ -189,7 +189,7 @@ impl<P: Peers> Engine<P> {
             if passed == 0 {
                 let rtt_ns = now.nanos_since(sent);
                 partner.path.sample(rtt_ns);
-                waited = Some((rtt_ns, u64::from(partner.path.min_ns())));
+                waited = Some((rtt_ns, rtt_ns.saturating_sub(partner.path.min_ns().into())));
             }
             if passed >= 0 {
                 pull.sample = None;
@@ -205,9 +205,10 @@ impl<P: Peers> Engine<P> {
         }
         let more = pull.window.wants() || pull.window.next_block(block_frames).is_some();
         self.pulls.outstanding -= len;
-        if let Some((rtt_ns, min_ns)) = waited {
+        if let Some((rtt_ns, queue_ns)) = waited {
             let payload = self.dialect.sizes().reply_payload();
-            self.pulls.pace(now, rtt_ns, min_ns, payload);
+            self.pulls
+                .pace(now, rtt_ns, queue_ns, self.config.timing.pull_queue_ns_max, payload);
         }
         if taken.done_early {
             self.counters.count(Counter::PullNonfirstBlockDoneEarly);

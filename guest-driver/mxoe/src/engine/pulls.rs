@@ -12,9 +12,6 @@ const SLOTS_MAX: u32 = 1024;
 const GENERATION_BITS: u32 = 22;
 /// First generation of a slot.
 const GENERATION_FIRST: u32 = 0x23;
-/// A reply that waited longer than this in queues on its way shows that too much is under way, in nanoseconds: others who use
-/// the path, such as IP, wait as long, and get a share of it by what they have in the same queue.
-const QUEUE_NS_MAX: u64 = 1_000_000;
 /// Frames that may be under way however long the queues are.
 const OUTSTANDING_FRAMES_MIN: u32 = 16;
 /// Frames more that may be under way for every reply that did not wait.
@@ -108,9 +105,10 @@ impl Pulls {
             + self.timers.memory()
     }
 
-    /// A reply came `rtt_ns` after it was asked for, on a path that has been as short as `min_ns`.
-    pub(super) fn pace(&mut self, now: Time, rtt_ns: u64, min_ns: u64, payload: u32) {
-        if rtt_ns.saturating_sub(min_ns) <= QUEUE_NS_MAX {
+    /// A reply came `rtt_ns` after it was asked for, `queue_ns` longer than on the path at its shortest; more than `queue_ns_max`
+    /// is too much.
+    pub(super) fn pace(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
+        if queue_ns <= queue_ns_max {
             let more = self
                 .outstanding_allowed
                 .saturating_add(OUTSTANDING_FRAMES_STEP * payload);
@@ -252,23 +250,25 @@ mod tests {
     fn less_is_under_way_while_replies_wait_in_queues_and_more_when_they_no_longer_do() {
         const MAX: u32 = 1 << 20;
         const PAYLOAD: u32 = 1000;
+        const QUEUE_NS_MAX: u64 = 1_000_000;
         let mut pulls = Pulls::new(8, MAX);
-        let (fast_ns, slow_ns) = (50_000, 50_000 + QUEUE_NS_MAX + 1);
+        let slow_ns = 50_000 + QUEUE_NS_MAX + 1;
         let mut now = Time::from_nanos(2 * slow_ns);
-        pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
-        pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
+        let too_long = |pulls: &mut Pulls, now| pulls.pace(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
+        too_long(&mut pulls, now);
+        too_long(&mut pulls, now);
         // Once per round trip: what is under way already says nothing new.
         let mut before = pulls.outstanding_allowed;
         assert_eq!(before, MAX / 2);
         for _ in 0..20 {
             now = now.plus_nanos(slow_ns + 1);
-            pulls.pace(now, slow_ns, fast_ns, PAYLOAD);
+            too_long(&mut pulls, now);
             assert!(pulls.outstanding_allowed <= before);
             before = pulls.outstanding_allowed;
         }
         assert_eq!(before, OUTSTANDING_FRAMES_MIN * PAYLOAD);
         for _ in 0..MAX.div_ceil(OUTSTANDING_FRAMES_STEP * PAYLOAD) {
-            pulls.pace(now, fast_ns + QUEUE_NS_MAX, fast_ns, PAYLOAD);
+            pulls.pace(now, slow_ns - 1, QUEUE_NS_MAX, QUEUE_NS_MAX, PAYLOAD);
         }
         assert_eq!(pulls.outstanding_allowed, MAX);
     }

@@ -10,7 +10,7 @@ use super::Daemon;
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT, filter,
     protocol::{self, Opened, Refusal, Reply, Request},
-    setup::{choose_preset, cut_name},
+    setup::{self, choose_preset, cut_name},
     table::USER_PEERS_MAX,
 };
 
@@ -213,6 +213,8 @@ impl Daemon {
             linear_head: true,
             ..AfPacketOptions::default()
         };
+        let wanted = self.options.pull_queue_ns_max;
+        let pull_queue_ns_max = wanted.unwrap_or_else(|| setup::pull_queue_ns_max(interface.driver().as_deref()));
         let filter = filter::for_endpoint(interface.index, EtherType::MXOE, endpoint);
         let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)
             .map_err(|error| system(error.into()))?;
@@ -226,6 +228,7 @@ impl Daemon {
             slot_len: prepared.layout.slot_len,
             preset: self.preset.name().to_owned(),
             board_name: self.board_name.clone(),
+            pull_queue_ns_max,
         };
         Ok((opened, prepared.socket))
     }
