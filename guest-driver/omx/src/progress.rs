@@ -363,13 +363,13 @@ mod tests {
     use netif::memory_pair;
 
     use super::FRAMES_PER_STEP;
-    use crate::{Endpoint, EndpointOptions, clock};
+    use crate::{Address, Endpoint, EndpointOptions, clock};
 
-    /// Where frames come as fast as they are handled, one step takes long.
-    #[test]
-    fn time_goes_on_while_more_frames_are_there_than_are_handled_at_once() {
+    /// Two endpoints without helper threads, joined in memory, and the second one's address as the first knows it. `slots` frames
+    /// may be under way.
+    fn joined(slots: usize) -> (Endpoint, Endpoint, Address) {
         let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-        let (port_a, port_b) = memory_pair(macs, 1500, 4 * FRAMES_PER_STEP).unwrap();
+        let (port_a, port_b) = memory_pair(macs, 1500, slots).unwrap();
         let options = EndpointOptions {
             progress: false,
             ..EndpointOptions::default()
@@ -377,13 +377,20 @@ mod tests {
         let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native1500).unwrap();
         let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native1500).unwrap();
         let connect = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
-        let to_b = loop {
+        loop {
             b.progress();
             if let Some(status) = a.test(connect).unwrap() {
-                break status.address.unwrap();
+                return (a, b, status.address.unwrap());
             }
-        };
-        for frames in [FRAMES_PER_STEP - 1, FRAMES_PER_STEP] {
+        }
+    }
+
+    /// Where frames come as fast as they are handled, one step takes long.
+    #[test]
+    fn time_goes_on_while_more_frames_are_there_than_are_handled_at_once() {
+        let (a, b, to_b) = joined(4 * FRAMES_PER_STEP);
+        // Of a few, some may be sent again meanwhile.
+        for frames in [1, FRAMES_PER_STEP] {
             for _ in 0..frames {
                 // SAFETY: what is posted lies in no memory.
                 unsafe { a.isend(&[], to_b, 3, 0, false) }.unwrap();
@@ -401,21 +408,7 @@ mod tests {
     #[test]
     fn a_program_that_only_posts_sends_again_what_is_not_acknowledged_as_soon_as_that_is_due() {
         for posts_receives in [false, true] {
-            let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-            let (port_a, port_b) = memory_pair(macs, 1500, 64).unwrap();
-            let options = EndpointOptions {
-                progress: false,
-                ..EndpointOptions::default()
-            };
-            let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native1500).unwrap();
-            let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native1500).unwrap();
-            let connect = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
-            let to_b = loop {
-                b.progress();
-                if let Some(status) = a.test(connect).unwrap() {
-                    break status.address.unwrap();
-                }
-            };
+            let (a, _b, to_b) = joined(64);
             // SAFETY: what is posted lies in no memory.
             let send = || unsafe { a.isend(&[], to_b, 3, 0, false) }.unwrap();
             // SAFETY: as above.
