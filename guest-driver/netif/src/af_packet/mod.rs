@@ -140,7 +140,7 @@ impl PreparedSocket {
             socket::lock_filter(fd).map_err(io("lock the filter"))?;
         }
         socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
-        let layout = RingLayout::new(frame_len, options.ring_len, linear_head);
+        let layout = RingLayout::new(frame_len, options.ring_len);
         layout.request(fd).map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
         Ok(Self {

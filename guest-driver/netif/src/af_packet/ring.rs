@@ -10,6 +10,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+use ether::ETHERNET_HEADER_LEN;
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, sockaddr_ll, tpacket_req, tpacket2_hdr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -21,6 +22,9 @@ const BLOCK_LEN: usize = 64 * 1024;
 const ADDRESS_OFFSET: usize = align(size_of::<tpacket2_hdr>());
 /// Bytes of a slot before the frame: header, address, and what the kernel keeps free for a link header (net/packet).
 const FRAME_OFFSET_MAX: usize = align(libc::TPACKET2_HDRLEN + 16);
+// The kernel lets what follows the link header begin there, so that a frame begins its link header earlier; a head before frames
+// moves both on, by no more.
+const _: () = assert!(vnet::HEAD_LEN <= ETHERNET_HEADER_LEN);
 /// A VLAN tag that the card did not strip.
 const VLAN_TAG_LEN: usize = 4;
 
@@ -41,11 +45,9 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes, each behind a head of [`vnet::HEAD_LEN`] if
-    /// the socket has them.
-    pub(super) fn new(frame_len: usize, ring_len: usize, linear_head: bool) -> Self {
-        let head_len = if linear_head { vnet::HEAD_LEN } else { 0 };
-        let slot_len = align(FRAME_OFFSET_MAX + head_len + frame_len + VLAN_TAG_LEN);
+    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes.
+    pub(super) fn new(frame_len: usize, ring_len: usize) -> Self {
+        let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
         let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
         Self {
             block_len,
