@@ -112,6 +112,11 @@ impl Instruction {
         Self::new(libc::BPF_RET | libc::BPF_K, u32::MAX)
     }
 
+    /// Of a program that chooses a socket: the one with this number gets the frame.
+    pub const fn choose(member: u32) -> Self {
+        Self::new(libc::BPF_RET | libc::BPF_K, member)
+    }
+
     /// The frame does not pass.
     pub const fn drop() -> Self {
         Self::new(libc::BPF_RET | libc::BPF_K, 0)

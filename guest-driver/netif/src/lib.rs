@@ -53,6 +53,15 @@ pub trait Netif: AsFd {
     /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
 
+    /// From now on frames are expected, or not, that come in numbers: data that was asked for. A port that receives them apart from
+    /// others looks for them while they are, and otherwise only now and then.
+    fn expect_bulk(&mut self, _expected: bool) {}
+
+    /// A second descriptor, to be watched like that of [`AsFd`] while such frames are expected.
+    fn bulk_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Sends one frame made of `parts`. `Ok(false)`: the port is full and took nothing; wait for [`Interest::Send`].
     ///
     /// # Errors
@@ -128,14 +137,13 @@ pub struct NetifCounters {
     pub skipped: u64,
 }
 
-/// Waits on a descriptor of a port the way every implementation does.
+/// Waits on the descriptors of a port the way every implementation does.
 fn wait_for(
-    port: BorrowedFd<'_>,
-    events: rustix::event::PollFlags,
+    ports: &[(BorrowedFd<'_>, rustix::event::PollFlags)],
     deadline: Instant,
     stop: Option<BorrowedFd<'_>>,
 ) -> Result<ready::Readiness, NetifError> {
-    ready::poll(&[(port, events)], deadline, stop).map_err(|source| NetifError::Io {
+    ready::poll(ports, deadline, stop).map_err(|source| NetifError::Io {
         what: "wait for frames",
         source,
     })

@@ -108,7 +108,15 @@ impl Veth {
     /// # Panics
     /// When `ip` fails.
     pub fn set_up(&self, name: &str, up: bool) {
-        run("ip", &["link", "set", name, if up { "up" } else { "down" }]);
+        self.change(name, &[if up { "up" } else { "down" }]);
+    }
+
+    /// Changes one end, as `ip link set` wants to be told.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn change(&self, name: &str, settings: &[&str]) {
+        run("ip", &[&["link", "set", name], settings].concat());
     }
 }
 

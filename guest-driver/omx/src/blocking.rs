@@ -100,26 +100,27 @@ impl Endpoint {
                 limit = limit.min(LOOK_WITHOUT_EVENT);
             }
             let event = event.map_or(shared.port_fd.as_fd(), AsFd::as_fd);
-            let others = shared.others_fd.as_ref().map_or(event, AsFd::as_fd);
             let mut event_events = PollFlags::empty();
             event_events.set(PollFlags::IN, place.is_some());
-            let mut others_events = PollFlags::empty();
-            others_events.set(
-                PollFlags::IN,
-                shared.others_fd.is_some() && events.contains(PollFlags::IN),
-            );
-            let mut fds = [
-                PollFd::from_borrowed_fd(event, event_events),
-                PollFd::from_borrowed_fd(shared.port_fd.as_fd(), events),
-                PollFd::from_borrowed_fd(others, others_events),
-            ];
+            let nothing = (event, PollFlags::empty());
+            let [others, bulk] = [&shared.others_fd, &shared.bulk_fd]
+                .map(|fd| fd.as_ref().map_or(nothing, |fd| (fd.as_fd(), events & PollFlags::IN)));
+            let mut fds = [(event, event_events), (shared.port_fd.as_fd(), events), others, bulk]
+                .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
             // A signal ends it early: unless the program wants to know, a look too many.
             let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
             let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
             if fds[1].revents().contains(PollFlags::ERR) {
                 shared.take_port_error();
             }
-            self.lock().sleepers.leave(place);
+            let has_bulk = !fds[3].revents().is_empty();
+            let mut core = self.lock();
+            if has_bulk {
+                // Another thread asked for it meanwhile, or nobody.
+                core.port.expect_bulk(true);
+            }
+            core.sleepers.leave(place);
+            drop(core);
             if interrupted {
                 return None;
             }

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// Readable when frames are there, as the port promises.
     pub(crate) port_fd: OwnedFd,
+    /// Its second one, if it has two.
+    pub(crate) bulk_fd: Option<OwnedFd>,
     /// The same for other programs of this host.
     pub(crate) others_fd: Option<OwnedFd>,
     /// A signal ends a blocking call.
@@ -207,6 +209,8 @@ impl Endpoint {
             session,
         };
         let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
+        let bulk_fd = port.bulk_fd().map(|fd| fd.try_clone_to_owned());
+        let bulk_fd = bulk_fd.transpose().map_err(system("watch the port"))?;
         let mut local = None;
         let mut page = None;
         let (mut keeper, mut board) = (None, None);
@@ -261,6 +265,7 @@ impl Endpoint {
             shared: Arc::new(Shared {
                 core: Mutex::new(core),
                 port_fd,
+                bulk_fd,
                 others_fd,
                 signals_end_waits: options.signals_end_waits,
                 wakeups: AtomicU64::new(0),

@@ -193,6 +193,8 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
     if core.closed {
         return next;
     }
+    // Whatever woke it.
+    core.port.expect_bulk(true);
     core.step(Some(now));
     shared.take_port_error();
     if core.is_ready() {
@@ -203,6 +205,7 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
         watched.extend(shared.port_fd.try_clone());
+        watched.extend(shared.bulk_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
         watched.extend(shared.others_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
     }
     if core.burst.is_blocked() {

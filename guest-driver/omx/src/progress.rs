@@ -177,6 +177,7 @@ impl Core {
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
         self.gather.flushed();
+        self.port.expect_bulk(self.engine.awaits_data());
         self.events();
         sent > 0
     }

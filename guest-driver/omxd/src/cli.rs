@@ -45,4 +45,14 @@ pub struct Arguments {
     /// link.
     #[arg(long, env = "OMX_QUEUE_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub queue_us_max: Option<u32>,
+    /// Whether data of large messages comes through a socket of its own, which the receiver's core reads with system calls, or
+    /// through the ring, into which the core copies it on which it arrives; by default `true` on veth, where that is the sender's
+    /// core, `false` elsewhere. Needs CAP_NET_ADMIN.
+    #[arg(
+        long,
+        env = "OMX_DATA_SOCKET",
+        value_name = "true|false",
+        hide_possible_values = true
+    )]
+    pub data_socket: Option<bool>,
 }

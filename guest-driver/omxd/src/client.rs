@@ -165,12 +165,16 @@ impl Session {
     }
 
     fn take(opened: &Opened, fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
-        let [socket, table, visits, counters] = <[OwnedFd; 4]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(OmxdError::Protocol);
+        let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
+        let bulk = fds.next();
         let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
             layout: opened.layout(),
             socket,
+            bulk,
         })?;
         Ok(OpenedEndpoint {
             endpoint: opened.endpoint,

@@ -39,6 +39,8 @@ use clients::Connection;
 const FRAMES_PER_TURN: usize = 64;
 /// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
 const OWN_RING_LEN: usize = 512 << 10;
+/// Turns after which such a ring is empty, whatever it had.
+const OWN_RING_TURNS: usize = OWN_RING_LEN / 1024 / FRAMES_PER_TURN;
 /// The interface is looked at this often: whether it is there and what it is called.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An authority that was started on demand ends this long after its last client.
@@ -65,6 +67,8 @@ pub struct DaemonOptions {
     pub ring_len: usize,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`]; by default what suits the interface's driver.
     pub pull_queue_ns_max: Option<u64>,
+    /// Data that endpoints ask for comes to a socket of its own; by default what suits the interface's driver.
+    pub data_socket: Option<bool>,
 }
 
 impl DaemonOptions {
@@ -81,6 +85,7 @@ impl DaemonOptions {
             // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
             ring_len: 4 << 20,
             pull_queue_ns_max: None,
+            data_socket: None,
         }
     }
 }
@@ -93,6 +98,8 @@ pub struct Daemon {
     preset: Preset,
     board_name: String,
     port: AfPacket,
+    /// Number and connection of the endpoint for whose data and the port the kernel looks at each frame once.
+    shares: Option<(u8, u64)>,
     listener: OwnedFd,
     table: PeerTableWriter,
     authority: Authority,
@@ -161,12 +168,7 @@ impl Daemon {
             authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
         }
         let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO);
-        let own_ring = AfPacketOptions {
-            ring_len: OWN_RING_LEN,
-            ..AfPacketOptions::default()
-        };
-        let port = AfPacket::open(&interface.name, EtherType::MXOE, &own_ring)?;
-        port.set_filter(&filter::for_authority(endpoints.open()))?;
+        let port = open_port(&interface.name, endpoints.open())?;
         let listener = listen_at(&place, group)?;
         Ok(Self {
             options,
@@ -175,6 +177,7 @@ impl Daemon {
             preset,
             board_name,
             port,
+            shares: None,
             listener,
             table,
             authority,
@@ -372,6 +375,17 @@ impl Daemon {
             tracing::warn!("{error}; frames for open endpoints are looked at twice");
         }
     }
+}
+
+/// The authority's own port, for all that is not for the endpoints in `open`.
+fn open_port(interface: &str, open: u32) -> Result<AfPacket, NetifError> {
+    let own_ring = AfPacketOptions {
+        ring_len: OWN_RING_LEN,
+        ..AfPacketOptions::default()
+    };
+    let port = AfPacket::open(interface, EtherType::MXOE, &own_ring)?;
+    port.set_filter(&filter::for_authority(open))?;
+    Ok(port)
 }
 
 impl Drop for Daemon {

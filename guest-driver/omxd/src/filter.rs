@@ -1,10 +1,12 @@
 //! Filters for the sockets (`mxoe-wire.md` 1.5 and 18): which frames are for one endpoint, and which for nobody but the
 //! authority. The kernel runs them for every MXoE frame, so they are short.
 
-use ether::EtherType;
+use ether::{ETHERNET_HEADER_LEN, EtherType};
 use mxoe::wire::PacketType;
 use netif::Instruction as I;
 
+/// Bytes that programs of groups do not see.
+const LINK_HEADER_LEN: u32 = ETHERNET_HEADER_LEN as u32;
 /// Where the type is; its mark is bit 7.
 const TYPE_OFFSET: u32 = 16;
 const TYPE_MASK: u32 = 0x7f;
@@ -22,6 +24,34 @@ const fn code(packet_type: PacketType) -> u32 {
 
 /// Frames of this EtherType from this interface for this endpoint.
 pub(crate) fn for_endpoint(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
+    bound_to(
+        interface_index,
+        ether_type,
+        &sort_out(endpoint, [I::pass(), I::pass(), I::drop()]),
+    )
+}
+
+/// The same without the data that it asked for.
+pub(crate) fn for_messages(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
+    bound_to(
+        interface_index,
+        ether_type,
+        &sort_out(endpoint, [I::pass(), I::drop(), I::drop()]),
+    )
+}
+
+/// Only that data.
+pub(crate) fn for_data(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
+    bound_to(interface_index, ether_type, &choose_data(0, endpoint, I::pass()))
+}
+
+/// Chooses member 1 of a group for the data that this endpoint asked for, and member 0 for all else.
+pub(crate) fn data_or_not(endpoint: u8) -> [I; 7] {
+    choose_data(LINK_HEADER_LEN, endpoint, I::choose(1))
+}
+
+/// Whoever gets the socket may bind it anew: what it was bound to is looked at again.
+fn bound_to(interface_index: i32, ether_type: EtherType, then: &[I]) -> Vec<I> {
     let mut program = vec![
         I::load_interface(),
         I::if_equal(interface_index as u32, 1, 0),
@@ -30,14 +60,58 @@ pub(crate) fn for_endpoint(interface_index: i32, ether_type: EtherType, endpoint
         I::if_equal(u32::from(ether_type.0), 1, 0),
         I::drop(),
     ];
-    program.extend(load_endpoint(false));
-    program.extend([I::if_equal(u32::from(endpoint), 0, 1), I::pass(), I::drop()]);
+    program.extend_from_slice(then);
     program
+}
+
+/// Ends with `data` for the data that the endpoint asked for, and with 0 for all else. Offsets count from behind `skipped` bytes.
+fn choose_data(skipped: u32, endpoint: u8, data: I) -> [I; 7] {
+    [
+        I::load_byte(TYPE_OFFSET - skipped),
+        I::and(TYPE_MASK),
+        I::if_equal(code(PacketType::PullReply), 0, 3),
+        I::load_byte(MAGIC_OFFSET - skipped),
+        I::if_equal(u32::from(endpoint) ^ MAGIC_XOR, 0, 1),
+        data,
+        I::drop(),
+    ]
+}
+
+/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data, and the third
+/// for all else.
+fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 24] {
+    let endpoint = u32::from(endpoint);
+    [
+        I::load_byte(TYPE_OFFSET),
+        I::and(TYPE_MASK),
+        I::if_at_least(code(PacketType::PullReply), 5, 0),
+        I::if_at_least(code(PacketType::Truc), 0, 3),
+        I::load_byte(ENDPOINT_OFFSET),
+        I::if_equal(endpoint, 0, 1),
+        own,
+        others,
+        I::if_equal(code(PacketType::PullReply), 0, 4),
+        I::load_byte(MAGIC_OFFSET),
+        I::if_equal(endpoint ^ MAGIC_XOR, 0, 1),
+        data,
+        others,
+        I::if_equal(code(PacketType::NackMcp), 5, 0),
+        I::if_equal(code(PacketType::NackLib), 2, 0),
+        I::load_byte(ENDPOINT_OFFSET),
+        I::skip(4),
+        I::load_byte(NACK_LIB_OFFSET),
+        I::skip(2),
+        I::load_byte(MAGIC_OFFSET),
+        I::xor(MAGIC_XOR),
+        I::if_equal(endpoint, 0, 1),
+        own,
+        others,
+    ]
 }
 
 /// Frames for nobody who is in `open`, a set of endpoint numbers below 32: the authority's.
 pub(crate) fn for_authority(open: u32) -> Vec<I> {
-    let mut program = load_endpoint(true).to_vec();
+    let mut program = load_endpoint().to_vec();
     program.extend([
         // Endpoints that cannot be open.
         I::if_at_least(32, 4, 0),
@@ -51,8 +125,8 @@ pub(crate) fn for_authority(open: u32) -> Vec<I> {
     program
 }
 
-/// Loads the destination endpoint; a frame for none passes or not, as `others` says.
-fn load_endpoint(others: bool) -> [I; 13] {
+/// Loads the destination endpoint; a frame for none passes.
+const fn load_endpoint() -> [I; 13] {
     [
         I::load_byte(TYPE_OFFSET),
         I::and(TYPE_MASK),
@@ -60,7 +134,7 @@ fn load_endpoint(others: bool) -> [I; 13] {
         I::if_equal(code(PacketType::NackMcp), 5, 0),
         I::if_equal(code(PacketType::NackLib), 2, 0),
         I::if_at_least(code(PacketType::Truc), 6, 0),
-        if others { I::pass() } else { I::drop() },
+        I::pass(),
         I::load_byte(NACK_LIB_OFFSET),
         I::skip(4),
         I::load_byte(MAGIC_OFFSET),
@@ -145,6 +219,15 @@ mod tests {
                     let frame = frame(packet_type | mark, endpoint);
                     assert!(passes(&own, &frame, 7), "type {packet_type} endpoint {endpoint}");
                     assert!(!passes(&other, &frame, 7));
+                    let is_data = packet_type == code(PacketType::PullReply) as u8;
+                    let messages = for_messages(7, EtherType::MXOE, endpoint);
+                    assert_eq!(passes(&messages, &frame, 7), !is_data);
+                    let data = for_data(7, EtherType::MXOE, endpoint);
+                    assert_eq!(passes(&data, &frame, 7), is_data);
+                    assert!(!passes(&data, &frame, 8), "another interface");
+                    assert!(!passes(&for_data(7, EtherType::MXOE, endpoint ^ 1), &frame, 7));
+                    assert_eq!(passes(&data_or_not(endpoint), &frame[14..], 7), is_data);
+                    assert!(!passes(&data_or_not(endpoint ^ 1), &frame[14..], 7));
                     assert!(!passes(&own, &frame, 8), "another interface");
                     let is_open = endpoint < 32 && open & 1 << endpoint != 0;
                     assert_eq!(passes(&authority, &frame, 7), !is_open);
@@ -153,6 +236,8 @@ mod tests {
             for packet_type in [0, 1, 3, 4, 34] {
                 let frame = frame(packet_type, endpoint);
                 assert!(!passes(&own, &frame, 7) && passes(&authority, &frame, 7));
+                assert!(!passes(&for_messages(7, EtherType::MXOE, endpoint), &frame, 7));
+                assert!(!passes(&for_data(7, EtherType::MXOE, endpoint), &frame, 7));
             }
         }
         let mut ip = frame(37, 3);

@@ -92,6 +92,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.pull_queue_ns_max = arguments
         .queue_us_max
         .map(|microseconds| u64::from(microseconds) * 1000);
+    options.data_socket = arguments.data_socket;
     let log = match &arguments.log {
         Some(path) => Some(
             OpenOptions::new()

@@ -22,7 +22,7 @@ use crate::OmxdError;
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
-pub(crate) const FDS_MAX: usize = 4;
+pub(crate) const FDS_MAX: usize = 5;
 
 /// The number that stands for the raw endpoint (`mxoe-wire.md` 1.3).
 pub const RAW_ENDPOINT: u8 = 255;
@@ -132,7 +132,8 @@ pub(crate) enum Reply {
     Hello {
         on_demand: bool,
     },
-    /// With the packet socket, the peer table, the channel for visits and the memory for counters.
+    /// With the packet socket, the peer table, the channel for visits, the memory for counters and, if there is one, the socket for
+    /// frames that come in numbers.
     Opened(Opened),
     /// With a new channel for visits and new memory for counters.
     Resumed,

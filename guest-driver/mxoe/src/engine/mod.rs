@@ -239,6 +239,12 @@ impl<P: Peers> Engine<P> {
             && !self.pulls.may_ask()
     }
 
+    /// Whether data of long messages was asked for and has not come yet, or will be.
+    #[inline]
+    pub fn awaits_data(&self) -> bool {
+        !self.pulls.is_empty()
+    }
+
     /// Whether every acknowledgement that came with a message was acted on: [`Engine::poll_transmit`] does so when there is
     /// nothing to send, [`Engine::poll_event`] when there is nothing to tell. So a message is handed over and answered first.
     #[inline]

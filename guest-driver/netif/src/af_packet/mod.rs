@@ -1,4 +1,4 @@
-//! A port over a packet socket: TPACKET_V2 receive ring polled in memory, frames sent by `sendmmsg`.
+//! A port over packet sockets: TPACKET_V2 receive ring polled in memory, frames sent by `sendmmsg`.
 //!
 //! Needs CAP_NET_RAW when it is opened, nothing afterwards. Does not switch the interface to promiscuous mode.
 //!
@@ -7,18 +7,23 @@
 //! bytes): with a card that polls after the first kick both cost one kick per burst (98 … 104 against 71 … 120), and
 //! `sendmmsg` takes 413 µs per burst, a blocking ring 654 µs; bypassing traffic control changes neither.
 //!
-//! Why a ring and a filter per socket, and nothing else: measured over veth (kernel 6.18, a core on each side, 64-KiB blocks,
-//! microseconds per frame of 1500 and of 9000 bytes, one endpoint beside its authority), where the sender's core does all the
-//! work of the kernel and is the limit: bare ring 1.69 and 3.10; ring with its filter, and the authority's socket with
-//! another, 1.86 and 3.42; both behind one hook (a fanout group that a program chooses in) 1.84 and 3.36, but round
-//! trips of short messages become 0.07 longer each way; `recvmmsg` from a socket without a ring 1.75 and 3.43, from a
-//! socket behind the common hook 1.56 and 3.30, which costs short messages the same and needs a system call to look; slots of
-//! 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, 1.98 and 3.87. A smaller ring is no faster, nor is
-//! bypassing traffic control. TCP without offloads is faster at 1500 because what it sends is cut into segments at the driver, so that
-//! many frames pass the kernel one after the other and share one soft interrupt; each frame of a packet socket, however it is
-//! handed over, has one of its own, an eighth of its time. Steering the interface's received frames to the receiver's core (`rps_cpus`) makes round trips of TCP, bare
-//! frames and messages several times as long in a virtual machine, where it costs an interrupt between processors per frame.
+//! Why a ring, and beside it a socket without one ([`PreparedSocket::bulk`]): over veth the sender's core does all the work of the
+//! kernel for a frame, up to the copy into the receiver's ring, and is the limit. Measured there (kernel 6.18, a core on each side,
+//! microseconds per frame of 1500 and of 9000 bytes, medians of 31 alternating rounds): bare ring 2.78 and 5.79; ring with its filter
+//! beside an authority's socket with another 3.20 and 6.52; socket without a ring, read by `recvmmsg` and behind one hook with the
+//! authority's (a fanout group that a program chooses in) 2.65 and 5.86. Looking into a ring costs nothing, so short messages have
+//! one, with a hook of its own: behind the common one their round trips become 0.07 µs longer each way. Between emulated guests, where
+//! a system call costs as much as many frames, a ring for everything is faster (1 MiB in 59 … 84 ms, 96 … 107 ms with both).
+//!
+//! What else was tried over veth: slots of 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, is slower than the ring; a
+//! smaller ring is no faster, nor is bypassing traffic control. TCP without offloads is faster at 1500 because what it sends is cut
+//! into segments at the driver, so that many frames pass the kernel one after the other and share one soft interrupt; each frame of a
+//! packet socket, however it is handed over, has one of its own, an eighth of its time. Steering the interface's received frames to the
+//! receiver's core (`rps_cpus`) makes round trips of TCP, bare frames and messages several times as long in a virtual machine, where
+//! it costs an interrupt between processors per frame, and long messages no faster.
 
+mod bulk;
+mod group;
 mod ring;
 mod socket;
 mod vnet;
@@ -33,7 +38,10 @@ use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 use rustix::{event::PollFlags, io::Errno};
 
 pub use self::ring::RingLayout;
-use self::ring::RxRing;
+use self::{
+    bulk::Bulk,
+    ring::{RxRing, VLAN_TAG_LEN},
+};
 use crate::{
     Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for,
 };
@@ -70,6 +78,7 @@ pub struct AfPacket {
     // The ring is unmapped before the socket is closed.
     ring: RxRing,
     socket: OwnedFd,
+    bulk: Option<Bulk>,
     /// The kernel expects its own head before each frame.
     linear_head: bool,
     /// The caller still has the slot at the ring's head.
@@ -86,6 +95,9 @@ pub struct PreparedSocket {
     pub layout: RingLayout,
     /// The socket.
     pub socket: OwnedFd,
+    /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]); whoever gets it can receive nothing
+    /// else with it.
+    pub bulk: Option<OwnedFd>,
 }
 
 impl PreparedSocket {
@@ -102,6 +114,28 @@ impl PreparedSocket {
         Self::prepare(name, ether_type, options, Some(filter))
     }
 
+    /// A second socket, for frames that come in numbers, of `ether_type` and passed by `filter`; those that arrive from now on wait
+    /// in it, up to `len` bytes of memory of the kernel. To be prepared before the first one: the kernel offers a frame to the youngest
+    /// socket first, and short messages are to come soonest.
+    ///
+    /// # Errors
+    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
+    pub fn bulk(
+        interface: &Interface,
+        ether_type: EtherType,
+        len: usize,
+        filter: &[Instruction],
+    ) -> Result<OwnedFd, NetifError> {
+        let io = |what| move |source| NetifError::Io { what, source };
+        let socket = open_socket(&interface.name)?;
+        let fd = socket.as_fd();
+        socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
+        socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
+        socket::lock_filter(fd).map_err(io("lock the filter"))?;
+        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+        Ok(socket)
+    }
+
     fn prepare(
         name: &str,
         ether_type: EtherType,
@@ -113,13 +147,7 @@ impl PreparedSocket {
             return Err(NetifError::Down { name: name.to_owned() });
         }
         let io = |what| move |source| NetifError::Io { what, source };
-        let socket = socket::open().map_err(|source| match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege { name: name.to_owned() },
-            _ => NetifError::Io {
-                what: "open a packet socket",
-                source,
-            },
-        })?;
+        let socket = open_socket(name)?;
         let fd = socket.as_fd();
         socket::set_option(
             fd,
@@ -147,8 +175,22 @@ impl PreparedSocket {
             interface,
             layout,
             socket,
+            bulk: None,
         })
     }
+}
+
+/// A packet socket that receives nothing yet.
+fn open_socket(interface: &str) -> Result<OwnedFd, NetifError> {
+    socket::open().map_err(|source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege {
+            name: interface.to_owned(),
+        },
+        _ => NetifError::Io {
+            what: "open a packet socket",
+            source,
+        },
+    })
 }
 
 /// Bytes that the kernel may keep free before a frame: with them, a frame as long as a page is put into pages.
@@ -175,6 +217,7 @@ impl AfPacket {
             interface,
             layout,
             socket,
+            bulk,
         } = prepared;
         let ring = RxRing::map(socket.as_fd(), layout).map_err(|source| NetifError::Io {
             what: "map the receive ring",
@@ -184,10 +227,12 @@ impl AfPacket {
             what: "ask how frames are sent",
             source,
         })?;
+        let frame_len = interface.mtu + ETHERNET_HEADER_LEN + VLAN_TAG_LEN;
         Ok(Self {
             interface,
             ring,
             socket,
+            bulk: bulk.map(|socket| Bulk::new(socket, frame_len)),
             linear_head,
             lent: false,
             counters: NetifCounters::default(),
@@ -201,6 +246,21 @@ impl AfPacket {
     pub fn set_filter(&self, filter: &[Instruction]) -> Result<(), NetifError> {
         socket::attach_filter(self.socket.as_fd(), filter).map_err(|source| NetifError::Io {
             what: "attach the filter",
+            source,
+        })
+    }
+
+    /// The kernel looks at each frame once for this port and `other`, a socket that is bound as the port is: `program`, which sees
+    /// frames from behind their link header, chooses ([`Instruction::choose`]) between the port, 0, and the socket, 1; a frame that
+    /// is shorter than what it loads is the port's. Filters still run. When the socket is closed, all is the port's, and when
+    /// the port is, the socket's. A port can share with one socket in its life: of several, the kernel would choose by the order in
+    /// which they came and went.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] where the kernel cannot, or the port has shared before; both stand alone as before.
+    pub fn share(&self, other: BorrowedFd<'_>, program: &[Instruction]) -> Result<(), NetifError> {
+        group::share(self.socket.as_fd(), other, program).map_err(|source| NetifError::Io {
+            what: "share the kernel's look at frames",
             source,
         })
     }
@@ -284,7 +344,8 @@ impl Netif for AfPacket {
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
         self.give_back();
         if !self.skip_to_frame() {
-            return Ok(None);
+            let bulk = self.bulk.as_mut();
+            return Ok(bulk.and_then(|bulk| bulk.poll(&mut self.counters)));
         }
         self.lent = true;
         self.counters.received += 1;
@@ -293,6 +354,17 @@ impl Netif for AfPacket {
             ring::fetch_ahead(bytes);
         }
         Ok(bytes)
+    }
+
+    #[inline]
+    fn expect_bulk(&mut self, expected: bool) {
+        if let Some(bulk) = &mut self.bulk {
+            bulk.expect(expected);
+        }
+    }
+
+    fn bulk_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.bulk.as_ref().map(Bulk::fd)
     }
 
     #[inline]
@@ -340,25 +412,37 @@ impl Netif for AfPacket {
         self.give_back();
         let mut deadline_now = deadline;
         let mut ready = false;
-        if interest.receive() && self.skip_to_frame() {
+        if interest.receive() && (self.skip_to_frame() || self.bulk.as_ref().is_some_and(Bulk::has_frame)) {
             // Only `stop` is left to be looked at.
             deadline_now = Instant::now();
             ready = true;
-        } else if interest == Interest::Receive && stop.is_none() && deadline <= Instant::now() {
-            // The ring has said it all; the caller goes on to watch the descriptor and sees errors there.
+        }
+        if !ready && interest == Interest::Receive && stop.is_none() && deadline <= Instant::now() {
+            // The ring has said it all; the caller goes on to watch the descriptors and sees errors there.
             return Ok(Wake::Deadline);
         }
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, interest.receive() && !ready);
         events.set(PollFlags::OUT, interest.send() && !ready);
-        match wait_for(self.socket.as_fd(), events, deadline_now, stop)? {
+        let mut ports = [(self.socket.as_fd(), events); 2];
+        let mut count = 1;
+        if let Some(bulk) = self.bulk.as_ref().filter(|bulk| bulk.is_expected()) {
+            ports[1] = (bulk.fd(), events & PollFlags::IN);
+            count = 2;
+        }
+        let ports = &ports[..count];
+        match wait_for(ports, deadline_now, stop)? {
             Readiness::Stop => Ok(Wake::Stop),
             Readiness::Deadline => Ok(if ready { Wake::Ready } else { Wake::Deadline }),
             Readiness::Port(events) if events.contains(PollFlags::ERR) => {
-                match rustix::net::sockopt::socket_error(&self.socket) {
-                    Ok(Ok(())) | Ok(Err(Errno::INTR)) => Ok(Wake::Ready),
-                    Ok(Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => Err(self.down()),
-                    Ok(Err(error)) | Err(error) => Err(NetifError::Io {
+                // Each says so once.
+                let errors = ports
+                    .iter()
+                    .map(|(fd, _)| rustix::net::sockopt::socket_error(fd).and_then(|error| error));
+                match errors.fold(Ok(()), Result::and) {
+                    Ok(()) | Err(Errno::INTR) => Ok(Wake::Ready),
+                    Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => Err(self.down()),
+                    Err(error) => Err(NetifError::Io {
                         what: "wait for frames",
                         source: error.into(),
                     }),
@@ -370,7 +454,12 @@ impl Netif for AfPacket {
 
     fn counters(&mut self) -> NetifCounters {
         // The kernel's count cannot fail on an open packet socket; if it did, the count would only stay behind.
-        self.counters.dropped_no_buffer += u64::from(socket::take_drops(self.socket.as_fd()).unwrap_or(0));
+        for socket in [self.socket.as_fd()]
+            .into_iter()
+            .chain(self.bulk.as_ref().map(Bulk::fd))
+        {
+            self.counters.dropped_no_buffer += u64::from(socket::take_drops(socket).unwrap_or(0));
+        }
         self.counters
     }
 }

@@ -26,7 +26,7 @@ const FRAME_OFFSET_MAX: usize = align(libc::TPACKET2_HDRLEN + 16);
 // moves both on, by no more.
 const _: () = assert!(vnet::HEAD_LEN <= ETHERNET_HEADER_LEN);
 /// A VLAN tag that the card did not strip.
-const VLAN_TAG_LEN: usize = 4;
+pub(super) const VLAN_TAG_LEN: usize = 4;
 
 const fn align(len: usize) -> usize {
     (len + libc::TPACKET_ALIGNMENT - 1) & !(libc::TPACKET_ALIGNMENT - 1)
@@ -120,8 +120,14 @@ impl Slot<'_> {
     /// Whether the frame came here and for this station.
     #[inline]
     pub(super) const fn is_ours(&self) -> bool {
-        !matches!(self.packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
+        is_ours(self.packet_type)
     }
+}
+
+/// Whether a frame of this kind came here and for this station.
+#[inline]
+pub(super) const fn is_ours(packet_type: u8) -> bool {
+    !matches!(packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
 }
 
 /// The mapped ring. The slot at `next` is the kernel's until its status says otherwise. Where it lies is kept and not worked

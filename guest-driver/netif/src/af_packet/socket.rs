@@ -82,12 +82,21 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) ->
 
 /// Only frames that `filter` passes are received from now on.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, filter: &[Instruction]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: filter.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?,
+    with_program(filter, |program| {
+        set_option_of(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+    })
+}
+
+/// Calls `set` with the program as the kernel wants it.
+pub(super) fn with_program(
+    program: &[Instruction],
+    set: impl FnOnce(&libc::sock_fprog) -> io::Result<()>,
+) -> io::Result<()> {
+    set(&libc::sock_fprog {
+        len: program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?,
         // The kernel only reads through this pointer, and copies what it reads.
-        filter: filter.as_ptr().cast_mut().cast(),
-    };
-    set_option_of(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        filter: program.as_ptr().cast_mut().cast(),
+    })
 }
 
 /// Nobody who holds the socket can change its filter any more.
@@ -100,6 +109,12 @@ pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Result<
     let len = c_int::try_from(len).unwrap_or(c_int::MAX);
     set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &len)
         .or_else(|_| set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &len))
+}
+
+/// Bytes that may wait to be received, the kernel's own for each frame included; fails where the process may not have so many.
+pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+    set_option_of(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &len)
 }
 
 /// Frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.

@@ -6,7 +6,7 @@ use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
 use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket};
 
-use super::Daemon;
+use super::{Daemon, OWN_RING_TURNS, open_port};
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT, filter,
     protocol::{self, Opened, Refusal, Reply, Request},
@@ -72,8 +72,8 @@ impl Daemon {
                 reason: Refusal::NotAllowed,
                 sentence: "this omxd stays".to_owned(),
             },
-            Request::Open { endpoint, command } => match self.open(endpoint) {
-                Ok((opened, socket)) => {
+            Request::Open { endpoint, command } => match self.open(endpoint, id) {
+                Ok((opened, socket, bulk)) => {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
                     self.meetings.forget(id);
@@ -82,7 +82,8 @@ impl Daemon {
                     let counters = self.counters.open(id)?;
                     self.endpoints.give(id, who(opened.endpoint, command));
                     self.endpoints_changed();
-                    let fds = [socket.as_fd(), self.table.readable(), visits.as_fd(), counters.as_fd()];
+                    let mut fds = vec![socket.as_fd(), self.table.readable(), visits.as_fd(), counters.as_fd()];
+                    fds.extend(bulk.as_ref().map(AsFd::as_fd));
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -197,7 +198,12 @@ impl Daemon {
         Reply::Done
     }
 
-    fn open(&self, endpoint: Option<u8>) -> Result<(Opened, OwnedFd), (Refusal, String)> {
+    /// An endpoint for this connection, with its sockets.
+    fn open(
+        &mut self,
+        endpoint: Option<u8>,
+        connection: u64,
+    ) -> Result<(Opened, OwnedFd, Option<OwnedFd>), (Refusal, String)> {
         let endpoint = self.endpoints.choose(endpoint)?;
         let system = |error: OmxdError| {
             let reason = match error {
@@ -208,14 +214,26 @@ impl Daemon {
         };
         let interface = Interface::find_by_index(self.interface.index).map_err(|e| system(e.into()))?;
         choose_preset(&interface, Some(self.preset)).map_err(system)?;
+        let driver = interface.driver();
+        let pull_queue_ns_max = self
+            .options
+            .pull_queue_ns_max
+            .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
+        let data_socket = self.options.data_socket;
+        let bulk = if data_socket.unwrap_or_else(|| setup::has_data_socket(driver.as_deref())) {
+            self.prepare_bulk(&interface, endpoint, connection)
+        } else {
+            None
+        };
         let options = AfPacketOptions {
             ring_len: self.options.ring_len,
             linear_head: true,
             ..AfPacketOptions::default()
         };
-        let wanted = self.options.pull_queue_ns_max;
-        let pull_queue_ns_max = wanted.unwrap_or_else(|| setup::pull_queue_ns_max(interface.driver().as_deref()));
-        let filter = filter::for_endpoint(interface.index, EtherType::MXOE, endpoint);
+        let filter = match &bulk {
+            Some(_) => filter::for_messages(interface.index, EtherType::MXOE, endpoint),
+            None => filter::for_endpoint(interface.index, EtherType::MXOE, endpoint),
+        };
         let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)
             .map_err(|error| system(error.into()))?;
         let opened = Opened {
@@ -230,7 +248,48 @@ impl Daemon {
             board_name: self.board_name.clone(),
             pull_queue_ns_max,
         };
-        Ok((opened, prepared.socket))
+        Ok((opened, prepared.socket, bulk))
+    }
+
+    /// A socket for the data that an endpoint asks for, if this process may give it enough memory.
+    fn prepare_bulk(&mut self, interface: &Interface, endpoint: u8, connection: u64) -> Option<OwnedFd> {
+        let filter = filter::for_data(interface.index, EtherType::MXOE, endpoint);
+        let bulk = match PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter) {
+            Ok(bulk) => bulk,
+            Err(error) => {
+                tracing::debug!("{error}; data for endpoint {endpoint} comes through its ring");
+                return None;
+            }
+        };
+        if let Some((number, of)) = self.shares
+            && self.endpoints.connection_of(number) != Some(of)
+        {
+            self.renew_port(&interface.name);
+        }
+        if self.shares.is_none() {
+            match self.port.share(bulk.as_fd(), &filter::data_or_not(endpoint)) {
+                Ok(()) => self.shares = Some((endpoint, connection)),
+                Err(error) => tracing::debug!("{error}; the data socket of endpoint {endpoint} stands alone"),
+            }
+        }
+        Some(bulk)
+    }
+
+    /// The endpoint with which the port shared is closed. Whether its socket is, is not known: whoever else has it may keep it. A new
+    /// port can share with another.
+    fn renew_port(&mut self, interface: &str) {
+        match open_port(interface, self.endpoints.open()) {
+            Ok(port) => {
+                // What the old one still has; what arrives from now on is in the new one.
+                for _ in 0..OWN_RING_TURNS {
+                    if !self.handle_frames() {
+                        break;
+                    }
+                }
+                (self.port, self.shares) = (port, None);
+            }
+            Err(error) => tracing::debug!("{error}; the port stays"),
+        }
     }
 
     fn status(&self) -> BoardStatus {

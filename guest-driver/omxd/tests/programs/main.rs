@@ -5,6 +5,7 @@ mod authority;
 mod away;
 mod card;
 mod crowd;
+mod data_socket;
 mod rig;
 mod rough;
 mod same_host;

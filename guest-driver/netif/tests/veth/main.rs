@@ -1,5 +1,7 @@
 //! Promises of the AF_PACKET port, over a veth pair in a network namespace of the test's own.
 
+mod bulk;
+
 use std::{
     io::IoSlice,
     os::fd::AsFd,

@@ -1,0 +1,173 @@
+//! The second socket of a port, for frames that come in numbers: data that was asked for.
+//!
+//! It has no ring. The kernel keeps such a frame as it came and copies it when it is read, several with one system call, on the
+//! reader's core; into a ring it is copied when it arrives, which over veth is the sender's core, and that one is the limit.
+//! Looking costs a system call, so it is only done while such frames are expected, and now and then to be rid of others.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use libc::{iovec, mmsghdr, sockaddr_ll};
+
+use super::ring;
+use crate::NetifCounters;
+
+/// Frames read with one system call, at most.
+const BATCH_FRAMES: usize = 32;
+/// Bytes read with one system call, at most: what stays in a core's own cache until it is handled.
+const BATCH_LEN: usize = 128 << 10;
+/// Looks at an empty ring between two looks for frames that nobody expects: those that come late, or twice, or are a lie.
+const UNEXPECTED_LOOKS: u32 = 1 << 12;
+
+/// The socket, and what was read from it.
+pub(super) struct Bulk {
+    socket: OwnedFd,
+    /// Bytes of the longest frame.
+    frame_len: usize,
+    /// Made for the first look.
+    batch: Option<Batch>,
+    expected: bool,
+    /// Looks left until unexpected frames are looked for.
+    looks_left: u32,
+}
+
+impl Bulk {
+    pub(super) const fn new(socket: OwnedFd, frame_len: usize) -> Self {
+        Self {
+            socket,
+            frame_len,
+            batch: None,
+            expected: false,
+            looks_left: UNEXPECTED_LOOKS,
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether frames are expected from now on.
+    #[inline]
+    pub(super) const fn expect(&mut self, expected: bool) {
+        self.expected = expected;
+    }
+
+    pub(super) const fn is_expected(&self) -> bool {
+        self.expected
+    }
+
+    /// Whether frames were read that nobody took yet.
+    pub(super) fn has_frame(&self) -> bool {
+        self.batch.as_ref().is_some_and(|batch| batch.next < batch.filled)
+    }
+
+    /// The oldest frame, if it is time to look for one.
+    #[inline]
+    pub(super) fn poll(&mut self, counters: &mut NetifCounters) -> Option<&[u8]> {
+        if !self.has_frame() {
+            if !self.expected && self.looks_left > 0 {
+                self.looks_left -= 1;
+                return None;
+            }
+            self.looks_left = UNEXPECTED_LOOKS;
+        }
+        self.take(counters)
+    }
+
+    fn take(&mut self, counters: &mut NetifCounters) -> Option<&[u8]> {
+        let batch = self.batch.get_or_insert_with(|| Batch::new(self.frame_len));
+        if batch.next == batch.filled {
+            // An error: there is no frame, or the link is down. Frames arrive again when it is up.
+            batch.fill(self.socket.as_fd()).ok()?;
+        }
+        while batch.next < batch.filled {
+            let at = batch.next;
+            batch.next += 1;
+            let message = &batch.messages[at];
+            if !ring::is_ours(batch.sources[at].sll_pkttype) {
+                counters.skipped += 1;
+            } else if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                counters.dropped_too_long += 1;
+            } else {
+                counters.received += 1;
+                let len = (message.msg_len as usize).min(batch.place_len);
+                return Some(&batch.places[at * batch.place_len..][..len]);
+            }
+        }
+        None
+    }
+}
+
+/// Places for frames, and what the kernel is told about them.
+struct Batch {
+    places: Vec<u8>,
+    place_len: usize,
+    // Point into `places`; `messages` point into these two. None of them grows.
+    _parts: Vec<iovec>,
+    sources: Vec<sockaddr_ll>,
+    messages: Vec<mmsghdr>,
+    filled: usize,
+    next: usize,
+}
+
+// SAFETY: all that the pointers lead to belongs to this value alone and moves with it; nothing in it is tied to a thread.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    fn new(frame_len: usize) -> Self {
+        let place_len = frame_len.next_multiple_of(64);
+        let frames = (BATCH_LEN / place_len).clamp(1, BATCH_FRAMES);
+        let mut places = vec![0; place_len * frames];
+        let mut parts: Vec<_> = places
+            .chunks_exact_mut(place_len)
+            .map(|place| iovec {
+                iov_base: place.as_mut_ptr().cast(),
+                iov_len: place.len(),
+            })
+            .collect();
+        // SAFETY: plain data for which all zeros are valid.
+        let mut sources = vec![unsafe { std::mem::zeroed::<sockaddr_ll>() }; frames];
+        let messages = parts
+            .iter_mut()
+            .zip(&mut sources)
+            .map(|(part, source)| {
+                // SAFETY: plain data for which all zeros are valid.
+                let mut message: mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+                message.msg_hdr.msg_name = std::ptr::from_mut(source).cast();
+                message.msg_hdr.msg_namelen = size_of::<sockaddr_ll>() as _;
+                message
+            })
+            .collect();
+        Self {
+            places,
+            place_len,
+            _parts: parts,
+            sources,
+            messages,
+            filled: 0,
+            next: 0,
+        }
+    }
+
+    /// Reads as many frames as are there and fit, at least one.
+    fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        (self.next, self.filled) = (0, 0);
+        // SAFETY: every message describes one place of `places` and one of `sources`, which live as long as `self` and are borrowed
+        // by nobody while `self` is borrowed for this call.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                self.messages.len() as _,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        self.filled = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Data of large messages on a socket of its own: where there is one, where there is not, and when others had one before.
+
+use std::{fs, sync::mpsc, thread};
+
+use netif::{Netif, testing::Veth};
+use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
+
+use crate::{
+    authority::Omxd,
+    rig::{LIMIT, in_own_world, open, wait_until},
+};
+
+const LEN: usize = 1 << 20;
+
+fn open_to(interface: &str, waiting: Waiting) -> Endpoint {
+    let options = EndpointOptions {
+        interface: Some(interface.to_owned()),
+        waiting,
+        ..EndpointOptions::default()
+    };
+    Endpoint::open(&options).unwrap()
+}
+
+fn connect(from: &Endpoint, to: &Endpoint) -> Address {
+    let to = to.address();
+    from.connect(to.mac(), to.endpoint(), 0, Some(LIMIT)).unwrap()
+}
+
+/// A large message arrives whole.
+fn transfer(from: &Endpoint, to: &Endpoint, at: Address, match_info: u64) {
+    let data: Vec<u8> = (0..LEN).map(|i| (i * 7 + i / 251) as u8 ^ match_info as u8).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| from.send(&data, at, match_info).unwrap());
+        let mut received = vec![0; LEN];
+        let status = to.receive(&mut received, match_info, u64::MAX).unwrap();
+        assert_eq!((status.code, status.transferred as usize), (StatusCode::Success, LEN));
+        assert!(received == data, "changed on the way");
+    });
+}
+
+#[test]
+fn large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_have_memory() {
+    in_own_world(
+        "data_socket::large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_have_memory",
+        || {
+            let without = ["setpriv", "--bounding-set", "-net_admin"];
+            for (before, options, has_one) in [
+                (&[][..], &[][..], true),
+                (&[], &["--data-socket", "true"], true),
+                (&[], &["--data-socket", "false"], false),
+                (&without, &[], false),
+            ] {
+                for mtu in [1500, 9000] {
+                    let veth = Veth::new(mtu);
+                    let omxds = [&veth.a, &veth.b].map(|interface| Omxd::start(before, interface, options));
+                    let opened = omxds[0].session().unwrap().open_endpoint(None).unwrap();
+                    assert_eq!(opened.port.bulk_fd().is_some(), has_one, "{before:?} {options:?}");
+                    for waiting in [Waiting::Spin, Waiting::Sleep] {
+                        let ends = [&veth.a, &veth.b].map(|interface| open_to(interface, waiting));
+                        let at = connect(&ends[0], &ends[1]);
+                        for match_info in 0..3 {
+                            transfer(&ends[0], &ends[1], at, match_info);
+                        }
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// The authority's own socket shares the kernel's look at frames with one of them at a time.
+#[test]
+fn one_endpoint_after_the_other_gets_its_data_whatever_becomes_of_the_sockets_of_those_before() {
+    in_own_world(
+        "data_socket::one_endpoint_after_the_other_gets_its_data_whatever_becomes_of_the_sockets_of_those_before",
+        || {
+            let veth = Veth::new(1500);
+            let omxd = Omxd::start(&[], &veth.b, &[]);
+            let sender = open(&veth.a, None).unwrap();
+            let session = omxd.session().unwrap();
+            // The first keeps its sockets when it is over.
+            let kept = session.open_endpoint(Some(5)).unwrap();
+            drop(session);
+            for round in 0..6 {
+                let number = [5, 6][round % 2];
+                let first = open_when_free(&veth.b, number);
+                let second = open(&veth.b, None).unwrap();
+                for (receiver, match_info) in [(&first, 1), (&second, 2)] {
+                    let at = connect(&sender, receiver);
+                    transfer(&sender, receiver, at, match_info);
+                    transfer(receiver, &sender, connect(receiver, &sender), match_info);
+                }
+                let mac = first.address().mac();
+                first.close().unwrap();
+                // The authority still hears what is for nobody.
+                let refused = sender.connect(mac, number, 0, Some(LIMIT));
+                assert!(
+                    matches!(refused, Err(Error::Failed(StatusCode::EndpointClosed))),
+                    "{refused:?}"
+                );
+            }
+            drop(kept);
+        },
+    );
+}
+
+/// Its number is free as soon as the authority saw that the program before is gone.
+fn open_when_free(interface: &str, number: u8) -> Endpoint {
+    let mut opened = open(interface, Some(number));
+    wait_until("a free number", || {
+        if opened.is_err() {
+            opened = open(interface, Some(number));
+        }
+        opened.is_ok()
+    });
+    opened.unwrap()
+}
+
+/// Nothing was asked for when it fell asleep.
+#[test]
+fn a_thread_asleep_wakes_for_data_that_another_thread_asked_for() {
+    in_own_world(
+        "data_socket::a_thread_asleep_wakes_for_data_that_another_thread_asked_for",
+        || {
+            let veth = Veth::new(1500);
+            let sender = open(&veth.a, None).unwrap();
+            // Nobody but its own threads makes progress.
+            let options = EndpointOptions {
+                interface: Some(veth.b.clone()),
+                waiting: Waiting::Sleep,
+                progress: false,
+                ..EndpointOptions::default()
+            };
+            let receiver = Endpoint::open(&options).unwrap();
+            let at = thread::scope(|scope| {
+                let connected = scope.spawn(|| connect(&sender, &receiver));
+                while !connected.is_finished() {
+                    receiver.progress();
+                }
+                connected.join().unwrap()
+            });
+            let data = vec![0x5a; LEN];
+            let mut received = [vec![0; LEN], vec![0; 8]];
+            let [large, small] = &mut received;
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    sender.send(&data, at, 1).unwrap();
+                    // When the large one has arrived.
+                    sender.send(&data[..8], at, 2).unwrap();
+                });
+                // It is announced, and nobody asks for it.
+                let announced = receiver.probe(1, u64::MAX, Some(LIMIT)).unwrap();
+                assert_eq!(announced.unwrap().length as usize, LEN);
+                // SAFETY: the buffer outlives the request, which this function waits for.
+                let last = unsafe { receiver.irecv(&[Segment::of_mut(small)], 2, u64::MAX, 0) }.unwrap();
+                let (endpoint, (tell, told)) = (&receiver, mpsc::channel());
+                let sleeper = scope.spawn(move || {
+                    tell.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+                    endpoint.wait(last, Some(LIMIT)).unwrap().unwrap()
+                });
+                let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+                wait_until("it sleeps", || {
+                    fs::read_to_string(&stat)
+                        .unwrap()
+                        .rsplit(") ")
+                        .next()
+                        .unwrap()
+                        .starts_with('S')
+                });
+                // SAFETY: as above.
+                let request = unsafe { receiver.irecv(&[Segment::of_mut(large)], 1, u64::MAX, 0) }.unwrap();
+                assert_eq!(sleeper.join().unwrap().code, StatusCode::Success);
+                let status = receiver.wait(request, Some(LIMIT)).unwrap().unwrap();
+                assert_eq!(status.transferred as usize, LEN);
+            });
+            assert!(received[0] == data && received[1] == data[..8]);
+            assert!(sender.counters().get(Counter::SendPullReply) > 0);
+        },
+    );
+}
