@@ -15,8 +15,10 @@ const LOOK_WITHOUT_EVENT: Duration = Duration::from_millis(1);
 impl Shared {
     /// The link went down: the socket says so once, and until somebody listens. Frames flow again when it is up.
     pub(crate) fn take_port_error(&self) {
-        if let Ok(Err(error)) = rustix::net::sockopt::socket_error(&self.port_fd) {
-            tracing::debug!("the port says: {error}");
+        for fd in [Some(&self.port_fd), self.bulk_fd.as_ref()].into_iter().flatten() {
+            if let Ok(Err(error)) = rustix::net::sockopt::socket_error(fd) {
+                tracing::debug!("the port says: {error}");
+            }
         }
     }
 }
@@ -110,7 +112,7 @@ impl Endpoint {
             // A signal ends it early: unless the program wants to know, a look too many.
             let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
             let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
-            if fds[1].revents().contains(PollFlags::ERR) {
+            if (fds[1].revents() | fds[3].revents()).contains(PollFlags::ERR) {
                 shared.take_port_error();
             }
             let has_bulk = !fds[3].revents().is_empty();
