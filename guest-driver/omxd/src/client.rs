@@ -157,6 +157,7 @@ impl Session {
         let request = Request::Open {
             endpoint,
             command: command(),
+            data_socket: true,
         };
         let (Reply::Opened(opened), fds) = self.request(&request, OPEN_LIMIT)? else {
             return Err(OmxdError::Protocol);

@@ -73,7 +73,13 @@ pub(crate) enum Request {
     /// Whether somebody is there.
     Hello,
     /// An endpoint for this connection, this number or any.
-    Open { endpoint: Option<u8>, command: String },
+    Open {
+        endpoint: Option<u8>,
+        command: String,
+        /// The program knows what to do with a second packet socket.
+        #[serde(default)]
+        data_socket: bool,
+    },
     /// The endpoint this process got from an earlier authority.
     Resume { endpoint: u8, command: String },
     /// The raw endpoint for this connection, whose program receives raw frames with a socket of its own. For the system's

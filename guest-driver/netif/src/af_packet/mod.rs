@@ -87,7 +87,7 @@ pub struct AfPacket {
 }
 
 /// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
-/// interface. Its filter is locked, so that whoever gets it receives nothing else.
+/// interface. Its filter is locked, and it can neither be bound anew nor join others, so that whoever gets it receives nothing else.
 pub struct PreparedSocket {
     /// The interface as it was when the socket was bound.
     pub interface: Interface,
@@ -95,9 +95,20 @@ pub struct PreparedSocket {
     pub layout: RingLayout,
     /// The socket.
     pub socket: OwnedFd,
-    /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]); whoever gets it can receive nothing
-    /// else with it.
+    /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]).
     pub bulk: Option<OwnedFd>,
+}
+
+/// A port with which another socket shares the kernel's look at each frame.
+#[derive(Clone, Copy)]
+pub struct Share<'a> {
+    /// The port: older than the socket, and of a kind that has not shared before. Of several, or of younger ones, the kernel would
+    /// choose by the order in which they came and went.
+    pub port: &'a AfPacket,
+    /// Sees frames from behind their link header, and chooses ([`Instruction::choose`]) between the port, 0, and the socket, 1; a
+    /// frame that is shorter than what it loads is the port's. Filters still run. When the socket is closed, all is the port's, and
+    /// when the port is, the socket's.
+    pub program: &'a [Instruction],
 }
 
 impl PreparedSocket {
@@ -115,16 +126,18 @@ impl PreparedSocket {
     }
 
     /// A second socket, for frames that come in numbers, of `ether_type` and passed by `filter`; those that arrive from now on wait
-    /// in it, up to `len` bytes of memory of the kernel. To be prepared before the first one: the kernel offers a frame to the youngest
-    /// socket first, and short messages are to come soonest.
+    /// in it, up to `len` bytes and as much again for what the kernel needs beside them. To be prepared before the first one: the
+    /// kernel offers a frame to the youngest socket first, and short messages are to come soonest.
     ///
     /// # Errors
-    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
+    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN), or the kernel
+    /// cannot let it share: then the port cannot share any more.
     pub fn bulk(
         interface: &Interface,
         ether_type: EtherType,
         len: usize,
         filter: &[Instruction],
+        share: Option<Share<'_>>,
     ) -> Result<OwnedFd, NetifError> {
         let io = |what| move |source| NetifError::Io { what, source };
         let socket = open_socket(&interface.name)?;
@@ -133,6 +146,11 @@ impl PreparedSocket {
         socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
         socket::lock_filter(fd).map_err(io("lock the filter"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+        match share {
+            Some(Share { port, program }) => group::share(port.socket.as_fd(), fd, program),
+            None => group::begin(fd),
+        }
+        .map_err(io("put the packet socket into a group"))?;
         Ok(socket)
     }
 
@@ -171,6 +189,9 @@ impl PreparedSocket {
         let layout = RingLayout::new(frame_len, options.ring_len);
         layout.request(fd).map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+        if filter.is_some() {
+            group::begin(fd).map_err(io("put the packet socket into a group of its own"))?;
+        }
         Ok(Self {
             interface,
             layout,
@@ -246,21 +267,6 @@ impl AfPacket {
     pub fn set_filter(&self, filter: &[Instruction]) -> Result<(), NetifError> {
         socket::attach_filter(self.socket.as_fd(), filter).map_err(|source| NetifError::Io {
             what: "attach the filter",
-            source,
-        })
-    }
-
-    /// The kernel looks at each frame once for this port and `other`, a socket that is bound as the port is: `program`, which sees
-    /// frames from behind their link header, chooses ([`Instruction::choose`]) between the port, 0, and the socket, 1; a frame that
-    /// is shorter than what it loads is the port's. Filters still run. When the socket is closed, all is the port's, and when
-    /// the port is, the socket's. A port can share with one socket in its life: of several, the kernel would choose by the order in
-    /// which they came and went.
-    ///
-    /// # Errors
-    /// [`NetifError::Io`] where the kernel cannot, or the port has shared before; both stand alone as before.
-    pub fn share(&self, other: BorrowedFd<'_>, program: &[Instruction]) -> Result<(), NetifError> {
-        group::share(self.socket.as_fd(), other, program).map_err(|source| NetifError::Io {
-            what: "share the kernel's look at frames",
             source,
         })
     }

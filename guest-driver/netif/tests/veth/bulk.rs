@@ -1,14 +1,18 @@
 //! Promises of a port's second socket, for frames that come in numbers.
 
-use std::{io::IoSlice, os::fd::AsFd, time::Instant};
+use std::{
+    io::{Error, IoSlice},
+    os::fd::AsRawFd,
+    time::{Duration, Instant},
+};
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, PreparedSocket, Wake,
+    AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Share, Wake,
     testing::{Veth, in_private_network},
 };
 
-use crate::{header, next_frame, open};
+use crate::{LIMIT, header, next_frame, open};
 
 /// Passes frames whose first byte of payload is `first`, seen from behind `skipped` bytes, ending with `then`.
 fn first_byte_is(first: u32, skipped: u32, then: Instruction) -> [Instruction; 4] {
@@ -40,7 +44,7 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
                 let data = first_byte_is(7, 0, Instruction::pass());
                 let not_data = first_byte_is(1, 0, Instruction::pass());
                 let options = AfPacketOptions::default();
-                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data).unwrap();
+                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data, None).unwrap();
                 let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &not_data).unwrap();
                 let bulk = Some(bulk);
                 let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
@@ -75,11 +79,16 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
                 assert_eq!(b.wait(Interest::Receive, Instant::now(), None).unwrap(), Wake::Deadline);
                 let looks = (0..100_000).find(|_| b.poll_receive().unwrap().is_some());
                 assert!(looks.is_some_and(|looks| looks > 100), "{looks:?}");
-                // Who sleeps is woken by both.
+                // Who sleeps is woken by both, and nobody sleeps while something that was read is left.
                 b.expect_bulk(true);
                 for first in [7, 1] {
                     send(first, 60);
-                    assert_eq!(next_frame(&mut b)[14], first);
+                    send(first, 60);
+                    for _ in 0..2 {
+                        let limit = Instant::now() + LIMIT;
+                        assert_eq!(b.wait(Interest::Receive, limit, None).unwrap(), Wake::Ready);
+                        assert_eq!(b.poll_receive().unwrap().unwrap()[14], first);
+                    }
                 }
                 let counters = b.counters();
                 assert_eq!((counters.dropped_no_buffer, counters.skipped), (0, 0));
@@ -96,7 +105,7 @@ fn a_second_socket_leaves_out_other_stations_and_counts_what_is_too_long_or_too_
             let veth = Veth::new(1500);
             let interface = Interface::find(&veth.b).unwrap();
             let (all, none) = ([Instruction::pass()], [Instruction::drop()]);
-            let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 64 << 10, &all).unwrap();
+            let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 64 << 10, &all, None).unwrap();
             let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &AfPacketOptions::default(), &none).unwrap();
             let bulk = Some(bulk);
             let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
@@ -138,13 +147,17 @@ fn a_port_and_the_socket_it_shares_with_get_their_frames_whatever_becomes_of_the
                 let veth = Veth::new(1500);
                 let interface = Interface::find(&veth.b).unwrap();
                 let data = first_byte_is(7, 0, Instruction::pass());
-                let mut port = open(&veth.b);
-                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 1 << 20, &data).unwrap();
+                let port = open(&veth.b);
                 let program = first_byte_is(7, 14, Instruction::choose(1));
-                port.share(bulk.as_fd(), &program).unwrap();
-                let other = PreparedSocket::bulk(&interface, EtherType::MXOE, 1 << 20, &data).unwrap();
-                assert!(port.share(other.as_fd(), &program).is_err(), "a port shares once");
-                drop(other);
+                let share = || {
+                    let share = Share {
+                        port: &port,
+                        program: &program,
+                    };
+                    PreparedSocket::bulk(&interface, EtherType::MXOE, 1 << 20, &data, Some(share))
+                };
+                let bulk = share().unwrap();
+                assert!(share().is_err(), "a port shares once");
                 let ring = PreparedSocket::new(
                     &veth.b,
                     EtherType::MXOE,
@@ -152,7 +165,7 @@ fn a_port_and_the_socket_it_shares_with_get_their_frames_whatever_becomes_of_the
                     &[Instruction::drop()],
                 )
                 .unwrap();
-                let bulk = Some(bulk);
+                let (mut port, bulk) = (port, Some(bulk));
                 let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
                 b.expect_bulk(true);
                 let mut a = open(&veth.a);
@@ -172,8 +185,15 @@ fn a_port_and_the_socket_it_shares_with_get_their_frames_whatever_becomes_of_the
                 for switched in [false, true] {
                     if switched {
                         switch();
-                        // Both say so once.
-                        let _ = (port.wait(Interest::Receive, Instant::now(), None), b.poll_receive());
+                        // Each says so once.
+                        for end in [&mut port, &mut b] {
+                            let soon = Instant::now() + Duration::from_millis(1);
+                            assert!(matches!(
+                                end.wait(Interest::Receive, soon, None),
+                                Err(NetifError::Down { .. })
+                            ));
+                            assert_eq!(end.wait(Interest::Receive, soon, None).unwrap(), Wake::Deadline);
+                        }
                     }
                     send(&[1, 7, 2, 7, 7]);
                     assert_eq!((numbers(&mut port), numbers(&mut b)), (vec![1, 2], vec![7, 7, 7]));
@@ -193,6 +213,78 @@ fn a_port_and_the_socket_it_shares_with_get_their_frames_whatever_becomes_of_the
                         assert_eq!(numbers(&mut port), [1, 7, 2]);
                         switch();
                     }
+                }
+            }
+        },
+    );
+}
+
+/// None of this needs a privilege, and each would give the holder frames of others, or take theirs away.
+#[test]
+fn whoever_gets_sockets_can_neither_bind_them_anew_nor_let_them_join_others_nor_change_what_they_receive() {
+    in_private_network(
+        "bulk::whoever_gets_sockets_can_neither_bind_them_anew_nor_let_them_join_others_nor_change_what_they_receive",
+        || {
+            let veth = Veth::new(1500);
+            let interface = Interface::find(&veth.b).unwrap();
+            let all = [Instruction::pass()];
+            let port = open(&veth.b);
+            let share = Share {
+                port: &port,
+                program: &[Instruction::choose(1)],
+            };
+            let bulk = |share| PreparedSocket::bulk(&interface, EtherType::MXOE, 1 << 20, &all, share).unwrap();
+            let (shares, alone) = (bulk(Some(share)), bulk(None));
+            let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &AfPacketOptions::default(), &all).unwrap();
+            let (mut group, mut len) = (0_i32, 4);
+            // SAFETY: pointer and length describe a number that outlives the call.
+            let asked = unsafe {
+                libc::getsockopt(
+                    shares.as_raw_fd(),
+                    libc::SOL_PACKET,
+                    libc::PACKET_FANOUT,
+                    (&raw mut group).cast(),
+                    &raw mut len,
+                )
+            };
+            assert!(asked == 0 && group != 0);
+            for socket in [&shares, &alone, &ring.socket] {
+                // SAFETY: plain data for which all zeros are valid.
+                let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+                address.sll_family = libc::AF_PACKET as u16;
+                address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+                address.sll_ifindex = interface.index;
+                let len = size_of_val(&address) as libc::socklen_t;
+                // SAFETY: pointer and length describe `address`, which outlives the call.
+                let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+                assert!(bound < 0, "bound anew");
+                let program = libc::sock_fprog {
+                    len: 1,
+                    filter: all.as_ptr().cast_mut().cast(),
+                };
+                let program = (&raw const program).cast::<libc::c_void>();
+                for (level, option, value, len) in [
+                    (libc::SOL_PACKET, libc::PACKET_FANOUT, (&raw const group).cast(), 4),
+                    (
+                        libc::SOL_PACKET,
+                        libc::PACKET_FANOUT_DATA,
+                        program,
+                        size_of::<libc::sock_fprog>(),
+                    ),
+                    (
+                        libc::SOL_SOCKET,
+                        libc::SO_ATTACH_FILTER,
+                        program,
+                        size_of::<libc::sock_fprog>(),
+                    ),
+                ] {
+                    // SAFETY: pointer and length describe a value that outlives the call.
+                    let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len as _) };
+                    let errno = Error::last_os_error().raw_os_error();
+                    assert!(
+                        set < 0 && matches!(errno, Some(libc::EPERM | libc::EALREADY)),
+                        "{option}: {errno:?}"
+                    );
                 }
             }
         },

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
-use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket};
+use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket, Share};
 
 use super::{Daemon, OWN_RING_TURNS, open_port};
 use crate::{
@@ -72,7 +72,11 @@ impl Daemon {
                 reason: Refusal::NotAllowed,
                 sentence: "this omxd stays".to_owned(),
             },
-            Request::Open { endpoint, command } => match self.open(endpoint, id) {
+            Request::Open {
+                endpoint,
+                command,
+                data_socket,
+            } => match self.open(endpoint, id, data_socket) {
                 Ok((opened, socket, bulk)) => {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
@@ -203,6 +207,7 @@ impl Daemon {
         &mut self,
         endpoint: Option<u8>,
         connection: u64,
+        data_socket: bool,
     ) -> Result<(Opened, OwnedFd, Option<OwnedFd>), (Refusal, String)> {
         let endpoint = self.endpoints.choose(endpoint)?;
         let system = |error: OmxdError| {
@@ -219,8 +224,8 @@ impl Daemon {
             .options
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
-        let data_socket = self.options.data_socket;
-        let bulk = if data_socket.unwrap_or_else(|| setup::has_data_socket(driver.as_deref())) {
+        let wanted = self.options.data_socket;
+        let bulk = if data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref())) {
             self.prepare_bulk(&interface, endpoint, connection)
         } else {
             None
@@ -253,26 +258,32 @@ impl Daemon {
 
     /// A socket for the data that an endpoint asks for, if this process may give it enough memory.
     fn prepare_bulk(&mut self, interface: &Interface, endpoint: u8, connection: u64) -> Option<OwnedFd> {
-        let filter = filter::for_data(interface.index, EtherType::MXOE, endpoint);
-        let bulk = match PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter) {
-            Ok(bulk) => bulk,
-            Err(error) => {
-                tracing::debug!("{error}; data for endpoint {endpoint} comes through its ring");
-                return None;
-            }
-        };
+        // Before its socket is made, which must be younger than the port.
         if let Some((number, of)) = self.shares
             && self.endpoints.connection_of(number) != Some(of)
         {
             self.renew_port(&interface.name);
         }
-        if self.shares.is_none() {
-            match self.port.share(bulk.as_fd(), &filter::data_or_not(endpoint)) {
-                Ok(()) => self.shares = Some((endpoint, connection)),
-                Err(error) => tracing::debug!("{error}; the data socket of endpoint {endpoint} stands alone"),
+        let filter = filter::for_data(interface.index, EtherType::MXOE, endpoint);
+        let program = filter::data_or_not(endpoint);
+        let share = self.shares.is_none().then_some(Share {
+            port: &self.port,
+            program: &program,
+        });
+        let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter, share);
+        // Whatever came of it, the port cannot share again.
+        self.shares.get_or_insert((endpoint, connection));
+        match bulk {
+            Ok(bulk) => Some(bulk),
+            Err(error) if self.options.data_socket.is_some() => {
+                tracing::warn!("{error}; data for endpoint {endpoint} comes through its ring");
+                None
+            }
+            Err(error) => {
+                tracing::debug!("{error}; data for endpoint {endpoint} comes through its ring");
+                None
             }
         }
-        Some(bulk)
     }
 
     /// The endpoint with which the port shared is closed. Whether its socket is, is not known: whoever else has it may keep it. A new
@@ -280,7 +291,7 @@ impl Daemon {
     fn renew_port(&mut self, interface: &str) {
         match open_port(interface, self.endpoints.open()) {
             Ok(port) => {
-                // What the old one still has; what arrives from now on is in the new one.
+                // What the old one still has; what arrives from now on is in the new one as well.
                 for _ in 0..OWN_RING_TURNS {
                     if !self.handle_frames() {
                         break;

@@ -1,9 +1,14 @@
 //! Data of large messages on a socket of its own: where there is one, where there is not, and when others had one before.
 
-use std::{fs, sync::mpsc, thread};
+use std::{fs, io::IoSliceMut, mem::MaybeUninit, num::NonZeroI32, sync::mpsc, thread};
 
-use netif::{Netif, testing::Veth};
+use netif::{Interface, Netif, testing::Veth};
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
+use omxd::Place;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect as connect_to, recvmsg, send, socket_with,
+};
 
 use crate::{
     authority::Omxd,
@@ -24,6 +29,12 @@ fn open_to(interface: &str, waiting: Waiting) -> Endpoint {
 fn connect(from: &Endpoint, to: &Endpoint) -> Address {
     let to = to.address();
     from.connect(to.mac(), to.endpoint(), 0, Some(LIMIT)).unwrap()
+}
+
+/// Whether a thread of this process sleeps.
+fn is_asleep(tid: NonZeroI32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().starts_with('S')
 }
 
 /// A large message arrives whole.
@@ -85,10 +96,18 @@ fn one_endpoint_after_the_other_gets_its_data_whatever_becomes_of_the_sockets_of
                 let number = [5, 6][round % 2];
                 let first = open_when_free(&veth.b, number);
                 let second = open(&veth.b, None).unwrap();
-                for (receiver, match_info) in [(&first, 1), (&second, 2)] {
-                    let at = connect(&sender, receiver);
-                    transfer(&sender, receiver, at, match_info);
-                    transfer(receiver, &sender, connect(receiver, &sender), match_info);
+                for switched in [false, true] {
+                    if switched {
+                        for up in [false, true] {
+                            veth.set_up(&veth.b, up);
+                        }
+                        veth.await_running();
+                    }
+                    for (receiver, match_info) in [(&first, 1), (&second, 2)] {
+                        let at = connect(&sender, receiver);
+                        transfer(&sender, receiver, at, match_info);
+                        transfer(receiver, &sender, connect(receiver, &sender), match_info);
+                    }
                 }
                 let mac = first.address().mac();
                 first.close().unwrap();
@@ -158,15 +177,8 @@ fn a_thread_asleep_wakes_for_data_that_another_thread_asked_for() {
                     tell.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
                     endpoint.wait(last, Some(LIMIT)).unwrap().unwrap()
                 });
-                let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
-                wait_until("it sleeps", || {
-                    fs::read_to_string(&stat)
-                        .unwrap()
-                        .rsplit(") ")
-                        .next()
-                        .unwrap()
-                        .starts_with('S')
-                });
+                let tid = told.recv().unwrap();
+                wait_until("it sleeps", || is_asleep(tid));
                 // SAFETY: as above.
                 let request = unsafe { receiver.irecv(&[Segment::of_mut(large)], 1, u64::MAX, 0) }.unwrap();
                 assert_eq!(sleeper.join().unwrap().code, StatusCode::Success);
@@ -175,6 +187,71 @@ fn a_thread_asleep_wakes_for_data_that_another_thread_asked_for() {
             });
             assert!(received[0] == data && received[1] == data[..8]);
             assert!(sender.counters().get(Counter::SendPullReply) > 0);
+        },
+    );
+}
+
+/// A program that was there before data sockets were: it has room for no more descriptors than it asks for.
+#[test]
+fn a_program_that_does_not_know_data_sockets_gets_none() {
+    in_own_world(
+        "data_socket::a_program_that_does_not_know_data_sockets_gets_none",
+        || {
+            let veth = Veth::new(1500);
+            let _omxd = Omxd::start(&[], &veth.a, &[]);
+            let place = Place::of(Interface::find(&veth.a).unwrap().index).unwrap();
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            connect_to(&socket, &SocketAddrUnix::new(place.socket()).unwrap()).unwrap();
+            send(
+                &socket,
+                br#"{"Open":{"endpoint":3,"command":"old"}}"#,
+                SendFlags::empty(),
+            )
+            .unwrap();
+            let mut text = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received = recvmsg(
+                &socket,
+                &mut [IoSliceMut::new(&mut text)],
+                &mut ancillary,
+                RecvFlags::empty(),
+            )
+            .unwrap();
+            let text = String::from_utf8_lossy(&text[..received.bytes]);
+            assert!(text.contains("\"Opened\""), "{text}");
+            assert!(!received.flags.contains(ReturnFlags::CTRUNC), "more than four");
+        },
+    );
+}
+
+/// Nothing makes progress meanwhile that would hear of the link.
+#[test]
+fn a_thread_asleep_sleeps_on_when_the_link_goes_down_while_progress_is_off() {
+    in_own_world(
+        "data_socket::a_thread_asleep_sleeps_on_when_the_link_goes_down_while_progress_is_off",
+        || {
+            let veth = Veth::new(1500);
+            let endpoint = open_to(&veth.a, Waiting::Sleep);
+            endpoint.disable_progression();
+            // SAFETY: what is posted lies in no memory.
+            let request = unsafe { endpoint.irecv(&[], 1, u64::MAX, 0) }.unwrap();
+            thread::scope(|scope| {
+                let (endpoint, (tell, told)) = (&endpoint, mpsc::channel());
+                scope.spawn(move || {
+                    tell.send(rustix::thread::gettid().as_raw_nonzero()).unwrap();
+                    assert!(endpoint.wait(request, None).unwrap().is_none(), "woken up");
+                });
+                let sleeper = told.recv().unwrap();
+                wait_until("it sleeps", || is_asleep(sleeper));
+                veth.set_up(&veth.a, false);
+                let mut asleep = 0;
+                wait_until("it sleeps whenever somebody looks", || {
+                    asleep = if is_asleep(sleeper) { asleep + 1 } else { 0 };
+                    asleep == 10
+                });
+                endpoint.wakeup();
+            });
         },
     );
 }
