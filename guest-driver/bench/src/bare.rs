@@ -1,15 +1,15 @@
 //! The measure of what the interface can do: frames over a packet socket with a TPACKET_V2 ring, no protocol but a count of
 //! frames that the receiver allows to be under way, so that none is lost.
 
-use std::{io::IoSlice, thread, time::Instant};
+use std::{io::IoSlice, time::Instant};
 
 use anyhow::{Context, bail, ensure};
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 use netif::{AfPacket, AfPacketOptions, BURST_MAX, Interest, Netif, Wake};
 
 use crate::work::{
-    BANDWIDTH_LENGTH, PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, WAKE_UP_PAUSE, WAKE_UPS, bandwidth, half_round_trip,
-    median, now_ns, trips,
+    BANDWIDTH_LENGTH, PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, bandwidth, be_woken, half_round_trip, now_ns, trips,
+    wake_up,
 };
 
 /// Local experimental EtherType 2: nobody else on this pair uses it.
@@ -193,13 +193,10 @@ pub fn serve(
             let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], shape)?;
             result = Some((shape.frames() - 1) as f64 * 1e9 / ns as f64);
         }
-        Task::WakeUp => {
-            let mut late_ns = Vec::new();
-            for _ in 0..WAKE_UPS {
-                let stamp = port.sleep(|payload| payload.first_chunk().copied().unwrap_or_default())?;
-                late_ns.push(now_ns().saturating_sub(u64::from_ne_bytes(stamp)) as f64);
-            }
-            result = median(late_ns);
+        Task::WakeUp { .. } => {
+            let stamp = |payload: &[u8]| payload.first_chunk().copied();
+            let receive = || port.sleep(stamp)?.context("a frame is too short");
+            result = Some(be_woken(receive)?);
         }
         _ => {
             let shape = Shape::of(task, mtu)?;
@@ -230,11 +227,8 @@ pub fn measure(interface: &str, other: MacAddr, task: Task, mtu: usize) -> anyho
             port.stream(&vec![0x5a; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::of(task, mtu)?)?;
             None
         }
-        Task::WakeUp => {
-            for _ in 0..WAKE_UPS {
-                thread::sleep(WAKE_UP_PAUSE);
-                port.send(&now_ns().to_ne_bytes())?;
-            }
+        Task::WakeUp { .. } => {
+            wake_up(|stamp| port.send(stamp))?;
             None
         }
         _ => {

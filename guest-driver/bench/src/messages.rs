@@ -8,7 +8,7 @@ use omx::{Address, Endpoint, EndpointOptions, Request, Segment, Status, StatusCo
 
 use crate::work::{
     BANDWIDTH_LENGTH, BANDWIDTH_MESSAGES, IDLE, INCAST_LENGTH, INCAST_MESSAGES, PATIENCE, RATE_LENGTH, RATE_MESSAGES,
-    Task, WAKE_UP_PAUSE, WAKE_UPS, WARM_UP, Work, bandwidth, half_round_trip, median, now_ns, trips,
+    Task, WARM_UP, Work, bandwidth, be_woken, half_round_trip, now_ns, trips, wake_up,
 };
 
 const KEY: u32 = 0x5eed;
@@ -22,7 +22,7 @@ fn open(interface: &str, task: Task, number: Option<u8>) -> anyhow::Result<Endpo
     let sleeping = match task {
         Task::PingPong { blocking, .. } => blocking,
         Task::Rate | Task::Bandwidth => false,
-        Task::Incast { .. } | Task::WakeUp | Task::Idle => true,
+        Task::Incast { .. } | Task::WakeUp { .. } | Task::Idle { .. } => true,
     };
     let options = EndpointOptions {
         interface: Some(interface.to_owned()),
@@ -87,7 +87,7 @@ pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Resul
     let task = work.task;
     let endpoint = open(interface, task, Some(0))?;
     opened()?;
-    if task == Task::Idle {
+    if matches!(task, Task::Idle { .. }) {
         return idle(&endpoint).map(Some);
     }
     // Who it is that measures, said before it begins.
@@ -125,17 +125,15 @@ pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Resul
             let ns = collect(&endpoint, count, INCAST_LENGTH, WINDOW_LONG)?;
             per_second((count - 1) * INCAST_LENGTH, ns)
         }
-        Task::WakeUp => {
+        Task::WakeUp { .. } => {
             endpoint.send(&[], back, MATCH_INFO)?;
-            let mut late_ns = Vec::new();
-            for _ in 0..WAKE_UPS {
+            Some(be_woken(|| {
                 let mut stamp = [0; 8];
                 endpoint.receive(&mut stamp, MATCH_INFO, u64::MAX)?;
-                late_ns.push(now_ns().saturating_sub(u64::from_ne_bytes(stamp)) as f64);
-            }
-            median(late_ns)
+                Ok(stamp)
+            })?)
         }
-        Task::Idle => bail!("served above"),
+        Task::Idle { .. } => bail!("served above"),
     };
     check_way(&endpoint, work)?;
     endpoint.close()?;
@@ -175,7 +173,7 @@ fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
 /// The side that measures.
 pub fn measure(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Option<f64>> {
     let task = work.task;
-    if task == Task::Idle {
+    if matches!(task, Task::Idle { .. }) {
         return Ok(None);
     }
     let endpoint = open(interface, task, None)?;
@@ -233,14 +231,11 @@ pub fn measure(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Op
             })?;
             None
         }
-        Task::WakeUp => {
-            for _ in 0..WAKE_UPS {
-                thread::sleep(WAKE_UP_PAUSE);
-                endpoint.send(&now_ns().to_ne_bytes(), to, MATCH_INFO)?;
-            }
+        Task::WakeUp { .. } => {
+            wake_up(|stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?;
             None
         }
-        Task::Idle => None,
+        Task::Idle { .. } => None,
     };
     check_way(&endpoint, work)?;
     endpoint.close()?;

@@ -9,15 +9,15 @@ use std::{
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::work::Work;
+use crate::{work::Work, world::Setting};
 
 /// What the other side is asked.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Address of the interface of the side that measures.
     Begin { here: String },
-    /// Interface and authority for this MTU; TCP's offloads on or off.
-    Prepare { mtu: usize, offloads: bool },
+    /// Interface and authority for this.
+    Prepare(Setting),
     /// Serve a measurement.
     Serve(Work),
 }

@@ -24,23 +24,27 @@ pub fn name(work: Work) -> String {
         Task::Bandwidth => format!("4 MiB one way, MTU {mtu}"),
         Task::Incast { senders: 1 } => "1 MiB messages from one sender".to_owned(),
         Task::Incast { senders } => format!("1 MiB messages from {senders} senders"),
-        Task::WakeUp => "post to return of a sleeper".to_owned(),
-        Task::Idle => "CPU of 10 s asleep in a wait".to_owned(),
+        Task::WakeUp { tuned } => format!("post to return of a sleeper{}", tuning(tuned)),
+        Task::Idle { tuned } => format!("CPU of 10 s asleep in a wait{}", tuning(tuned)),
     }
+}
+
+const fn tuning(tuned: bool) -> &'static str {
+    if tuned { ", tuned" } else { "" }
 }
 
 fn figure(work: Work, value: f64) -> String {
     match work.task {
-        Task::PingPong { .. } | Task::WakeUp => format!("{:.2} µs", value / 1e3),
+        Task::PingPong { .. } | Task::WakeUp { .. } => format!("{:.2} µs", value / 1e3),
         Task::Rate => format!("{:.3} M/s", value / 1e6),
         Task::Bandwidth | Task::Incast { .. } => format!("{:.2} Gbit/s", value * 8e-9),
-        Task::Idle => format!("{:.2} ms", value / 1e6),
+        Task::Idle { .. } => format!("{:.2} ms", value / 1e6),
     }
 }
 
 const fn unit(work: Work) -> &'static str {
     match work.task {
-        Task::PingPong { .. } | Task::WakeUp | Task::Idle => "ns",
+        Task::PingPong { .. } | Task::WakeUp { .. } | Task::Idle { .. } => "ns",
         Task::Rate => "messages/s",
         Task::Bandwidth | Task::Incast { .. } => "bytes/s",
     }
@@ -149,7 +153,8 @@ pub fn text(record: &Record) -> String {
         .collect();
     format!(
         "{figures}\n{bars}\nMedians of {} alternating rounds over a veth pair; ratios are medians of the rounds' ratios. Each side has a\n\
-         core of its own. The frames of every measurement were counted on the interface.\nethtool -k: {}\n",
+         core of its own. The frames of every measurement were counted on the interface. Tuned: idle processors do not halt\n\
+         (`omxd --cpu-latency-us-max 0`).\nethtool -k: {}\n",
         record.rounds,
         features.join(", ").replace(": on", "")
     )

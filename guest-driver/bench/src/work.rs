@@ -53,10 +53,18 @@ pub enum Task {
     Bandwidth,
     /// Bytes per second that one endpoint receives in messages of 1 MiB from so many senders.
     Incast { senders: usize },
-    /// Nanoseconds from the post of a message until a receiver asleep has returned with it, median.
-    WakeUp,
+    /// Nanoseconds from the post of a message until a receiver asleep has returned with it, median; `tuned`: idle processors do not
+    /// halt (papers.md M-OM10, power saving off).
+    WakeUp { tuned: bool },
     /// CPU nanoseconds of a process that sleeps in a wait for 10 s.
-    Idle,
+    Idle { tuned: bool },
+}
+
+impl Task {
+    /// Whether the authority keeps idle processors from halting.
+    pub const fn is_tuned(self) -> bool {
+        matches!(self, Self::WakeUp { tuned: true } | Self::Idle { tuned: true })
+    }
 }
 
 /// A measurement over one way, at one MTU.
@@ -77,8 +85,9 @@ pub const BANDWIDTH_MESSAGES: u32 = 60;
 pub const INCAST_LENGTH: usize = 1 << 20;
 pub const INCAST_MESSAGES: usize = 120;
 pub const WAKE_UPS: u32 = 200;
-/// Long enough that whoever waits sleeps.
-pub const WAKE_UP_PAUSE: Duration = Duration::from_millis(3);
+/// How long a sleeper is left alone before it is woken. Part of what is measured, not a wait for it to sleep: a processor that has
+/// just gone idle wakes sooner than one that has been for a while. Whether it slept is looked at ([`be_woken`]).
+const WAKE_UP_PAUSE: Duration = Duration::from_millis(3);
 pub const IDLE: Duration = Duration::from_secs(10);
 
 /// How long a partner that does nothing is waited for.
@@ -122,6 +131,44 @@ pub fn bandwidth(mut transfer: impl FnMut() -> anyhow::Result<()>) -> anyhow::Re
         }
     }
     anyhow::Context::context(median(rates), "nothing was measured")
+}
+
+/// Wakes the other side up again and again with the time at which it did.
+pub fn wake_up(mut send: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    for _ in 0..WAKE_UPS {
+        std::thread::sleep(WAKE_UP_PAUSE);
+        send(&now_ns().to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+/// Is woken up so; the median time until then, in nanoseconds, of those times that this thread had gone to sleep.
+pub fn be_woken(mut receive: impl FnMut() -> anyhow::Result<[u8; 8]>) -> anyhow::Result<f64> {
+    let mut late_ns = Vec::new();
+    for _ in 0..WAKE_UPS {
+        let before = sleeps()?;
+        let sent_ns = u64::from_ne_bytes(receive()?);
+        let late = now_ns().saturating_sub(sent_ns);
+        if sleeps()? > before {
+            late_ns.push(late as f64);
+        }
+    }
+    let slept = late_ns.len();
+    anyhow::ensure!(
+        slept > WAKE_UPS as usize / 2,
+        "the receiver slept only {slept} of {WAKE_UPS} times: the machine is too busy"
+    );
+    anyhow::Context::context(median(late_ns), "nothing was measured")
+}
+
+/// How often this thread gave its processor away of its own accord.
+fn sleeps() -> anyhow::Result<i64> {
+    // SAFETY: plain data for which all zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes to `usage`, which outlives the call.
+    let asked = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    anyhow::ensure!(asked == 0, "getrusage: {}", std::io::Error::last_os_error());
+    Ok(usage.ru_nvcsw)
 }
 
 pub const fn trips(blocking: bool) -> u32 {

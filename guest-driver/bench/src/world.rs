@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use ether::MacAddr;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     bare, messages,
@@ -64,11 +65,31 @@ pub fn enter() -> anyhow::Error {
     anyhow::Error::from(error).context("cannot make a network namespace with `unshare` (package util-linux)")
 }
 
+/// What a measurement wants of both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    mtu: usize,
+    /// TCP's offloads are on.
+    offloads: bool,
+    /// The authority keeps idle processors from halting.
+    tuned: bool,
+}
+
+impl Setting {
+    fn of(work: Work) -> Self {
+        Self {
+            mtu: work.mtu,
+            offloads: work.way != Way::TcpPlain,
+            tuned: work.task.is_tuned(),
+        }
+    }
+}
+
 /// One side's interface and its authority.
 struct Side {
     interface: &'static str,
     authority: Option<Child>,
-    prepared: Option<(usize, bool)>,
+    prepared: Option<Setting>,
 }
 
 impl Side {
@@ -80,21 +101,22 @@ impl Side {
         }
     }
 
-    fn prepare(&mut self, mtu: usize, offloads: bool) -> anyhow::Result<()> {
-        if self.prepared == Some((mtu, offloads)) {
+    fn prepare(&mut self, setting: Setting) -> anyhow::Result<()> {
+        if self.prepared == Some(setting) {
             return Ok(());
         }
-        let text = mtu.to_string();
+        let text = setting.mtu.to_string();
         run("ip", &["link", "set", self.interface, "mtu", &text, "up"])?;
         for name in OFFLOADS {
-            let state = if offloads { "on" } else { "off" };
+            let state = if setting.offloads { "on" } else { "off" };
             run("ethtool", &["-K", self.interface, name, state])?;
         }
-        if self.prepared.is_none_or(|(before, _)| before != mtu) {
+        let fits = |before: Setting| (before.mtu, before.tuned) == (setting.mtu, setting.tuned);
+        if !self.prepared.is_some_and(fits) {
             self.end_authority();
-            self.authority = Some(start_authority(self.interface)?);
+            self.authority = Some(start_authority(self.interface, setting.tuned)?);
         }
-        self.prepared = Some((mtu, offloads));
+        self.prepared = Some(setting);
         Ok(())
     }
 
@@ -114,7 +136,7 @@ impl Drop for Side {
 }
 
 /// Starts it as a service manager would, and waits until it says that it serves.
-fn start_authority(interface: &str) -> anyhow::Result<Child> {
+fn start_authority(interface: &str, tuned: bool) -> anyhow::Result<Child> {
     let program = env::current_exe()?.with_file_name("omxd");
     let notify = format!("/run/notify-{interface}");
     _ = fs::remove_file(&notify);
@@ -122,6 +144,7 @@ fn start_authority(interface: &str) -> anyhow::Result<Child> {
     notified.set_read_timeout(Some(crate::work::PATIENCE))?;
     let child = Command::new(&program)
         .args(["--interface", interface])
+        .args(tuned.then_some(["--cpu-latency-us-max", "0"]).iter().flatten())
         .env("NOTIFY_SOCKET", &notify)
         .env("RUST_LOG", "warn")
         .stdin(Stdio::null())
@@ -175,7 +198,7 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
             run("ip", &["link", "set", THERE.0, "addrgenmode", "none", "up"])?;
             Ok(None)
         }
-        Order::Prepare { mtu, offloads } => side.prepare(mtu, offloads).map(|()| None),
+        Order::Prepare(setting) => side.prepare(setting).map(|()| None),
         Order::Serve(work) => {
             let ready = || say(&Answer::Ready { port: 0 });
             match work.way {
@@ -257,12 +280,9 @@ impl World {
 
     /// One measurement.
     pub fn measure(&mut self, work: Work) -> anyhow::Result<f64> {
-        let offloads = work.way != Way::TcpPlain;
-        self.side.prepare(work.mtu, offloads)?;
-        self.away.order(&Order::Prepare {
-            mtu: work.mtu,
-            offloads,
-        })?;
+        let setting = Setting::of(work);
+        self.side.prepare(setting)?;
+        self.away.order(&Order::Prepare(setting))?;
         let before = self.frames()?;
         let partner = if work.way.is_inside() {
             &mut self.beside
@@ -309,8 +329,8 @@ fn frames_expected(work: Work) -> (u64, u64) {
         Task::Rate => RATE_MESSAGES as usize,
         Task::Bandwidth => BANDWIDTH_MESSAGES as usize * BANDWIDTH_LENGTH.div_ceil(work.mtu),
         Task::Incast { senders } => INCAST_MESSAGES / senders * senders * INCAST_LENGTH.div_ceil(work.mtu),
-        Task::WakeUp => WAKE_UPS as usize,
-        Task::Idle => 0,
+        Task::WakeUp { .. } => WAKE_UPS as usize,
+        Task::Idle { .. } => 0,
     };
     (count as u64, u64::MAX)
 }

@@ -50,6 +50,14 @@ impl Instruction {
         )
     }
 
+    /// Loads how the frame was addressed, as `sll_pkttype` of packet(7) says it.
+    pub const fn load_packet_type() -> Self {
+        Self::new(
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32,
+        )
+    }
+
     /// Loads a constant.
     pub const fn load(value: u32) -> Self {
         Self::new(libc::BPF_LD | libc::BPF_IMM, value)

@@ -105,6 +105,29 @@ struct Care {
     seek: Duration,
     /// The authority gave the endpoint's number away, or the interface does not exist any more: nothing can be done any more.
     lost: bool,
+    /// The connection to the authority, watched until it says something: that it ended, or an answer to another thread.
+    connection: Option<OwnedFd>,
+    /// What else is waited for until the next look.
+    ports: Vec<OwnedFd>,
+}
+
+impl Care {
+    const fn new(endpoint: Weak<Shared>) -> Self {
+        Self {
+            endpoint,
+            stepped_at: 0,
+            look: LOOK,
+            seek_at: None,
+            seek: SEEK,
+            lost: false,
+            connection: None,
+            ports: Vec::new(),
+        }
+    }
+
+    fn watched(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.connection.iter().chain(&self.ports)
+    }
 }
 
 fn run() {
@@ -116,45 +139,49 @@ fn run() {
             cares.retain(|care| care.endpoint.strong_count() > 0);
             for endpoint in endpoints.iter() {
                 if !cares.iter().any(|care| care.endpoint.ptr_eq(endpoint)) {
-                    cares.push(Care {
-                        endpoint: Weak::clone(endpoint),
-                        stepped_at: 0,
-                        look: LOOK,
-                        seek_at: None,
-                        seek: SEEK,
-                        lost: false,
-                    });
+                    cares.push(Care::new(Weak::clone(endpoint)));
                 }
             }
         }
         let mut sleep = Duration::from_secs(3600);
-        let mut watched: Vec<OwnedFd> = Vec::new();
         for care in &mut cares {
-            let Some(shared) = care.endpoint.upgrade() else {
-                continue;
-            };
-            sleep = sleep.min(attend(care, &shared, &mut watched));
+            care.ports.clear();
+            if let Some(shared) = care.endpoint.upgrade() {
+                sleep = sleep.min(attend(care, &shared));
+            }
         }
+        // While a program is busy this comes once in a millisecond, on its core: one system call, no more.
         let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
         fds.extend(
-            watched
+            cares
                 .iter()
-                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+                .flat_map(Care::watched)
+                .map(|fd| PollFd::new(fd, PollFlags::IN)),
         );
         let _ = poll(&mut fds, Some(&timespec(sleep)));
-        if !fds[0].revents().is_empty() {
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
             // A thread of the program told it in passing, which is on its way out of the library: if both have one core, that goes
             // first.
             thread::yield_now();
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&helper.wake, &mut count);
         }
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&helper.wake, &mut count);
+        let mut at = 1;
+        for care in &mut cares {
+            let watched = care.watched().count();
+            if ready[at..at + watched].first() == Some(&true) {
+                // Asked for anew and looked at, if it is this that is ready.
+                care.connection = None;
+            }
+            at += watched;
+        }
     }
 }
 
-/// Does for an endpoint what is to be done; how long until the next look. Adds what is to be waited for.
-fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Duration {
-    let mut next = keep_authority(care, shared, watched);
+/// Does for an endpoint what is to be done, and says what is to be waited for; how long until the next look.
+fn attend(care: &mut Care, shared: &Shared) -> Duration {
+    let mut next = keep_authority(care, shared);
     if !shared.helped {
         return next;
     }
@@ -204,9 +231,11 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
         if let Some(due) = core.poll_timeout() {
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
-        watched.extend(shared.port_fd.try_clone());
-        watched.extend(shared.bulk_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
-        watched.extend(shared.others_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
+        care.ports.extend(shared.port_fd.try_clone());
+        care.ports
+            .extend(shared.bulk_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
+        care.ports
+            .extend(shared.others_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
     }
     if core.burst.is_blocked() {
         next = next.min(LOOK);
@@ -215,10 +244,10 @@ fn attend(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Durat
 }
 
 /// Watches the connection to the authority, and makes it anew when it ended.
-fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) -> Duration {
+fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
     let never = Duration::from_secs(3600);
     let Some(session) = &shared.session else { return never };
-    if care.lost {
+    if care.lost || care.connection.is_some() {
         return never;
     }
     // Busy: a peer is being added, so the authority is there.
@@ -232,8 +261,9 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
         let mut fds = [PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
         let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);
         if !ended {
-            watched.extend(session.as_fd().try_clone_to_owned());
-            return never;
+            // Without one, for want of descriptors, it is looked at again.
+            care.connection = session.as_fd().try_clone_to_owned().ok();
+            return care.connection.as_ref().map_or(LOOK_RARELY, |_| never);
         }
         tracing::info!(
             interface = session.interface().name,
@@ -262,8 +292,8 @@ fn keep_authority(care: &mut Care, shared: &Shared, watched: &mut Vec<OwnedFd>) 
             }
             tracing::info!(endpoint, "omxd is back and has the endpoint again");
             care.seek_at = None;
-            watched.extend(connection);
-            never
+            care.connection = connection.ok();
+            care.connection.as_ref().map_or(LOOK_RARELY, |_| never)
         }
         Err(error @ omxd::OmxdError::Refused { .. }) => {
             tracing::error!("{error}; messages of this endpoint reach the other program");

@@ -55,4 +55,9 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     pub data_socket: Option<bool>,
+    /// While endpoints are open, idle processors are kept out of states from which they take longer than so many microseconds to
+    /// wake up. 0: they do not halt at all, which costs power, and in a virtual machine its host's processors. By default
+    /// they save power as they do. Needs root.
+    #[arg(long, env = "OMX_CPU_LATENCY_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub cpu_latency_us_max: Option<u32>,
 }

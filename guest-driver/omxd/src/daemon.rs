@@ -5,6 +5,7 @@ use std::{
     fs,
     io::IoSlice,
     os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,7 @@ use rustix::{
 use crate::{
     ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
     counters::BoardCounters,
+    cpu_latency::CpuLatency,
     endpoints::Endpoints,
     filter, leftovers,
     marks::CardMarks,
@@ -39,7 +41,7 @@ use clients::Connection;
 const FRAMES_PER_TURN: usize = 64;
 /// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
 const OWN_RING_LEN: usize = 512 << 10;
-/// Turns after which such a ring is empty, whatever it had.
+/// Turns after which such a ring is empty, whatever it had: a slot is longer than 1024 bytes, since every preset's longest frame is.
 const OWN_RING_TURNS: usize = OWN_RING_LEN / 1024 / FRAMES_PER_TURN;
 /// The interface is looked at this often: whether it is there and what it is called.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +71,8 @@ pub struct DaemonOptions {
     pub pull_queue_ns_max: Option<u64>,
     /// Data that endpoints ask for comes to a socket of its own; by default what suits the interface's driver.
     pub data_socket: Option<bool>,
+    /// Microseconds that idle processors may take to wake up while endpoints are open; by default as long as they do.
+    pub cpu_latency_us_max: Option<u32>,
 }
 
 impl DaemonOptions {
@@ -86,6 +90,7 @@ impl DaemonOptions {
             ring_len: 4 << 20,
             pull_queue_ns_max: None,
             data_socket: None,
+            cpu_latency_us_max: None,
         }
     }
 }
@@ -98,8 +103,7 @@ pub struct Daemon {
     preset: Preset,
     board_name: String,
     port: AfPacket,
-    /// Number and connection of the endpoint for whose data and the port the kernel looks at each frame once.
-    shares: Option<(u8, u64)>,
+    shares: Option<Sharing>,
     listener: OwnedFd,
     table: PeerTableWriter,
     authority: Authority,
@@ -109,6 +113,7 @@ pub struct Daemon {
     meetings: Meetings,
     counters: BoardCounters,
     card: CardMarks,
+    cpu_latency: CpuLatency,
     connections: Vec<Connection>,
     connection_next: u64,
     /// Nothing is left to let anybody in with, until somebody leaves.
@@ -171,6 +176,7 @@ impl Daemon {
         let port = open_port(&interface.name, endpoints.open())?;
         let listener = listen_at(&place, group)?;
         Ok(Self {
+            cpu_latency: CpuLatency::new(options.cpu_latency_us_max),
             options,
             interface,
             place,
@@ -338,6 +344,7 @@ impl Daemon {
             if seen.up != self.interface.up {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
+                    self.renew_port();
                     // Whoever emulates the card may have begun anew.
                     if let Err(error) = self.card.ask(&seen.name) {
                         tracing::warn!("{error}; the card was not asked about marks");
@@ -374,7 +381,18 @@ impl Daemon {
         if let Err(error) = self.port.set_filter(&filter::for_authority(open)) {
             tracing::warn!("{error}; frames for open endpoints are looked at twice");
         }
+        self.renew_port();
+        self.cpu_latency.set_needed(open != 0);
     }
+}
+
+/// With what the port shares the kernel's look at each frame.
+struct Sharing {
+    /// Number and connection of the endpoint.
+    endpoint: u8,
+    connection: u64,
+    /// Its sockets, kept open: as long as the group has them, nobody else can join, and the port keeps its number.
+    _sockets: [Arc<OwnedFd>; 2],
 }
 
 /// The authority's own port, for all that is not for the endpoints in `open`.

@@ -1,7 +1,7 @@
 //! Filters for the sockets (`mxoe-wire.md` 1.5 and 18): which frames are for one endpoint, and which for nobody but the
 //! authority. The kernel runs them for every MXoE frame, so they are short.
 
-use ether::{ETHERNET_HEADER_LEN, EtherType};
+use ether::ETHERNET_HEADER_LEN;
 use mxoe::wire::PacketType;
 use netif::Instruction as I;
 
@@ -22,59 +22,39 @@ const fn code(packet_type: PacketType) -> u32 {
     packet_type.code() as u32
 }
 
-/// Frames of this EtherType from this interface for this endpoint.
-pub(crate) fn for_endpoint(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
-    bound_to(
-        interface_index,
-        ether_type,
-        &sort_out(endpoint, [I::pass(), I::pass(), I::drop()]),
-    )
+/// Frames for this endpoint.
+pub(crate) fn for_endpoint(endpoint: u8) -> [I; 24] {
+    sort_out(endpoint, [I::pass(), I::pass(), I::drop()])
 }
 
 /// The same without the data that it asked for.
-pub(crate) fn for_messages(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
-    bound_to(
-        interface_index,
-        ether_type,
-        &sort_out(endpoint, [I::pass(), I::drop(), I::drop()]),
-    )
+pub(crate) fn for_messages(endpoint: u8) -> [I; 24] {
+    sort_out(endpoint, [I::pass(), I::drop(), I::drop()])
 }
 
 /// Only that data.
-pub(crate) fn for_data(interface_index: i32, ether_type: EtherType, endpoint: u8) -> Vec<I> {
-    bound_to(interface_index, ether_type, &choose_data(0, endpoint, I::pass()))
-}
-
-/// Chooses member 1 of a group for the data that this endpoint asked for, and member 0 for all else.
-pub(crate) fn data_or_not(endpoint: u8) -> [I; 7] {
-    choose_data(LINK_HEADER_LEN, endpoint, I::choose(1))
-}
-
-/// Whoever gets the socket may bind it anew: what it was bound to is looked at again.
-fn bound_to(interface_index: i32, ether_type: EtherType, then: &[I]) -> Vec<I> {
-    let mut program = vec![
-        I::load_interface(),
-        I::if_equal(interface_index as u32, 1, 0),
-        I::drop(),
-        I::load_half(12),
-        I::if_equal(u32::from(ether_type.0), 1, 0),
-        I::drop(),
-    ];
-    program.extend_from_slice(then);
-    program
-}
-
-/// Ends with `data` for the data that the endpoint asked for, and with 0 for all else. Offsets count from behind `skipped` bytes.
-fn choose_data(skipped: u32, endpoint: u8, data: I) -> [I; 7] {
+pub(crate) fn for_data(endpoint: u8) -> [I; 7] {
     [
-        I::load_byte(TYPE_OFFSET - skipped),
+        I::load_byte(TYPE_OFFSET),
         I::and(TYPE_MASK),
         I::if_equal(code(PacketType::PullReply), 0, 3),
-        I::load_byte(MAGIC_OFFSET - skipped),
+        I::load_byte(MAGIC_OFFSET),
         I::if_equal(u32::from(endpoint) ^ MAGIC_XOR, 0, 1),
-        data,
+        I::pass(),
         I::drop(),
     ]
+}
+
+/// Chooses a member of a group, as [`netif::AfPacket::share_look`] has them: 0 for the data that this endpoint asked for, 1 for its
+/// other frames, and 2, the authority's port, for all else. What is too short for it is nobody's.
+pub(crate) fn among_sockets(endpoint: u8) -> [I; 24] {
+    let mut program = sort_out(endpoint, [I::choose(1), I::choose(0), I::choose(2)]);
+    for instruction in &mut program {
+        if instruction.code == I::load_byte(0).code {
+            instruction.operand -= LINK_HEADER_LEN;
+        }
+    }
+    program
 }
 
 /// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data, and the third
@@ -148,26 +128,22 @@ const fn load_endpoint() -> [I; 13] {
 mod tests {
     use super::*;
 
+    fn passes(program: &[I], frame: &[u8]) -> bool {
+        run(program, frame) != 0
+    }
+
     /// What the kernel does with the few instructions used here.
-    fn passes(program: &[I], frame: &[u8], interface_index: i32) -> bool {
+    fn run(program: &[I], frame: &[u8]) -> u32 {
         let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
         loop {
             let i = program[at];
             at += 1;
             let same = |other: I| i.code == other.code;
-            if i.operand == I::load_interface().operand && same(I::load_interface()) {
-                a = interface_index as u32;
-            } else if same(I::load_byte(0)) {
+            if same(I::load_byte(0)) {
                 let Some(byte) = frame.get(i.operand as usize) else {
-                    return false;
+                    return 0;
                 };
                 a = u32::from(*byte);
-            } else if same(I::load_half(0)) {
-                let at = i.operand as usize;
-                let Some(bytes) = frame.get(at..at + 2) else {
-                    return false;
-                };
-                a = u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
             } else if same(I::load(0)) {
                 a = i.operand;
             } else if same(I::and(0)) {
@@ -181,7 +157,7 @@ mod tests {
             } else if same(I::skip(0)) {
                 at += i.operand as usize;
             } else if same(I::pass()) {
-                return i.operand != 0;
+                return i.operand;
             } else {
                 let holds = if same(I::if_equal(0, 0, 0)) {
                     a == i.operand
@@ -197,7 +173,6 @@ mod tests {
 
     fn frame(packet_type: u8, endpoint: u8) -> Vec<u8> {
         let mut frame = vec![0xee; 60];
-        frame[12..14].copy_from_slice(&EtherType::MXOE.0.to_be_bytes());
         frame[16] = packet_type;
         match packet_type & 0x7f {
             42 | 45 => frame[31] = endpoint ^ 0x80,
@@ -212,37 +187,34 @@ mod tests {
         let open = 1 << 3 | 1 << 31;
         let authority = for_authority(open);
         for endpoint in [0, 3, 31, 32, 255] {
-            let own = for_endpoint(7, EtherType::MXOE, endpoint);
-            let other = for_endpoint(7, EtherType::MXOE, endpoint ^ 1);
+            let own = for_endpoint(endpoint);
+            let other = for_endpoint(endpoint ^ 1);
             for packet_type in 35..=45 {
                 for mark in [0, 0x80] {
                     let frame = frame(packet_type | mark, endpoint);
-                    assert!(passes(&own, &frame, 7), "type {packet_type} endpoint {endpoint}");
-                    assert!(!passes(&other, &frame, 7));
+                    assert!(passes(&own, &frame), "type {packet_type} endpoint {endpoint}");
+                    assert!(!passes(&other, &frame));
                     let is_data = packet_type == code(PacketType::PullReply) as u8;
-                    let messages = for_messages(7, EtherType::MXOE, endpoint);
-                    assert_eq!(passes(&messages, &frame, 7), !is_data);
-                    let data = for_data(7, EtherType::MXOE, endpoint);
-                    assert_eq!(passes(&data, &frame, 7), is_data);
-                    assert!(!passes(&data, &frame, 8), "another interface");
-                    assert!(!passes(&for_data(7, EtherType::MXOE, endpoint ^ 1), &frame, 7));
-                    assert_eq!(passes(&data_or_not(endpoint), &frame[14..], 7), is_data);
-                    assert!(!passes(&data_or_not(endpoint ^ 1), &frame[14..], 7));
-                    assert!(!passes(&own, &frame, 8), "another interface");
+                    let messages = for_messages(endpoint);
+                    assert_eq!(passes(&messages, &frame), !is_data);
+                    let data = for_data(endpoint);
+                    assert_eq!(passes(&data, &frame), is_data);
+                    assert!(!passes(&for_data(endpoint ^ 1), &frame));
+                    let member = if is_data { 0 } else { 1 };
+                    assert_eq!(run(&among_sockets(endpoint), &frame[14..]), member);
+                    assert_eq!(run(&among_sockets(endpoint ^ 1), &frame[14..]), 2);
                     let is_open = endpoint < 32 && open & 1 << endpoint != 0;
-                    assert_eq!(passes(&authority, &frame, 7), !is_open);
+                    assert_eq!(passes(&authority, &frame), !is_open);
                 }
             }
             for packet_type in [0, 1, 3, 4, 34] {
                 let frame = frame(packet_type, endpoint);
-                assert!(!passes(&own, &frame, 7) && passes(&authority, &frame, 7));
-                assert!(!passes(&for_messages(7, EtherType::MXOE, endpoint), &frame, 7));
-                assert!(!passes(&for_data(7, EtherType::MXOE, endpoint), &frame, 7));
+                assert!(!passes(&own, &frame) && passes(&authority, &frame));
+                assert!(!passes(&for_messages(endpoint), &frame));
+                assert!(!passes(&for_data(endpoint), &frame));
+                assert_eq!(run(&among_sockets(endpoint), &frame[14..]), 2);
             }
         }
-        let mut ip = frame(37, 3);
-        ip[12] = 8;
-        assert!(!passes(&for_endpoint(7, EtherType::MXOE, 3), &ip, 7));
-        assert!(!passes(&for_endpoint(7, EtherType::MXOE, 3), &frame(42, 3)[..20], 7));
+        assert!(!passes(&for_endpoint(3), &frame(42, 3)[..20]));
     }
 }

@@ -7,6 +7,7 @@ mod card;
 mod cli;
 mod client;
 mod counters;
+mod cpu_latency;
 mod daemon;
 mod endpoints;
 mod error;

@@ -93,6 +93,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         .queue_us_max
         .map(|microseconds| u64::from(microseconds) * 1000);
     options.data_socket = arguments.data_socket;
+    options.cpu_latency_us_max = arguments.cpu_latency_us_max;
     let log = match &arguments.log {
         Some(path) => Some(
             OpenOptions::new()

@@ -55,7 +55,8 @@ pub(crate) fn pull_queue_ns_max(driver: Option<&str>) -> u64 {
 
 /// Whether data of large messages comes to a socket of its own by default where the interface has this driver. Over veth the sender's
 /// core hands frames to the receiver's sockets and is the limit: 4 MiB at MTU 1500 are an eighth faster if the receiver's core copies
-/// them. Between emulated guests, where system calls are dear, they are slower by half.
+/// them. Between emulated guests, whose one processor does both, there is no difference to be seen: 1 MiB took 94 … 118 ms
+/// without it and 82 … 127 with it (five each).
 pub(crate) fn has_data_socket(driver: Option<&str>) -> bool {
     driver == Some("veth")
 }

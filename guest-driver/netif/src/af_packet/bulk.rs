@@ -9,9 +9,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use libc::{iovec, mmsghdr, sockaddr_ll};
+use libc::{iovec, mmsghdr};
 
-use super::ring;
 use crate::NetifCounters;
 
 /// Frames read with one system call, at most.
@@ -86,9 +85,7 @@ impl Bulk {
             let at = batch.next;
             batch.next += 1;
             let message = &batch.messages[at];
-            if !ring::is_ours(batch.sources[at].sll_pkttype) {
-                counters.skipped += 1;
-            } else if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 counters.dropped_too_long += 1;
             } else {
                 counters.received += 1;
@@ -104,9 +101,8 @@ impl Bulk {
 struct Batch {
     places: Vec<u8>,
     place_len: usize,
-    // Point into `places`; `messages` point into these two. None of them grows.
+    // Point into `places`, and `messages` to them. None of the three grows.
     _parts: Vec<iovec>,
-    sources: Vec<sockaddr_ll>,
     messages: Vec<mmsghdr>,
     filled: usize,
     next: usize,
@@ -127,18 +123,13 @@ impl Batch {
                 iov_len: place.len(),
             })
             .collect();
-        // SAFETY: plain data for which all zeros are valid.
-        let mut sources = vec![unsafe { std::mem::zeroed::<sockaddr_ll>() }; frames];
         let messages = parts
             .iter_mut()
-            .zip(&mut sources)
-            .map(|(part, source)| {
+            .map(|part| {
                 // SAFETY: plain data for which all zeros are valid.
                 let mut message: mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_iov = part;
                 message.msg_hdr.msg_iovlen = 1;
-                message.msg_hdr.msg_name = std::ptr::from_mut(source).cast();
-                message.msg_hdr.msg_namelen = size_of::<sockaddr_ll>() as _;
                 message
             })
             .collect();
@@ -146,7 +137,6 @@ impl Batch {
             places,
             place_len,
             _parts: parts,
-            sources,
             messages,
             filled: 0,
             next: 0,
@@ -156,8 +146,8 @@ impl Batch {
     /// Reads as many frames as are there and fit, at least one.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         (self.next, self.filled) = (0, 0);
-        // SAFETY: every message describes one place of `places` and one of `sources`, which live as long as `self` and are borrowed
-        // by nobody while `self` is borrowed for this call.
+        // SAFETY: every message describes one place of `places`, which lives as long as `self` and is borrowed by nobody while `self`
+        // is borrowed for this call.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

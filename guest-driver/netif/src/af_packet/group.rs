@@ -1,14 +1,13 @@
-//! Two sockets of one interface to which the kernel offers each frame once (PACKET_FANOUT).
+//! Sockets of one interface to which the kernel offers each frame once (PACKET_FANOUT).
 //!
 //! Every socket that stands alone costs every frame a look: over veth, where the sender's core does it, a tenth of its time. The
 //! members of a group have one in common. Its program returns the number of a member, in the order in which they joined, modulo
 //! how many there are. When a member leaves, the last one takes its number; while the interface is switched off a group has no
-//! members, and gets them back in the order in which their sockets were made. So only groups of two, made in the order in which
-//! they join, keep their numbers whatever happens.
+//! members, and gets them back in the order in which their sockets were made. So numbers stay as they are, whatever happens to the
+//! interface, if sockets join in the order in which they were made, and if only the last one leaves.
 //!
-//! A member cannot be bound anew, cannot join another group, and cannot set the program if its filter is locked: what is handed to
-//! other programs is therefore always a member, if only of a group of its own. Otherwise they could join a group that is not theirs,
-//! whose members then change their numbers, or bind a socket to see what this host sends, all without any privilege.
+//! Joining a group needs no privilege, only a socket that is bound alike: nobody else can join one that has all its members, and
+//! none of these can be bound anew, join another group or, if its filter is locked, set the program.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -24,18 +23,31 @@ const BY_PROGRAM: c_int = libc::PACKET_FANOUT_CBPF as c_int;
 const KIND_SHIFT: u32 = 16;
 const NUMBER_MASK: c_int = 0xffff;
 
-/// Makes the socket, which must be bound and its interface up, the one member of a new group.
-pub(super) fn begin(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // Refused for a socket that is a member already. Without a program all frames are member 0's.
-    socket::set_option(socket, libc::PACKET_FANOUT, &((BY_PROGRAM | UNIQUE) << KIND_SHIFT))
+/// `struct fanout_args` of the kernel: the option with the number of members that a group may have (Linux 5.10).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NewGroup {
+    kind: c_int,
+    members_max: u32,
 }
 
-/// Makes `port` and `other` members 0 and 1 of a new group with this program.
-pub(super) fn share(port: BorrowedFd<'_>, other: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
-    begin(port)?;
+/// Makes `sockets`, which must be bound and their interface up, the members of a new group with this program, which the last one
+/// sets. After an error some may be members: of a group without a program, in which the first one gets all frames.
+pub(super) fn form(sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> io::Result<()> {
+    let ([first, others @ ..], [.., last]) = (sockets, sockets) else {
+        return Ok(());
+    };
+    let group = NewGroup {
+        kind: (BY_PROGRAM | UNIQUE) << KIND_SHIFT,
+        members_max: sockets.len() as u32,
+    };
+    // Refused for a socket that is a member already.
+    socket::set_option(*first, libc::PACKET_FANOUT, &group)?;
+    let number = socket::option(*first, libc::PACKET_FANOUT)? & NUMBER_MASK;
+    for socket in others {
+        socket::set_option(*socket, libc::PACKET_FANOUT, &(number | BY_PROGRAM << KIND_SHIFT))?;
+    }
     socket::with_program(program, |program| {
-        socket::set_option(port, libc::PACKET_FANOUT_DATA, program)
-    })?;
-    let number = socket::option(port, libc::PACKET_FANOUT)? & NUMBER_MASK;
-    socket::set_option(other, libc::PACKET_FANOUT, &(number | BY_PROGRAM << KIND_SHIFT))
+        socket::set_option(*last, libc::PACKET_FANOUT_DATA, program)
+    })
 }

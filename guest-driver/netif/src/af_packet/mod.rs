@@ -8,12 +8,13 @@
 //! `sendmmsg` takes 413 µs per burst, a blocking ring 654 µs; bypassing traffic control changes neither.
 //!
 //! Why a ring, and beside it a socket without one ([`PreparedSocket::bulk`]): over veth the sender's core does all the work of the
-//! kernel for a frame, up to the copy into the receiver's ring, and is the limit. Measured there (kernel 6.18, a core on each side,
-//! microseconds per frame of 1500 and of 9000 bytes, medians of 31 alternating rounds): bare ring 2.78 and 5.79; ring with its filter
-//! beside an authority's socket with another 3.20 and 6.52; socket without a ring, read by `recvmmsg` and behind one hook with the
-//! authority's (a fanout group that a program chooses in) 2.65 and 5.86. Looking into a ring costs nothing, so short messages have
-//! one, with a hook of its own: behind the common one their round trips become 0.07 µs longer each way. Between emulated guests, where
-//! a system call costs as much as many frames, a ring for everything is faster (1 MiB in 59 … 84 ms, 96 … 107 ms with both).
+//! kernel for a frame, up to the copy into the receiver's ring, and is the limit; what it leaves in a socket without a ring the
+//! receiver's core copies. Looking into a ring costs nothing, so short messages have one.
+//!
+//! Why they share a look with the authority's port ([`AfPacket::share_look`]): each socket that stands alone looks at each frame, on
+//! that same core. Over veth (kernel 6.18, a core on each side, 12 alternating rounds) one look for all three instead of two, the ring
+//! with its own, made 1.08 of the messages of 128 bytes per second and 1.13 of the bytes of 4 MiB at MTU 1500; round trips of short
+//! messages became longer by at most some 3 per cent (16 rounds).
 //!
 //! What else was tried over veth: slots of 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, is slower than the ring; a
 //! smaller ring is no faster, nor is bypassing traffic control. TCP without offloads is faster at 1500 because what it sends is cut
@@ -87,7 +88,7 @@ pub struct AfPacket {
 }
 
 /// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
-/// interface. Its filter is locked, and it can neither be bound anew nor join others, so that whoever gets it receives nothing else.
+/// interface. Its filter is locked and looks at all that the socket was bound to, so that whoever binds it anew receives nothing else.
 pub struct PreparedSocket {
     /// The interface as it was when the socket was bound.
     pub interface: Interface,
@@ -97,18 +98,6 @@ pub struct PreparedSocket {
     pub socket: OwnedFd,
     /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]).
     pub bulk: Option<OwnedFd>,
-}
-
-/// A port with which another socket shares the kernel's look at each frame.
-#[derive(Clone, Copy)]
-pub struct Share<'a> {
-    /// The port: older than the socket, and of a kind that has not shared before. Of several, or of younger ones, the kernel would
-    /// choose by the order in which they came and went.
-    pub port: &'a AfPacket,
-    /// Sees frames from behind their link header, and chooses ([`Instruction::choose`]) between the port, 0, and the socket, 1; a
-    /// frame that is shorter than what it loads is the port's. Filters still run. When the socket is closed, all is the port's, and
-    /// when the port is, the socket's.
-    pub program: &'a [Instruction],
 }
 
 impl PreparedSocket {
@@ -126,31 +115,22 @@ impl PreparedSocket {
     }
 
     /// A second socket, for frames that come in numbers, of `ether_type` and passed by `filter`; those that arrive from now on wait
-    /// in it, up to `len` bytes and as much again for what the kernel needs beside them. To be prepared before the first one: the
-    /// kernel offers a frame to the youngest socket first, and short messages are to come soonest.
+    /// in it, up to `len` bytes and as much again for what the kernel needs beside them.
     ///
     /// # Errors
-    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN), or the kernel
-    /// cannot let it share: then the port cannot share any more.
+    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
     pub fn bulk(
         interface: &Interface,
         ether_type: EtherType,
         len: usize,
         filter: &[Instruction],
-        share: Option<Share<'_>>,
     ) -> Result<OwnedFd, NetifError> {
         let io = |what| move |source| NetifError::Io { what, source };
         let socket = open_socket(&interface.name)?;
         let fd = socket.as_fd();
         socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
-        socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
-        socket::lock_filter(fd).map_err(io("lock the filter"))?;
+        attach_for_good(fd, interface, ether_type, filter)?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
-        match share {
-            Some(Share { port, program }) => group::share(port.socket.as_fd(), fd, program),
-            None => group::begin(fd),
-        }
-        .map_err(io("put the packet socket into a group"))?;
         Ok(socket)
     }
 
@@ -182,16 +162,12 @@ impl PreparedSocket {
             vnet::enable(fd).map_err(io("send with heads of their own"))?;
         }
         if let Some(filter) = filter {
-            socket::attach_filter(fd, filter).map_err(io("attach the filter"))?;
-            socket::lock_filter(fd).map_err(io("lock the filter"))?;
+            attach_for_good(fd, &interface, ether_type, filter)?;
         }
         socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
         let layout = RingLayout::new(frame_len, options.ring_len);
         layout.request(fd).map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
-        if filter.is_some() {
-            group::begin(fd).map_err(io("put the packet socket into a group of its own"))?;
-        }
         Ok(Self {
             interface,
             layout,
@@ -199,6 +175,33 @@ impl PreparedSocket {
             bulk: None,
         })
     }
+}
+
+/// Gives a socket a filter that nobody can change any more. Neither binding a socket nor switching the interface to promiscuous mode
+/// needs a privilege, so it begins with what keeps both from showing more: frames of this EtherType that came from this interface and
+/// were not for another station, and none that this host sends.
+fn attach_for_good(
+    socket: BorrowedFd<'_>,
+    interface: &Interface,
+    ether_type: EtherType,
+    filter: &[Instruction],
+) -> Result<(), NetifError> {
+    use Instruction as I;
+    let io = |what| move |source| NetifError::Io { what, source };
+    let mut guarded = vec![
+        I::load_interface(),
+        I::if_equal(interface.index.cast_unsigned(), 1, 0),
+        I::drop(),
+        I::load_packet_type(),
+        I::if_at_least(libc::PACKET_OTHERHOST.into(), 0, 1),
+        I::drop(),
+        I::load_half(ETHERNET_HEADER_LEN as u32 - 2),
+        I::if_equal(ether_type.0.into(), 1, 0),
+        I::drop(),
+    ];
+    guarded.extend_from_slice(filter);
+    socket::attach_filter(socket, &guarded).map_err(io("attach the filter"))?;
+    socket::lock_filter(socket).map_err(io("lock the filter"))
 }
 
 /// A packet socket that receives nothing yet.
@@ -267,6 +270,25 @@ impl AfPacket {
     pub fn set_filter(&self, filter: &[Instruction]) -> Result<(), NetifError> {
         socket::attach_filter(self.socket.as_fd(), filter).map_err(|source| NetifError::Io {
             what: "attach the filter",
+            source,
+        })
+    }
+
+    /// From now on the kernel looks once at each frame for this port and those prepared sockets, and hands it to one of them.
+    /// `program` sees frames from behind their link header, and chooses ([`Instruction::choose`]) between the sockets by their place
+    /// and the port, whose number is theirs together; filters still run. A frame that is shorter than what the program loads is
+    /// the first socket's.
+    ///
+    /// The sockets must have been made in this order, and the port after them, and nobody else may join as long as all are open:
+    /// then each keeps getting its frames, also when the interface is switched off and on, or when the port is closed. If one of the
+    /// sockets is, there must be a new port.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`], before Linux 5.10 always: then the sockets may get nothing any more and must be made anew.
+    pub fn share_look(&self, sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> Result<(), NetifError> {
+        let members = [sockets, &[self.socket.as_fd()]].concat();
+        group::form(&members, program).map_err(|source| NetifError::Io {
+            what: "put packet sockets into a group",
             source,
         })
     }

@@ -1,12 +1,15 @@
 //! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
-use netif::{AfPacketOptions, Interface, NetifError, PreparedSocket, Share};
+use netif::{AfPacket, AfPacketOptions, Interface, NetifError, PreparedSocket, RingLayout};
 
-use super::{Daemon, OWN_RING_TURNS, open_port};
+use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT, filter,
     protocol::{self, Opened, Refusal, Reply, Request},
@@ -44,6 +47,13 @@ fn mac_of(number: u64) -> MacAddr {
     MacAddr([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
+/// The sockets of one endpoint.
+struct Sockets {
+    layout: RingLayout,
+    ring: Arc<OwnedFd>,
+    bulk: Option<Arc<OwnedFd>>,
+}
+
 impl Daemon {
     pub(super) fn answer(&mut self, at: usize, request: Request) -> Result<(), OmxdError> {
         let (id, pid) = (self.connections[at].id, self.connections[at].pid);
@@ -77,7 +87,7 @@ impl Daemon {
                 command,
                 data_socket,
             } => match self.open(endpoint, id, data_socket) {
-                Ok((opened, socket, bulk)) => {
+                Ok((opened, sockets)) => {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
                     self.meetings.forget(id);
@@ -86,8 +96,13 @@ impl Daemon {
                     let counters = self.counters.open(id)?;
                     self.endpoints.give(id, who(opened.endpoint, command));
                     self.endpoints_changed();
-                    let mut fds = vec![socket.as_fd(), self.table.readable(), visits.as_fd(), counters.as_fd()];
-                    fds.extend(bulk.as_ref().map(AsFd::as_fd));
+                    let mut fds = vec![
+                        sockets.ring.as_fd(),
+                        self.table.readable(),
+                        visits.as_fd(),
+                        counters.as_fd(),
+                    ];
+                    fds.extend(sockets.bulk.as_ref().map(AsFd::as_fd));
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -202,13 +217,13 @@ impl Daemon {
         Reply::Done
     }
 
-    /// An endpoint for this connection, with its sockets.
+    /// An endpoint for this connection.
     fn open(
         &mut self,
         endpoint: Option<u8>,
         connection: u64,
         data_socket: bool,
-    ) -> Result<(Opened, OwnedFd, Option<OwnedFd>), (Refusal, String)> {
+    ) -> Result<(Opened, Sockets), (Refusal, String)> {
         let endpoint = self.endpoints.choose(endpoint)?;
         let system = |error: OmxdError| {
             let reason = match error {
@@ -225,82 +240,118 @@ impl Daemon {
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
         let wanted = self.options.data_socket;
-        let bulk = if data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref())) {
-            self.prepare_bulk(&interface, endpoint, connection)
-        } else {
-            None
+        let data_socket = data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
+        let mut sockets = self
+            .prepare(&interface, endpoint, data_socket)
+            .map_err(|e| system(e.into()))?;
+        if let Err(error) = self.share_look(&sockets, endpoint, connection) {
+            tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
+            sockets = self
+                .prepare(&interface, endpoint, data_socket)
+                .map_err(|e| system(e.into()))?;
+        }
+        let opened = Opened {
+            endpoint,
+            interface_name: interface.name,
+            interface_index: interface.index,
+            mtu: interface.mtu,
+            block_len: sockets.layout.block_len,
+            blocks: sockets.layout.blocks,
+            slot_len: sockets.layout.slot_len,
+            preset: self.preset.name().to_owned(),
+            board_name: self.board_name.clone(),
+            pull_queue_ns_max,
         };
+        Ok((opened, sockets))
+    }
+
+    /// Sockets for an endpoint; one for its data only if this process may give it enough memory.
+    fn prepare(&self, interface: &Interface, endpoint: u8, data_socket: bool) -> Result<Sockets, NetifError> {
+        let prepare_bulk = || {
+            let filter = filter::for_data(endpoint);
+            let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter);
+            bulk.inspect_err(|error| {
+                let sentence = format!("{error}; data for endpoint {endpoint} comes through its ring");
+                if self.options.data_socket.is_some() {
+                    tracing::warn!("{sentence}");
+                } else {
+                    tracing::debug!("{sentence}");
+                }
+            })
+            .ok()
+        };
+        let bulk = data_socket.then(prepare_bulk).flatten();
         let options = AfPacketOptions {
             ring_len: self.options.ring_len,
             linear_head: true,
             ..AfPacketOptions::default()
         };
         let filter = match &bulk {
-            Some(_) => filter::for_messages(interface.index, EtherType::MXOE, endpoint),
-            None => filter::for_endpoint(interface.index, EtherType::MXOE, endpoint),
+            Some(_) => filter::for_messages(endpoint),
+            None => filter::for_endpoint(endpoint),
         };
-        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)
-            .map_err(|error| system(error.into()))?;
-        let opened = Opened {
+        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)?;
+        Ok(Sockets {
+            layout: prepared.layout,
+            ring: Arc::new(prepared.socket),
+            bulk: bulk.map(Arc::new),
+        })
+    }
+
+    /// Lets the kernel look once at each frame for this endpoint's sockets and the authority's port together, unless it does for
+    /// another open endpoint's. Without a socket for data it would gain nothing.
+    fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<(), NetifError> {
+        let Some(bulk) = sockets.bulk.as_ref().filter(|_| !self.shares_with_open()) else {
+            return Ok(());
+        };
+        // The port of a group is the youngest of its sockets.
+        let port = self.new_port()?;
+        port.share_look(&[bulk.as_fd(), sockets.ring.as_fd()], &filter::among_sockets(endpoint))?;
+        self.replace_port(port);
+        self.shares = Some(Sharing {
             endpoint,
-            interface_name: interface.name,
-            interface_index: interface.index,
-            mtu: interface.mtu,
-            block_len: prepared.layout.block_len,
-            blocks: prepared.layout.blocks,
-            slot_len: prepared.layout.slot_len,
-            preset: self.preset.name().to_owned(),
-            board_name: self.board_name.clone(),
-            pull_queue_ns_max,
-        };
-        Ok((opened, prepared.socket, bulk))
-    }
-
-    /// A socket for the data that an endpoint asks for, if this process may give it enough memory.
-    fn prepare_bulk(&mut self, interface: &Interface, endpoint: u8, connection: u64) -> Option<OwnedFd> {
-        // Before its socket is made, which must be younger than the port.
-        if let Some((number, of)) = self.shares
-            && self.endpoints.connection_of(number) != Some(of)
-        {
-            self.renew_port(&interface.name);
-        }
-        let filter = filter::for_data(interface.index, EtherType::MXOE, endpoint);
-        let program = filter::data_or_not(endpoint);
-        let share = self.shares.is_none().then_some(Share {
-            port: &self.port,
-            program: &program,
+            connection,
+            _sockets: [Arc::clone(bulk), Arc::clone(&sockets.ring)],
         });
-        let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter, share);
-        // Whatever came of it, the port cannot share again.
-        self.shares.get_or_insert((endpoint, connection));
-        match bulk {
-            Ok(bulk) => Some(bulk),
-            Err(error) if self.options.data_socket.is_some() => {
-                tracing::warn!("{error}; data for endpoint {endpoint} comes through its ring");
-                None
-            }
-            Err(error) => {
-                tracing::debug!("{error}; data for endpoint {endpoint} comes through its ring");
-                None
-            }
-        }
+        Ok(())
     }
 
-    /// The endpoint with which the port shared is closed. Whether its socket is, is not known: whoever else has it may keep it. A new
-    /// port can share with another.
-    fn renew_port(&mut self, interface: &str) {
-        match open_port(interface, self.endpoints.open()) {
+    fn shares_with_open(&self) -> bool {
+        self.shares
+            .as_ref()
+            .is_some_and(|shares| self.endpoints.connection_of(shares.endpoint) == Some(shares.connection))
+    }
+
+    /// If the port shares a look with sockets of an endpoint that is closed, makes a new one. Whether the sockets are closed, is not
+    /// known: whoever else has them may keep them.
+    pub(super) fn renew_port(&mut self) {
+        if self.shares.is_none() || self.shares_with_open() {
+            return;
+        }
+        match self.new_port() {
             Ok(port) => {
-                // What the old one still has; what arrives from now on is in the new one as well.
-                for _ in 0..OWN_RING_TURNS {
-                    if !self.handle_frames() {
-                        break;
-                    }
-                }
-                (self.port, self.shares) = (port, None);
+                self.replace_port(port);
+                self.shares = None;
             }
+            // Tried again when another endpoint is opened or closed, and when the interface is switched on.
             Err(error) => tracing::debug!("{error}; the port stays"),
         }
+    }
+
+    fn new_port(&self) -> Result<AfPacket, NetifError> {
+        // It may have another name since it was looked at.
+        let interface = Interface::find_by_index(self.interface.index)?;
+        open_port(&interface.name, self.endpoints.open())
+    }
+
+    fn replace_port(&mut self, port: AfPacket) {
+        // What the old one still has; what arrives from now on is in the new one as well.
+        for _ in 0..OWN_RING_TURNS {
+            if !self.handle_frames() {
+                break;
+            }
+        }
+        self.port = port;
     }
 
     fn status(&self) -> BoardStatus {

@@ -123,6 +123,41 @@ fn one_endpoint_after_the_other_gets_its_data_whatever_becomes_of_the_sockets_of
     );
 }
 
+/// Without an authority the kernel chooses among fewer sockets, and anew whenever the link comes back.
+#[test]
+fn messages_of_all_lengths_arrive_while_there_is_no_authority_and_the_link_goes_down_and_up() {
+    in_own_world(
+        "data_socket::messages_of_all_lengths_arrive_while_there_is_no_authority_and_the_link_goes_down_and_up",
+        || {
+            let veth = Veth::new(1500);
+            let mut omxds = [&veth.a, &veth.b].map(|interface| Omxd::start(&[], interface, &[]));
+            let ends = [&veth.a, &veth.b].map(|interface| open_to(interface, Waiting::Sleep));
+            let ways = [[0, 1], [1, 0]].map(|[from, to]| (&ends[from], &ends[to], connect(&ends[from], &ends[to])));
+            let exchange = || {
+                for (from, to, at) in &ways {
+                    transfer(from, to, *at, 1);
+                    from.send(b"short", *at, 2).unwrap();
+                    let mut received = [0; 5];
+                    to.receive(&mut received, 2, u64::MAX).unwrap();
+                    assert_eq!(&received, b"short");
+                }
+            };
+            exchange();
+            for omxd in &mut omxds {
+                omxd.kill();
+            }
+            exchange();
+            for _ in 0..2 {
+                for up in [false, true] {
+                    veth.set_up(&veth.b, up);
+                }
+                veth.await_running();
+                exchange();
+            }
+        },
+    );
+}
+
 /// Its number is free as soon as the authority saw that the program before is gone.
 fn open_when_free(interface: &str, number: u8) -> Endpoint {
     let mut opened = open(interface, Some(number));

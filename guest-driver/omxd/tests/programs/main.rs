@@ -4,6 +4,7 @@
 mod authority;
 mod away;
 mod card;
+mod cpu_latency;
 mod crowd;
 mod data_socket;
 mod rig;

@@ -1,6 +1,6 @@
 //! `omx_tune --check`: is this interface fit for messages, and which commands make it so (papers.md M-OM10)? Changes nothing.
 
-use std::{fmt::Write as _, fs, path::Path, process::Command};
+use std::{fmt::Write as _, fs, io::Read, path::Path, process::Command};
 
 use anyhow::ensure;
 use clap::Parser;
@@ -15,6 +15,8 @@ use crate::run::print_line;
 const MTU_ADVISED: usize = 9000;
 /// Interrupts that come later than this delay every message noticeably.
 const COALESCING_US_MAX: u32 = 10;
+/// Processors that take longer to wake up delay every message for which a thread sleeps.
+const WAKE_UP_US_MAX: u32 = 10;
 
 /// Says whether an interface is fit for messages, and what would make it so. Changes nothing.
 #[derive(Debug, Parser)]
@@ -109,6 +111,10 @@ fn look(board: &Board) -> Vec<Finding> {
         coalescing(name, run("ethtool", &["-c", name])),
         interrupts(name, &fs::read_to_string("/proc/interrupts").unwrap_or_default()),
         governor(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        idle_states(
+            Path::new("/sys/devices/system/cpu/cpu0/cpuidle"),
+            Path::new("/dev/cpu_dma_latency"),
+        ),
         irqbalance(),
     ]
 }
@@ -231,6 +237,50 @@ fn governor(path: &Path) -> Finding {
     }
 }
 
+/// From the idle states of a processor, and from what limits them at the moment.
+fn idle_states(states: &Path, limit: &Path) -> Finding {
+    let what = "idle processors";
+    let command = Some("omxd --cpu-latency-us-max 0   (while endpoints are open; costs power)".to_owned());
+    // Four bytes that only root may read.
+    let limit_us = fs::File::open(limit)
+        .and_then(|mut file| {
+            let mut bytes = [0; 4];
+            file.read_exact(&mut bytes).map(|()| i32::from_ne_bytes(bytes))
+        })
+        .map_or(u32::MAX, |us| us.try_into().unwrap_or(0));
+    let read = |path: &Path, name: &str| Some(fs::read_to_string(path.join(name)).ok()?.trim().to_owned());
+    let deepest = fs::read_dir(states).ok().and_then(|entries| {
+        let states = entries.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let us = read(&path, "latency")?.parse::<u32>().ok()?;
+            let used = us <= limit_us && read(&path, "disable").is_none_or(|disabled| disabled == "0");
+            used.then_some((us, read(&path, "name")?))
+        });
+        states.max()
+    });
+    match deepest {
+        None => Finding {
+            what,
+            fit: None,
+            found: "no idle states to be seen".to_owned(),
+            command: None,
+        },
+        Some((us, name)) => {
+            let left_to_host = name == "haltpoll";
+            Finding {
+                what,
+                fit: Some(us <= WAKE_UP_US_MAX && !left_to_host),
+                found: if left_to_host {
+                    "halt, and this virtual machine's host has to wake them up".to_owned()
+                } else {
+                    format!("take up to {us} µs to wake up (state {name})")
+                },
+                command,
+            }
+        }
+    }
+}
+
 fn irqbalance() -> Finding {
     let runs = fs::read_dir("/proc").is_ok_and(|mut entries| {
         entries.any(|entry| {
@@ -271,6 +321,39 @@ mod tests {
         let table = "  24:  1  2  PCI-MSI  eth0-rx-0\n  25:  1  2  PCI-MSI  eth01\n";
         assert!(interrupts("eth0", table).found.starts_with("1 interrupts"));
         assert_eq!(interrupts("eth9", table).fit, None);
+    }
+
+    #[test]
+    fn idle_states_are_judged_by_the_deepest_one_that_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (states, limit) = (dir.path().join("cpuidle"), dir.path().join("limit"));
+        assert_eq!(idle_states(&states, &limit).fit, None);
+        let add = |number: u32, name: &str, us: u32| {
+            let state = states.join(format!("state{number}"));
+            fs::create_dir_all(&state).unwrap();
+            for (file, text) in [("name", name), ("latency", &us.to_string()), ("disable", "0")] {
+                fs::write(state.join(file), format!("{text}\n")).unwrap();
+            }
+            state
+        };
+        add(0, "POLL", 0);
+        assert_eq!(idle_states(&states, &limit).fit, Some(true));
+        let halt = add(1, "haltpoll", 1);
+        assert_eq!(idle_states(&states, &limit).fit, Some(false), "the host takes its time");
+        fs::remove_dir_all(halt).unwrap();
+        add(1, "C1", 2);
+        let deep = add(2, "C6", 133);
+        let finding = idle_states(&states, &limit);
+        assert_eq!(finding.fit, Some(false));
+        assert!(finding.found.contains("133 µs") && finding.found.contains("C6"));
+        assert!(finding.command.unwrap().contains("--cpu-latency-us-max"));
+        for (us, fit) in [(100, true), (2, true), (0, true), (133, false)] {
+            fs::write(&limit, i32::to_ne_bytes(us)).unwrap();
+            assert_eq!(idle_states(&states, &limit).fit, Some(fit), "at most {us} µs");
+        }
+        fs::remove_file(&limit).unwrap();
+        fs::write(deep.join("disable"), "1\n").unwrap();
+        assert_eq!(idle_states(&states, &limit).fit, Some(true));
     }
 
     #[test]
