@@ -1,7 +1,18 @@
 //! Data of large messages on a socket of its own: where there is one, where there is not, and when others had one before.
 
-use std::{fs, io::IoSliceMut, mem::MaybeUninit, num::NonZeroI32, sync::mpsc, thread};
+use std::{
+    collections::HashSet,
+    fs,
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    num::NonZeroI32,
+    os::fd::{AsFd, AsRawFd},
+    process::Command,
+    sync::mpsc,
+    thread,
+};
 
+use ether::EtherType;
 use netif::{Interface, Netif, testing::Veth};
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
 use omxd::Place;
@@ -153,6 +164,83 @@ fn messages_of_all_lengths_arrive_while_there_is_no_authority_and_the_link_goes_
                 }
                 veth.await_running();
                 exchange();
+            }
+        },
+    );
+}
+
+/// Sockets, or groups of them, that the kernel offers each of our frames of an interface to.
+fn looks(interface: &str) -> usize {
+    let output = Command::new("ss").args(["-0", "-e", "-n"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let bound = format!("[{}]:{interface} ", EtherType::MXOE.0);
+    let sockets = text.split("p_raw").filter(|socket| socket.contains(&bound));
+    let group = |socket: &str| Some(socket.split_once("fanout(id:")?.1.split_once(',')?.0.to_owned());
+    let (alone, groups): (Vec<_>, Vec<_>) = sockets.map(group).partition(Option::is_none);
+    alone.len() + groups.iter().collect::<HashSet<_>>().len()
+}
+
+#[test]
+fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
+    in_own_world(
+        "data_socket::an_endpoint_with_a_data_socket_costs_a_frame_no_further_look",
+        || {
+            let veth = Veth::new(1500);
+            let _omxd = Omxd::start(&[], &veth.b, &[]);
+            let alone = looks(&veth.b);
+            assert_eq!(alone, 1, "the authority's");
+            for _ in 0..2 {
+                let first = open(&veth.b, None).unwrap();
+                assert_eq!(looks(&veth.b), alone);
+                let second = open(&veth.b, None).unwrap();
+                assert_eq!(looks(&veth.b), alone + 2, "one for each socket of the second");
+                drop(first);
+                wait_until("the first endpoint's sockets to be gone", || {
+                    looks(&veth.b) == alone + 2
+                });
+                drop(second);
+                wait_until("both to be gone", || looks(&veth.b) == alone);
+            }
+        },
+    );
+}
+
+/// Else whoever has an endpoint could join, and take frames of the authority.
+#[test]
+fn a_group_has_no_room_for_others_while_its_owner_is_connected_whatever_it_closes() {
+    in_own_world(
+        "data_socket::a_group_has_no_room_for_others_while_its_owner_is_connected_whatever_it_closes",
+        || {
+            let veth = Veth::new(1500);
+            let omxd = Omxd::start(&[], &veth.b, &[]);
+            let sessions = [omxd.session().unwrap(), omxd.session().unwrap()];
+            let [first, second] = sessions.each_ref().map(|session| session.open_endpoint(None).unwrap());
+            let (mut group, mut len) = (0_i32, 4);
+            // SAFETY: pointer and length describe a number that outlives the call.
+            let asked = unsafe {
+                libc::getsockopt(
+                    first.port.as_fd().as_raw_fd(),
+                    libc::SOL_PACKET,
+                    libc::PACKET_FANOUT,
+                    (&raw mut group).cast(),
+                    &raw mut len,
+                )
+            };
+            assert!(asked == 0 && group != 0, "the first one's sockets are in a group");
+            drop(first);
+            for socket in [second.port.as_fd(), second.port.bulk_fd().unwrap()] {
+                // SAFETY: pointer and length describe a number that outlives the call.
+                let joined = unsafe {
+                    libc::setsockopt(
+                        socket.as_raw_fd(),
+                        libc::SOL_PACKET,
+                        libc::PACKET_FANOUT,
+                        (&raw const group).cast(),
+                        4,
+                    )
+                };
+                let error = io::Error::last_os_error().raw_os_error();
+                assert_eq!((joined, error), (-1, Some(libc::ENOSPC)));
             }
         },
     );
