@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout};
+pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLook};
 pub use error::NetifError;
 use ether::MacAddr;
 pub use filter::Instruction;

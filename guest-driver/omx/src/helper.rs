@@ -231,7 +231,11 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         if let Some(due) = core.poll_timeout() {
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
-        care.ports.extend(shared.port_fd.try_clone());
+        match shared.port_fd.try_clone() {
+            Ok(port) => care.ports.push(port),
+            // Out of descriptors: it is looked at again.
+            Err(_) => next = next.min(LOOK_RARELY),
+        }
         care.ports
             .extend(shared.bulk_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
         care.ports

@@ -5,7 +5,6 @@ use std::{
     fs,
     io::IoSlice,
     os::fd::{BorrowedFd, OwnedFd},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,7 @@ use mxoe::{
     authority::{Authority, AuthorityConfig, AuthorityEvent},
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX},
 };
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLook};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
@@ -344,7 +343,6 @@ impl Daemon {
             if seen.up != self.interface.up {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
-                    self.renew_port();
                     // Whoever emulates the card may have begun anew.
                     if let Err(error) = self.card.ask(&seen.name) {
                         tracing::warn!("{error}; the card was not asked about marks");
@@ -356,6 +354,10 @@ impl Daemon {
                 && let Err(error) = sound
             {
                 tracing::warn!("{error}; no endpoint can be opened until then");
+            }
+            if seen.up {
+                // It may have been down, however shortly, when it was to be done.
+                self.renew_port();
             }
             // The address stays that of the table: endpoints have it in their frames.
             self.interface = Interface {
@@ -391,8 +393,7 @@ struct Sharing {
     /// Number and connection of the endpoint.
     endpoint: u8,
     connection: u64,
-    /// Its sockets, kept open: as long as the group has them, nobody else can join, and the port keeps its number.
-    _sockets: [Arc<OwnedFd>; 2],
+    _look: SharedLook,
 }
 
 /// The authority's own port, for all that is not for the endpoints in `open`.

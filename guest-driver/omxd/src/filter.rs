@@ -46,7 +46,8 @@ pub(crate) fn for_data(endpoint: u8) -> [I; 7] {
 }
 
 /// Chooses a member of a group, as [`netif::AfPacket::share_look`] has them: 0 for the data that this endpoint asked for, 1 for its
-/// other frames, and 2, the authority's port, for all else. What is too short for it is nobody's.
+/// other frames, and 2, the authority's port, for all else. What is too short for it is 0's, whose filter does not pass it, nor does
+/// the authority's.
 pub(crate) fn among_sockets(endpoint: u8) -> [I; 24] {
     let mut program = sort_out(endpoint, [I::choose(1), I::choose(0), I::choose(2)]);
     for instruction in &mut program {

@@ -6,8 +6,10 @@
 //! members, and gets them back in the order in which their sockets were made. So numbers stay as they are, whatever happens to the
 //! interface, if sockets join in the order in which they were made, and if only the last one leaves.
 //!
-//! Joining a group needs no privilege, only a socket that is bound alike: nobody else can join one that has all its members, and
-//! none of these can be bound anew, join another group or, if its filter is locked, set the program.
+//! Joining a group needs no privilege, only a socket that is bound alike and is in none: what is handed to others where there are
+//! groups is therefore always a member, if only of a group of its own, which has room for no more. A member cannot be bound anew,
+//! cannot join another group and, if its filter is locked, cannot set the program. Asking for other rings would take it out of its
+//! group and put it back behind the others; the kernel refuses that while a ring of the socket is mapped, by whomever.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -31,18 +33,27 @@ struct NewGroup {
     members_max: u32,
 }
 
+/// Makes a socket the one member of a new group. Without a program all frames are its.
+pub(super) fn alone(socket: BorrowedFd<'_>) -> io::Result<()> {
+    begin(socket, 1)
+}
+
+fn begin(socket: BorrowedFd<'_>, members_max: u32) -> io::Result<()> {
+    let group = NewGroup {
+        kind: (BY_PROGRAM | UNIQUE) << KIND_SHIFT,
+        members_max,
+    };
+    // Refused for a socket that is a member already.
+    socket::set_option(socket, libc::PACKET_FANOUT, &group)
+}
+
 /// Makes `sockets`, which must be bound and their interface up, the members of a new group with this program, which the last one
 /// sets. After an error some may be members: of a group without a program, in which the first one gets all frames.
 pub(super) fn form(sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> io::Result<()> {
     let ([first, others @ ..], [.., last]) = (sockets, sockets) else {
         return Ok(());
     };
-    let group = NewGroup {
-        kind: (BY_PROGRAM | UNIQUE) << KIND_SHIFT,
-        members_max: sockets.len() as u32,
-    };
-    // Refused for a socket that is a member already.
-    socket::set_option(*first, libc::PACKET_FANOUT, &group)?;
+    begin(*first, sockets.len() as u32)?;
     let number = socket::option(*first, libc::PACKET_FANOUT)? & NUMBER_MASK;
     for socket in others {
         socket::set_option(*socket, libc::PACKET_FANOUT, &(number | BY_PROGRAM << KIND_SHIFT))?;

@@ -100,6 +100,16 @@ pub struct PreparedSocket {
     pub bulk: Option<OwnedFd>,
 }
 
+/// What keeps the members of a group as they are while others have its sockets, whatever these do: to be kept until then.
+///
+/// As long as a socket is open here, it stays in the group, where nobody else finds room; as long as a ring of it is mapped here, the
+/// kernel changes none of its rings, which would change the order of the members.
+pub struct SharedLook {
+    // Unmapped before the sockets are closed.
+    _rings: [RxRing; 2],
+    _sockets: [OwnedFd; 2],
+}
+
 impl PreparedSocket {
     /// Prepares a socket for frames of `ether_type` that pass `filter`; frames that arrive from now on wait in its ring.
     ///
@@ -130,8 +140,24 @@ impl PreparedSocket {
         let fd = socket.as_fd();
         socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
         attach_for_good(fd, interface, ether_type, filter)?;
+        // Never used for frames: see `SharedLook`.
+        RingLayout::page()
+            .request(fd, libc::PACKET_TX_RING)
+            .map_err(io("set up a page to be mapped"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
         Ok(socket)
+    }
+
+    /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out on
+    /// an interface where there may be such groups, unless it is in one itself. It costs a frame a little.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] if the socket is in a group, or its interface is down.
+    pub fn keep_alone(socket: BorrowedFd<'_>) -> Result<(), NetifError> {
+        group::alone(socket).map_err(|source| NetifError::Io {
+            what: "put the packet socket into a group of its own",
+            source,
+        })
     }
 
     fn prepare(
@@ -166,7 +192,9 @@ impl PreparedSocket {
         }
         socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
         let layout = RingLayout::new(frame_len, options.ring_len);
-        layout.request(fd).map_err(io("set up the receive ring"))?;
+        layout
+            .request(fd, libc::PACKET_RX_RING)
+            .map_err(io("set up the receive ring"))?;
         socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
         Ok(Self {
             interface,
@@ -274,20 +302,31 @@ impl AfPacket {
         })
     }
 
-    /// From now on the kernel looks once at each frame for this port and those prepared sockets, and hands it to one of them.
-    /// `program` sees frames from behind their link header, and chooses ([`Instruction::choose`]) between the sockets by their place
-    /// and the port, whose number is theirs together; filters still run. A frame that is shorter than what the program loads is
-    /// the first socket's.
+    /// From now on the kernel looks once at each frame for this port and two prepared sockets, a second one ([`PreparedSocket::bulk`])
+    /// and one with a ring of this layout, and hands it to one of the three. `program` sees frames from behind their link header, and
+    /// chooses ([`Instruction::choose`]) between the two in this order, 0 and 1, and the port, 2; filters still run. A frame that
+    /// is shorter than what the program loads is number 0's.
     ///
-    /// The sockets must have been made in this order, and the port after them, and nobody else may join as long as all are open:
-    /// then each keeps getting its frames, also when the interface is switched off and on, or when the port is closed. If one of the
-    /// sockets is, there must be a new port.
+    /// The sockets must have been made in this order, and the port after them: then each keeps getting its frames, also when the
+    /// interface is switched off and on, or when the port is closed. Once the sockets may be closed there must be a new port.
     ///
     /// # Errors
     /// [`NetifError::Io`], before Linux 5.10 always: then the sockets may get nothing any more and must be made anew.
-    pub fn share_look(&self, sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> Result<(), NetifError> {
-        let members = [sockets, &[self.socket.as_fd()]].concat();
-        group::form(&members, program).map_err(|source| NetifError::Io {
+    pub fn share_look(
+        &self,
+        bulk: BorrowedFd<'_>,
+        (ring, layout): (BorrowedFd<'_>, RingLayout),
+        program: &[Instruction],
+    ) -> Result<SharedLook, NetifError> {
+        let share = || {
+            let shared = SharedLook {
+                _rings: [RxRing::map(bulk, RingLayout::page())?, RxRing::map(ring, layout)?],
+                _sockets: [bulk.try_clone_to_owned()?, ring.try_clone_to_owned()?],
+            };
+            group::form(&[bulk, ring, self.socket.as_fd()], program)?;
+            Ok(shared)
+        };
+        share().map_err(|source| NetifError::Io {
             what: "put packet sockets into a group",
             source,
         })

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ether::ETHERNET_HEADER_LEN;
-use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, sockaddr_ll, tpacket_req, tpacket2_hdr};
+use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, c_int, sockaddr_ll, tpacket_req, tpacket2_hdr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{socket::set_option, vnet};
@@ -73,8 +73,18 @@ impl RingLayout {
             && self.block_len.checked_mul(self.blocks).is_some()
     }
 
-    /// Makes the kernel allocate the ring. The socket must be set to TPACKET_V2.
-    pub(super) fn request(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// One slot of a page: no ring for frames.
+    pub(super) fn page() -> Self {
+        let page_len = rustix::param::page_size();
+        Self {
+            block_len: page_len,
+            blocks: 1,
+            slot_len: page_len,
+        }
+    }
+
+    /// Makes the kernel allocate the ring: PACKET_RX_RING, for which the socket must be set to TPACKET_V2, or PACKET_TX_RING.
+    pub(super) fn request(&self, socket: BorrowedFd<'_>, option: c_int) -> io::Result<()> {
         let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let request = tpacket_req {
             tp_block_size: self.block_len.try_into().map_err(too_large)?,
@@ -82,7 +92,7 @@ impl RingLayout {
             tp_frame_size: self.slot_len.try_into().map_err(too_large)?,
             tp_frame_nr: self.slots().try_into().map_err(too_large)?,
         };
-        set_option(socket, libc::PACKET_RX_RING, &request)
+        set_option(socket, option, &request)
     }
 }
 

@@ -175,11 +175,10 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                     }
                 };
                 send(&[1]);
-                port.share_look(&[bulk.as_fd(), ring.socket.as_fd()], &AMONG).unwrap();
-                assert!(
-                    port.share_look(&[bulk.as_fd(), ring.socket.as_fd()], &AMONG).is_err(),
-                    "sockets share once"
-                );
+                let with = (ring.socket.as_fd(), ring.layout);
+                let look = port.share_look(bulk.as_fd(), with, &AMONG).unwrap();
+                let again = port.share_look(bulk.as_fd(), with, &AMONG);
+                assert!(again.is_err(), "sockets share once");
                 let bulk = Some(bulk);
                 let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
                 b.expect_bulk(true);
@@ -208,7 +207,7 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                     assert_eq!(numbers(&mut b), [1, 1, 7, 7, 7]);
                 }
                 if first_to_go == "the port" {
-                    drop(port);
+                    drop((look, port));
                     for _ in 0..2 {
                         send(&[2, 7, 1, 3, 7]);
                         assert_eq!(numbers(&mut b), [1, 7, 7], "and nothing that is not its own");
@@ -216,7 +215,7 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                         let _ = b.poll_receive();
                     }
                 } else {
-                    drop(b);
+                    drop((look, b));
                     port.set_filter(&[Instruction::pass()]).unwrap();
                     for _ in 0..2 {
                         send(&[2, 7, 1]);
@@ -277,9 +276,13 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
             let ring = || PreparedSocket::new(&veth.b, EtherType::MXOE, &AfPacketOptions::default(), &all).unwrap();
             let (sharing_bulk, sharing_ring) = (bulk(), ring());
             let port = open(&veth.b);
-            port.share_look(&[sharing_bulk.as_fd(), sharing_ring.socket.as_fd()], &AMONG)
-                .unwrap();
-            let (bulk, ring) = (bulk(), ring());
+            let with = (sharing_ring.socket.as_fd(), sharing_ring.layout);
+            let _look = port.share_look(sharing_bulk.as_fd(), with, &AMONG).unwrap();
+            let (alone_bulk, alone_ring) = (bulk(), ring());
+            for socket in [alone_bulk.as_fd(), alone_ring.socket.as_fd()] {
+                PreparedSocket::keep_alone(socket).unwrap();
+            }
+            let stranger = ring();
             let (mut group, mut len) = (0_i32, 4);
             // SAFETY: pointer and length describe a number that outlives the call.
             let asked = unsafe {
@@ -296,20 +299,30 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
                 len: 1,
                 filter: all.as_ptr().cast_mut().cast(),
             };
+            let no_ring = [0_u32; 4];
+            let join = |socket| set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &group);
             for (socket, shares) in [
                 (sharing_bulk.as_fd(), true),
                 (sharing_ring.socket.as_fd(), true),
-                (bulk.as_fd(), false),
-                (ring.socket.as_fd(), false),
+                (alone_bulk.as_fd(), false),
+                (alone_ring.socket.as_fd(), false),
             ] {
-                let joined = set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &group);
-                let full = if shares { libc::EALREADY } else { libc::ENOSPC };
-                assert_eq!(joined, Err(Some(full)));
+                assert_eq!(join(socket), Err(Some(libc::EALREADY)));
                 let chosen = set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program);
-                assert!(matches!(chosen, Err(Some(libc::EPERM | libc::EINVAL))), "{chosen:?}");
+                assert_eq!(chosen, Err(Some(libc::EPERM)));
                 let filtered = set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program);
                 assert_eq!(filtered, Err(Some(libc::EPERM)));
-                assert_eq!(bind_to_all(socket, &interface).is_err(), shares);
+                assert!(bind_to_all(socket, &interface).is_err());
+                // Would put it behind the other members.
+                for kind in [libc::PACKET_RX_RING, libc::PACKET_TX_RING] {
+                    let ring = set_option(socket, libc::SOL_PACKET, kind, &no_ring);
+                    assert!(!shares || ring == Err(Some(libc::EBUSY)), "{ring:?}");
+                }
+            }
+            assert_eq!(join(stranger.socket.as_fd()), Err(Some(libc::ENOSPC)));
+            drop(port);
+            for socket in [alone_bulk.as_fd(), alone_ring.socket.as_fd()] {
+                assert_eq!(join(socket), Err(Some(libc::EALREADY)));
             }
         },
     );

@@ -1,9 +1,6 @@
 //! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
 
-use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
@@ -50,8 +47,8 @@ fn mac_of(number: u64) -> MacAddr {
 /// The sockets of one endpoint.
 struct Sockets {
     layout: RingLayout,
-    ring: Arc<OwnedFd>,
-    bulk: Option<Arc<OwnedFd>>,
+    ring: OwnedFd,
+    bulk: Option<OwnedFd>,
 }
 
 impl Daemon {
@@ -240,15 +237,23 @@ impl Daemon {
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
         let wanted = self.options.data_socket;
-        let data_socket = data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
+        let has_groups = wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
+        let data_socket = data_socket && has_groups;
         let mut sockets = self
             .prepare(&interface, endpoint, data_socket)
             .map_err(|e| system(e.into()))?;
-        if let Err(error) = self.share_look(&sockets, endpoint, connection) {
+        let mut shares = self.share_look(&sockets, endpoint, connection);
+        if let Err(error) = &shares {
             tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
             sockets = self
                 .prepare(&interface, endpoint, data_socket)
                 .map_err(|e| system(e.into()))?;
+            shares = Ok(false);
+        }
+        if has_groups && matches!(shares, Ok(false)) {
+            for socket in [Some(&sockets.ring), sockets.bulk.as_ref()].into_iter().flatten() {
+                PreparedSocket::keep_alone(socket.as_fd()).map_err(|e| system(e.into()))?;
+            }
         }
         let opened = Opened {
             endpoint,
@@ -293,27 +298,28 @@ impl Daemon {
         let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)?;
         Ok(Sockets {
             layout: prepared.layout,
-            ring: Arc::new(prepared.socket),
-            bulk: bulk.map(Arc::new),
+            ring: prepared.socket,
+            bulk,
         })
     }
 
     /// Lets the kernel look once at each frame for this endpoint's sockets and the authority's port together, unless it does for
-    /// another open endpoint's. Without a socket for data it would gain nothing.
-    fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<(), NetifError> {
+    /// another open endpoint's; whether it does. Without a socket for data it would gain nothing.
+    fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
         let Some(bulk) = sockets.bulk.as_ref().filter(|_| !self.shares_with_open()) else {
-            return Ok(());
+            return Ok(false);
         };
         // The port of a group is the youngest of its sockets.
         let port = self.new_port()?;
-        port.share_look(&[bulk.as_fd(), sockets.ring.as_fd()], &filter::among_sockets(endpoint))?;
-        self.replace_port(port);
-        self.shares = Some(Sharing {
+        let program = filter::among_sockets(endpoint);
+        let look = port.share_look(bulk.as_fd(), (sockets.ring.as_fd(), sockets.layout), &program)?;
+        let shares = Sharing {
             endpoint,
             connection,
-            _sockets: [Arc::clone(bulk), Arc::clone(&sockets.ring)],
-        });
-        Ok(())
+            _look: look,
+        };
+        self.replace_port(port, Some(shares));
+        Ok(true)
     }
 
     fn shares_with_open(&self) -> bool {
@@ -329,11 +335,8 @@ impl Daemon {
             return;
         }
         match self.new_port() {
-            Ok(port) => {
-                self.replace_port(port);
-                self.shares = None;
-            }
-            // Tried again when another endpoint is opened or closed, and when the interface is switched on.
+            Ok(port) => self.replace_port(port, None),
+            // Tried again with the next look at the interface.
             Err(error) => tracing::debug!("{error}; the port stays"),
         }
     }
@@ -344,14 +347,19 @@ impl Daemon {
         open_port(&interface.name, self.endpoints.open())
     }
 
-    fn replace_port(&mut self, port: AfPacket) {
+    fn replace_port(&mut self, port: AfPacket, shares: Option<Sharing>) {
         // What the old one still has; what arrives from now on is in the new one as well.
         for _ in 0..OWN_RING_TURNS {
             if !self.handle_frames() {
                 break;
             }
         }
-        self.port = port;
+        let before = (
+            std::mem::replace(&mut self.port, port),
+            std::mem::replace(&mut self.shares, shares),
+        );
+        // Closing a packet socket takes the kernel milliseconds, in which nobody would be served. Without a thread it is done here.
+        let _ = std::thread::Builder::new().spawn(move || drop(before));
     }
 
     fn status(&self) -> BoardStatus {

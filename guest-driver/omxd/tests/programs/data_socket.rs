@@ -6,7 +6,7 @@ use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
     num::NonZeroI32,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     process::Command,
     sync::mpsc,
     thread,
@@ -205,14 +205,42 @@ fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
     );
 }
 
-/// Else whoever has an endpoint could join, and take frames of the authority.
+/// Sets an option of packet sockets; the error.
+fn set_option<T>(socket: BorrowedFd<'_>, option: i32, value: &T) -> Result<(), Option<i32>> {
+    // SAFETY: pointer and length describe a value that outlives the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as _,
+        )
+    };
+    if set < 0 {
+        Err(io::Error::last_os_error().raw_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Else whoever has an endpoint could take frames of the authority, or of another endpoint when the authority is gone.
 #[test]
-fn a_group_has_no_room_for_others_while_its_owner_is_connected_whatever_it_closes() {
+fn whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_sockets_and_authority() {
     in_own_world(
-        "data_socket::a_group_has_no_room_for_others_while_its_owner_is_connected_whatever_it_closes",
+        "data_socket::whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_sockets_and_authority",
         || {
             let veth = Veth::new(1500);
-            let omxd = Omxd::start(&[], &veth.b, &[]);
+            let mut omxd = Omxd::start(&[], &veth.b, &[]);
+            let mac = Interface::find(&veth.b).unwrap().mac;
+            let sender = open(&veth.a, None).unwrap();
+            let hears = || {
+                let refused = sender.connect(mac, 9, 0, Some(LIMIT));
+                assert!(
+                    matches!(refused, Err(Error::Failed(StatusCode::EndpointClosed))),
+                    "{refused:?}"
+                );
+            };
             let sessions = [omxd.session().unwrap(), omxd.session().unwrap()];
             let [first, second] = sessions.each_ref().map(|session| session.open_endpoint(None).unwrap());
             let (mut group, mut len) = (0_i32, 4);
@@ -227,20 +255,56 @@ fn a_group_has_no_room_for_others_while_its_owner_is_connected_whatever_it_close
                 )
             };
             assert!(asked == 0 && group != 0, "the first one's sockets are in a group");
+            let kept = [first.port.as_fd(), first.port.bulk_fd().unwrap()].map(|fd| fd.try_clone_to_owned().unwrap());
+            // Its ring is not mapped here any more.
             drop(first);
-            for socket in [second.port.as_fd(), second.port.bulk_fd().unwrap()] {
-                // SAFETY: pointer and length describe a number that outlives the call.
-                let joined = unsafe {
-                    libc::setsockopt(
-                        socket.as_raw_fd(),
-                        libc::SOL_PACKET,
-                        libc::PACKET_FANOUT,
-                        (&raw const group).cast(),
-                        4,
-                    )
-                };
-                let error = io::Error::last_os_error().raw_os_error();
-                assert_eq!((joined, error), (-1, Some(libc::ENOSPC)));
+            let others_cannot_join = || {
+                for socket in [second.port.as_fd(), second.port.bulk_fd().unwrap()] {
+                    let joined = set_option(socket, libc::PACKET_FANOUT, &group);
+                    assert_eq!(joined, Err(Some(libc::EALREADY)));
+                }
+            };
+            hears();
+            for socket in &kept {
+                for kind in [libc::PACKET_RX_RING, libc::PACKET_TX_RING] {
+                    assert_eq!(set_option(socket.as_fd(), kind, &[0_u32; 4]), Err(Some(libc::EBUSY)));
+                }
+            }
+            hears();
+            others_cannot_join();
+            drop(kept);
+            others_cannot_join();
+            hears();
+            omxd.kill();
+            others_cannot_join();
+        },
+    );
+}
+
+/// Its sockets are kept by the authority until then.
+#[test]
+fn an_endpoint_that_is_closed_while_the_link_is_down_is_refused_when_it_is_up() {
+    in_own_world(
+        "data_socket::an_endpoint_that_is_closed_while_the_link_is_down_is_refused_when_it_is_up",
+        || {
+            let veth = Veth::new(1500);
+            let omxd = Omxd::start(&[], &veth.b, &[]);
+            let mac = Interface::find(&veth.b).unwrap().mac;
+            let sender = open(&veth.a, None).unwrap();
+            for _ in 0..3 {
+                let receiver = open_when_free(&veth.b, 5);
+                veth.set_up(&veth.b, false);
+                drop(receiver);
+                wait_until("the authority to see that it is closed", || {
+                    omxd.status().0.endpoints.is_empty()
+                });
+                veth.set_up(&veth.b, true);
+                veth.await_running();
+                let refused = sender.connect(mac, 5, 0, Some(LIMIT));
+                assert!(
+                    matches!(refused, Err(Error::Failed(StatusCode::EndpointClosed))),
+                    "{refused:?}"
+                );
             }
         },
     );
