@@ -211,8 +211,13 @@ pub fn serve(
     Ok(result)
 }
 
-/// The side that measures.
-pub fn measure(interface: &str, other: MacAddr, task: Task, mtu: usize) -> anyhow::Result<Option<f64>> {
+/// The side that measures; `thread` answers.
+pub fn measure(
+    interface: &str,
+    other: MacAddr,
+    (task, mtu): (Task, usize),
+    thread: u32,
+) -> anyhow::Result<Option<f64>> {
     let mut port = Port::open(interface, other)?;
     port.wait_for_peer()?;
     let figure = match task {
@@ -228,7 +233,7 @@ pub fn measure(interface: &str, other: MacAddr, task: Task, mtu: usize) -> anyho
             None
         }
         Task::WakeUp { .. } => {
-            wake_up(|stamp| port.send(stamp))?;
+            wake_up(thread, |stamp| port.send(stamp))?;
             None
         }
         _ => {

@@ -170,8 +170,8 @@ fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
     Ok(used)
 }
 
-/// The side that measures.
-pub fn measure(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Option<f64>> {
+/// The side that measures; `thread` answers.
+pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyhow::Result<Option<f64>> {
     let task = work.task;
     if matches!(task, Task::Idle { .. }) {
         return Ok(None);
@@ -232,7 +232,7 @@ pub fn measure(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Op
             None
         }
         Task::WakeUp { .. } => {
-            wake_up(|stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?;
+            wake_up(thread, |stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?;
             None
         }
         Task::Idle { .. } => None,

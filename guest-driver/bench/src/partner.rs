@@ -22,11 +22,20 @@ pub enum Order {
     Serve(Work),
 }
 
+/// How the other side can be reached.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Reach {
+    /// TCP port, where it has one.
+    pub port: u16,
+    /// The thread that answers.
+    pub thread: u32,
+}
+
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     Done { figure: Option<f64> },
-    Ready { port: u16 },
+    Ready(Reach),
     Error(String),
 }
 
@@ -64,11 +73,11 @@ impl Partner {
         self.done()
     }
 
-    /// Gives an order and waits until the other side can be reached; its TCP port, where it has one.
-    pub fn begin(&mut self, order: &Order) -> anyhow::Result<u16> {
+    /// Gives an order and waits until the other side can be reached.
+    pub fn begin(&mut self, order: &Order) -> anyhow::Result<Reach> {
         self.tell(order)?;
         match self.hear()? {
-            Answer::Ready { port } => Ok(port),
+            Answer::Ready(reach) => Ok(reach),
             Answer::Error(sentence) => bail!("the other side: {sentence}"),
             Answer::Done { .. } => bail!("the other side is out of step"),
         }
@@ -79,7 +88,7 @@ impl Partner {
         match self.hear()? {
             Answer::Done { figure } => Ok(figure),
             Answer::Error(sentence) => bail!("the other side: {sentence}"),
-            Answer::Ready { .. } => bail!("the other side is out of step"),
+            Answer::Ready(_) => bail!("the other side is out of step"),
         }
     }
 

@@ -85,9 +85,6 @@ pub const BANDWIDTH_MESSAGES: u32 = 60;
 pub const INCAST_LENGTH: usize = 1 << 20;
 pub const INCAST_MESSAGES: usize = 120;
 pub const WAKE_UPS: u32 = 200;
-/// How long a sleeper is left alone before it is woken. Part of what is measured, not a wait for it to sleep: a processor that has
-/// just gone idle wakes sooner than one that has been for a while. Whether it slept is looked at ([`be_woken`]).
-const WAKE_UP_PAUSE: Duration = Duration::from_millis(3);
 pub const IDLE: Duration = Duration::from_secs(10);
 
 /// How long a partner that does nothing is waited for.
@@ -133,40 +130,50 @@ pub fn bandwidth(mut transfer: impl FnMut() -> anyhow::Result<()>) -> anyhow::Re
     anyhow::Context::context(median(rates), "nothing was measured")
 }
 
-/// Wakes the other side up again and again with the time at which it did.
-pub fn wake_up(mut send: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Wakes the other side's thread up again and again, each time that it has gone to sleep, with the time at which it did.
+pub fn wake_up(thread: u32, mut send: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut sleeps = None;
     for _ in 0..WAKE_UPS {
-        std::thread::sleep(WAKE_UP_PAUSE);
+        sleeps = Some(await_sleep(thread, sleeps)?);
         send(&now_ns().to_ne_bytes())?;
     }
     Ok(())
 }
 
-/// Is woken up so; the median time until then, in nanoseconds. Nearly always this thread must have gone to sleep before.
-pub fn be_woken(mut receive: impl FnMut() -> anyhow::Result<[u8; 8]>) -> anyhow::Result<f64> {
-    let mut late_ns = Vec::new();
-    let mut slept = 0;
-    for _ in 0..WAKE_UPS {
-        let before = sleeps()?;
-        let sent_ns = u64::from_ne_bytes(receive()?);
-        late_ns.push(now_ns().saturating_sub(sent_ns) as f64);
-        slept += u32::from(sleeps()? > before);
+/// Waits until a thread that had gone to sleep so often is asleep once more; how often it has gone to sleep now.
+fn await_sleep(thread: u32, before: Option<u64>) -> anyhow::Result<u64> {
+    let begin_ns = now_ns();
+    loop {
+        match asleep_now(thread)? {
+            Some(sleeps) if Some(sleeps) != before => return Ok(sleeps),
+            _ => anyhow::ensure!(
+                now_ns() - begin_ns < PATIENCE.as_nanos() as u64,
+                "the receiver does not go to sleep"
+            ),
+        }
     }
-    anyhow::ensure!(
-        slept > WAKE_UPS / 10 * 9,
-        "the receiver slept only {slept} of {WAKE_UPS} times: the machine is too busy"
-    );
-    anyhow::Context::context(median(late_ns), "nothing was measured")
 }
 
-/// How often this thread gave its processor away of its own accord.
-fn sleeps() -> anyhow::Result<i64> {
-    // SAFETY: plain data for which all zeros are valid.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes to `usage`, which outlives the call.
-    let asked = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    anyhow::ensure!(asked == 0, "getrusage: {}", std::io::Error::last_os_error());
-    Ok(usage.ru_nvcsw)
+/// How often a thread has gone to sleep, if it is asleep.
+fn asleep_now(thread: u32) -> anyhow::Result<Option<u64>> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"))
+        .map_err(|error| anyhow::anyhow!("the receiver is gone: {error}"))?;
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    if !value("State:").is_some_and(|state| state.trim_start().starts_with('S')) {
+        return Ok(None);
+    }
+    let sleeps = value("voluntary_ctxt_switches:").and_then(|count| count.trim().parse().ok());
+    anyhow::Context::context(sleeps.map(Some), "/proc does not say how often a thread slept")
+}
+
+/// Is woken up so; the median time until then, in nanoseconds.
+pub fn be_woken(mut receive: impl FnMut() -> anyhow::Result<[u8; 8]>) -> anyhow::Result<f64> {
+    let mut late_ns = Vec::new();
+    for _ in 0..WAKE_UPS {
+        let sent_ns = u64::from_ne_bytes(receive()?);
+        late_ns.push(now_ns().saturating_sub(sent_ns) as f64);
+    }
+    anyhow::Context::context(median(late_ns), "nothing was measured")
 }
 
 pub const fn trips(blocking: bool) -> u32 {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bare, messages,
-    partner::{Answer, Order, Partner},
+    partner::{Answer, Order, Partner, Reach},
     shared, tcp,
     work::{Way, Work},
 };
@@ -200,7 +200,11 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
         }
         Order::Prepare(setting) => side.prepare(setting).map(|()| None),
         Order::Serve(work) => {
-            let ready = || say(&Answer::Ready { port: 0 });
+            let reached_at = |port| {
+                let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+                say(&Answer::Ready(Reach { port, thread }))
+            };
+            let ready = || reached_at(0);
             match work.way {
                 Way::OpenMx => messages::serve(side.interface, work, ready),
                 Way::OpenMxInside => messages::serve(HERE.0, work, ready),
@@ -212,7 +216,7 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
                 Way::Tcp | Way::TcpPlain => {
                     let listener = tcp::listen(THERE.1)?;
                     let port = listener.local_addr()?.port();
-                    say(&Answer::Ready { port })?;
+                    reached_at(port)?;
                     tcp::serve(&listener, work.task).map(|()| None)
                 }
             }
@@ -289,12 +293,12 @@ impl World {
         } else {
             &mut self.away
         };
-        let port = partner.begin(&Order::Serve(work))?;
+        let Reach { port, thread } = partner.begin(&Order::Serve(work))?;
         let interface = self.side.interface;
         let own = match work.way {
-            Way::OpenMx => messages::measure(interface, self.other, work),
-            Way::OpenMxInside => messages::measure(interface, self.here, work),
-            Way::Bare => bare::measure(interface, self.other, work.task, work.mtu),
+            Way::OpenMx => messages::measure(interface, self.other, work, thread),
+            Way::OpenMxInside => messages::measure(interface, self.here, work, thread),
+            Way::Bare => bare::measure(interface, self.other, (work.task, work.mtu), thread),
             Way::BareInside => shared::measure(work.task).map(Some),
             Way::Tcp | Way::TcpPlain => tcp::measure(THERE.1, port, work.task).map(Some),
         }?;
