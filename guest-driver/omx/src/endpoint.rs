@@ -88,6 +88,16 @@ struct Authority {
 #[derive(Clone)]
 pub struct Endpoint {
     pub(crate) shared: Arc<Shared>,
+    _open: Arc<Open>,
+}
+
+/// What all clones of an endpoint have, and the helper thread has not: that may be anywhere when the last of them goes.
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// A thread of the program inside a call.
@@ -116,6 +126,18 @@ impl Shared {
     /// The endpoint's number.
     pub(crate) const fn own_endpoint(&self) -> u8 {
         self.own.endpoint
+    }
+
+    fn close(&self) {
+        let mut core = self.lock();
+        core.finish();
+        self.wakeups.fetch_add(1, Ordering::SeqCst);
+        core.sleepers.wake();
+        drop(core);
+        if let Some(session) = &self.session {
+            // The helper may be watching the connection, or be about to make it anew: the number is free all the same.
+            session.lock().unwrap_or_else(PoisonError::into_inner).end();
+        }
     }
 
     /// What is held goes out.
@@ -261,28 +283,30 @@ impl Endpoint {
             handler_runs: None,
             closed: false,
         };
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            port_fd,
+            bulk_fd,
+            others_fd,
+            signals_end_waits: options.signals_end_waits,
+            wakeups: AtomicU64::new(0),
+            waiting: options.waiting,
+            wanting: AtomicU32::new(0),
+            inside: AtomicU32::new(0),
+            stepped_at: AtomicU64::new(clock::now().as_nanos()),
+            looked_at_rarely: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
+            helped: options.progress,
+            session: keeper,
+            board,
+            own,
+        });
+        helper::register(&shared)?;
         let endpoint = Self {
-            shared: Arc::new(Shared {
-                core: Mutex::new(core),
-                port_fd,
-                bulk_fd,
-                others_fd,
-                signals_end_waits: options.signals_end_waits,
-                wakeups: AtomicU64::new(0),
-                waiting: options.waiting,
-                wanting: AtomicU32::new(0),
-                inside: AtomicU32::new(0),
-                stepped_at: AtomicU64::new(clock::now().as_nanos()),
-                looked_at_rarely: AtomicBool::new(false),
-                watched: AtomicBool::new(false),
-                holds: AtomicBool::new(false),
-                helped: options.progress,
-                session: keeper,
-                board,
-                own,
-            }),
+            _open: Arc::new(Open(Arc::clone(&shared))),
+            shared,
         };
-        helper::register(&endpoint.shared)?;
         Ok(endpoint)
     }
 
@@ -397,20 +421,11 @@ impl Endpoint {
     /// # Errors
     /// [`Error::InHandler`].
     pub fn close(self) -> Result<(), Error> {
-        let inside = self.enter();
+        let _inside = self.enter();
         if self.is_in_handler() {
             return Err(Error::InHandler);
         }
-        let mut core = self.lock();
-        core.finish();
-        self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
-        core.sleepers.wake();
-        drop(core);
-        drop(inside);
-        if let Some(session) = &self.shared.session {
-            // The helper may be watching the connection: the number is free all the same.
-            session.lock().unwrap_or_else(PoisonError::into_inner).end();
-        }
+        self.shared.close();
         Ok(())
     }
 }
@@ -453,4 +468,23 @@ fn random() -> Result<u64, Error> {
             source,
         })?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_closed_with_its_last_clone_wherever_the_helper_thread_is() {
+        let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
+        let (port, _other) = netif::memory_pair(macs, 9000, 16).unwrap();
+        let endpoint = Endpoint::open_on(&EndpointOptions::default(), Box::new(port), Preset::Native9000).unwrap();
+        // As the helper thread has it while it looks after the endpoint.
+        let helped = Arc::clone(&endpoint.shared);
+        let clone = endpoint.clone();
+        drop(endpoint);
+        assert!(!helped.lock().closed, "a clone is there");
+        drop(clone);
+        assert!(helped.lock().closed);
+    }
 }
