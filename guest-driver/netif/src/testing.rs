@@ -4,11 +4,14 @@
 //! that process ends. Needs `unshare` and `ip`; no root where the system lets users make user namespaces.
 
 use std::{
-    env,
+    env, io,
+    os::fd::BorrowedFd,
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
+
+use crate::af_packet::socket;
 
 const INSIDE: &str = "WEFT_TEST_NAMESPACE";
 
@@ -128,6 +131,23 @@ impl Drop for Veth {
             .stderr(Stdio::null())
             .status();
     }
+}
+
+/// Sets an option of a packet socket as a program does that has nothing but the socket; the error's number.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> Result<(), Option<i32>> {
+    let error = |error: io::Error| error.raw_os_error();
+    socket::set_option_of(socket, level, option, value).map_err(error)
+}
+
+/// By what others could join the group of a packet socket, an option's value; 0 where it is in none.
+///
+/// # Panics
+/// When it is no packet socket.
+pub fn group_of(socket: BorrowedFd<'_>) -> i32 {
+    socket::option(socket, libc::PACKET_FANOUT).expect("a packet socket")
 }
 
 fn shown(name: &str) -> String {

@@ -26,7 +26,7 @@
 mod bulk;
 mod group;
 mod ring;
-mod socket;
+pub(crate) mod socket;
 mod vnet;
 
 use std::{

@@ -33,7 +33,7 @@ pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: 
     set_option_of(socket, libc::SOL_PACKET, option, value)
 }
 
-fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: pointer and length describe `value`, which outlives the call.
     check(unsafe {
         libc::setsockopt(
@@ -47,7 +47,7 @@ fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, v
 }
 
 /// The value of a number option of level SOL_PACKET.
-pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
+pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: pointer and length describe `value`, which outlives the call.

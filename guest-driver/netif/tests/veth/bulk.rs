@@ -9,7 +9,7 @@ use std::{
 use ether::{EtherType, MacAddr};
 use netif::{
     AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Wake,
-    testing::{Veth, in_private_network},
+    testing::{Veth, group_of, in_private_network, set_option},
 };
 
 use crate::{LIMIT, header, next_frame, open};
@@ -228,24 +228,6 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
     );
 }
 
-fn set_option<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> Result<(), Option<i32>> {
-    // SAFETY: pointer and length describe a value that outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as _,
-        )
-    };
-    if set < 0 {
-        Err(Error::last_os_error().raw_os_error())
-    } else {
-        Ok(())
-    }
-}
-
 /// Binds a socket to every frame of an interface, sent ones included.
 fn bind_to_all(socket: BorrowedFd<'_>, interface: &Interface) -> Result<(), Option<i32>> {
     // SAFETY: plain data for which all zeros are valid.
@@ -283,18 +265,8 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
                 PreparedSocket::keep_alone(socket).unwrap();
             }
             let stranger = ring();
-            let (mut group, mut len) = (0_i32, 4);
-            // SAFETY: pointer and length describe a number that outlives the call.
-            let asked = unsafe {
-                libc::getsockopt(
-                    sharing_bulk.as_raw_fd(),
-                    libc::SOL_PACKET,
-                    libc::PACKET_FANOUT,
-                    (&raw mut group).cast(),
-                    &raw mut len,
-                )
-            };
-            assert!(asked == 0 && group != 0);
+            let group = group_of(sharing_bulk.as_fd());
+            assert_ne!(group, 0);
             let program = libc::sock_fprog {
                 len: 1,
                 filter: all.as_ptr().cast_mut().cast(),

@@ -1,19 +1,15 @@
 //! Data of large messages on a socket of its own: where there is one, where there is not, and when others had one before.
 
 use std::{
-    collections::HashSet,
-    fs,
-    io::{self, IoSliceMut},
-    mem::MaybeUninit,
-    num::NonZeroI32,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
-    process::Command,
-    sync::mpsc,
-    thread,
+    collections::HashSet, fs, io::IoSliceMut, mem::MaybeUninit, num::NonZeroI32, os::fd::AsFd, process::Command,
+    sync::mpsc, thread,
 };
 
 use ether::EtherType;
-use netif::{Interface, Netif, testing::Veth};
+use netif::{
+    Interface, Netif,
+    testing::{Veth, group_of, set_option},
+};
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
 use omxd::Place;
 use rustix::net::{
@@ -205,25 +201,6 @@ fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
     );
 }
 
-/// Sets an option of packet sockets; the error.
-fn set_option<T>(socket: BorrowedFd<'_>, option: i32, value: &T) -> Result<(), Option<i32>> {
-    // SAFETY: pointer and length describe a value that outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as _,
-        )
-    };
-    if set < 0 {
-        Err(io::Error::last_os_error().raw_os_error())
-    } else {
-        Ok(())
-    }
-}
-
 /// Else whoever has an endpoint could take frames of the authority, or of another endpoint when the authority is gone.
 #[test]
 fn whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_sockets_and_authority() {
@@ -243,31 +220,24 @@ fn whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_s
             };
             let sessions = [omxd.session().unwrap(), omxd.session().unwrap()];
             let [first, second] = sessions.each_ref().map(|session| session.open_endpoint(None).unwrap());
-            let (mut group, mut len) = (0_i32, 4);
-            // SAFETY: pointer and length describe a number that outlives the call.
-            let asked = unsafe {
-                libc::getsockopt(
-                    first.port.as_fd().as_raw_fd(),
-                    libc::SOL_PACKET,
-                    libc::PACKET_FANOUT,
-                    (&raw mut group).cast(),
-                    &raw mut len,
-                )
-            };
-            assert!(asked == 0 && group != 0, "the first one's sockets are in a group");
+            let group = group_of(first.port.as_fd());
+            assert_ne!(group, 0, "the first one's sockets are in a group");
             let kept = [first.port.as_fd(), first.port.bulk_fd().unwrap()].map(|fd| fd.try_clone_to_owned().unwrap());
             // Its ring is not mapped here any more.
             drop(first);
             let others_cannot_join = || {
                 for socket in [second.port.as_fd(), second.port.bulk_fd().unwrap()] {
-                    let joined = set_option(socket, libc::PACKET_FANOUT, &group);
+                    let joined = set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &group);
                     assert_eq!(joined, Err(Some(libc::EALREADY)));
                 }
             };
             hears();
             for socket in &kept {
                 for kind in [libc::PACKET_RX_RING, libc::PACKET_TX_RING] {
-                    assert_eq!(set_option(socket.as_fd(), kind, &[0_u32; 4]), Err(Some(libc::EBUSY)));
+                    assert_eq!(
+                        set_option(socket.as_fd(), libc::SOL_PACKET, kind, &[0_u32; 4]),
+                        Err(Some(libc::EBUSY))
+                    );
                 }
             }
             hears();

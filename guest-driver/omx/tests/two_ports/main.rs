@@ -1,4 +1,9 @@
-//! A port that receives data of large messages apart from all else, and hands it out only while it is told to expect some.
+//! Two endpoints on ports joined in memory, which can be told to be full, or to keep data of large messages apart: what endpoints
+//! promise whatever their ports do.
+
+mod at_once;
+mod bulk;
+mod rows;
 
 use std::{
     collections::VecDeque,
@@ -14,16 +19,23 @@ use std::{
 use ether::MacAddr;
 use mxoe::wire::{PacketType, Preset};
 use netif::{Interest, MemoryPort, Netif, NetifCounters, NetifError, Wake, memory_pair};
-use omx::{Endpoint, EndpointOptions, Segment, StatusCode};
+use omx::{Address, Endpoint, EndpointOptions, Request, Segment};
 
 const LIMIT: Duration = Duration::from_secs(20);
+const MATCH_INFO: u64 = 3;
 /// Where the type is; its mark is bit 7.
 const TYPE_OFFSET: usize = 16;
 
+/// What a port is told.
 #[derive(Default)]
 struct Told {
+    /// By a test: it has no room.
+    full: AtomicBool,
+    /// By a test: it receives data of large messages apart from all else, and hands it out only while it expects some.
+    keeps_data_apart: AtomicBool,
+    /// By its endpoint: data is to come.
     expects: AtomicBool,
-    /// Frames handed out of those that came apart.
+    /// Frames handed out of those that it kept apart.
     data: AtomicU32,
 }
 
@@ -48,8 +60,9 @@ impl Netif for Port {
         self.port.mtu()
     }
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
+        let apart = self.told.keeps_data_apart.load(Ordering::Relaxed);
         while let Some(frame) = self.port.poll_receive()? {
-            if frame[TYPE_OFFSET] & 0x7f == PacketType::PullReply.code() {
+            if apart && frame[TYPE_OFFSET] & 0x7f == PacketType::PullReply.code() {
                 self.data.push_back(frame.to_vec());
             } else {
                 self.lent = frame.to_vec();
@@ -69,6 +82,9 @@ impl Netif for Port {
         self.told.expects.store(expected, Ordering::Relaxed);
     }
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
+        if self.told.full.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
         self.port.send_burst(frames)
     }
     fn wait(
@@ -84,64 +100,61 @@ impl Netif for Port {
     }
 }
 
-#[test]
-fn a_port_is_told_to_expect_data_from_when_it_is_asked_for_until_it_is_there() {
+/// Two endpoints that know each other.
+struct Pair {
+    a: Endpoint,
+    b: Endpoint,
+    /// The second's address as the first knows it.
+    to_b: Address,
+    /// What the first one's port is told, and the second one's.
+    told: [Arc<Told>; 2],
+}
+
+fn pair(options: &EndpointOptions) -> Pair {
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
     let (port_a, port_b) = memory_pair(macs, 1500, 2048).unwrap();
-    let told = Arc::new(Told::default());
-    let port_b = Port {
-        port: port_b,
-        told: Arc::clone(&told),
-        data: VecDeque::new(),
-        lent: Vec::new(),
+    let told = [(); 2].map(|()| Arc::new(Told::default()));
+    let open = |port, told: &Arc<Told>| {
+        let port = Port {
+            port,
+            told: Arc::clone(told),
+            data: VecDeque::new(),
+            lent: Vec::new(),
+        };
+        Endpoint::open_on(options, Box::new(port), Preset::Native1500).unwrap()
     };
-    let options = EndpointOptions {
-        progress: false,
-        ..EndpointOptions::default()
-    };
-    let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native1500).unwrap();
-    let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native1500).unwrap();
+    let (a, b) = (open(port_a, &told[0]), open(port_b, &told[1]));
     let request = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
     let begin = Instant::now();
-    let to_b = loop {
+    let connected = loop {
         b.progress();
         if let Some(status) = a.test(request).unwrap() {
-            break status.address.unwrap();
+            break status;
         }
         assert!(begin.elapsed() < LIMIT, "no connection");
     };
-    let expects = || told.expects.load(Ordering::Relaxed);
-    for len in [8, 300_000, 8, 300_000] {
-        let data = vec![len as u8; len];
-        let mut received = vec![0; len];
-        let large = len > 1000;
-        let data_before = told.data.load(Ordering::Relaxed);
-        // SAFETY: data and buffer outlive the requests, which end below.
-        let (send, receive) = unsafe {
-            (
-                a.isend(&[Segment::of(&data)], to_b, 3, 0, false).unwrap(),
-                b.irecv(&[Segment::of_mut(&mut received)], 3, u64::MAX, 0).unwrap(),
-            )
-        };
-        let begin = Instant::now();
-        let mut expected = false;
-        let status = loop {
-            expected |= expects();
-            if let Some(status) = b.test(receive).unwrap() {
-                break status;
-            }
-            a.progress();
-            assert!(begin.elapsed() < LIMIT, "{len} bytes do not arrive");
-        };
-        assert_eq!((status.code, status.transferred as usize), (StatusCode::Success, len));
-        assert!(received == data);
-        assert_eq!(expected, large, "{len} bytes");
-        assert_eq!(told.data.load(Ordering::Relaxed) > data_before, large);
-        while a.test(send).unwrap().is_none() {
-            b.progress();
-            assert!(begin.elapsed() < LIMIT, "the send does not end");
-        }
-        b.progress();
-        assert!(!expects(), "nothing is to come any more");
+    Pair {
+        a,
+        b,
+        to_b: connected.address.unwrap(),
+        told,
     }
+}
+
+/// Endpoints without the helper thread.
+fn unhelped() -> EndpointOptions {
+    EndpointOptions {
+        progress: false,
+        ..EndpointOptions::default()
+    }
+}
+
+fn isend(endpoint: &Endpoint, data: &[u8], to: Address) -> Request {
+    // SAFETY: the tests keep the data until the request is over.
+    unsafe { endpoint.isend(&[Segment::of(data)], to, MATCH_INFO, 0, false) }.unwrap()
+}
+
+fn irecv(endpoint: &Endpoint, buffer: &mut [u8]) -> Request {
+    // SAFETY: the tests keep the buffer until the request is over.
+    unsafe { endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }.unwrap()
 }

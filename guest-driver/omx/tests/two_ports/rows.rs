@@ -1,54 +1,21 @@
-//! Rows of sends, which an endpoint gathers before it sends them: promises that hold all the same, over two ports joined in
-//! memory.
+//! Rows of sends, which an endpoint gathers before it sends them: promises that hold all the same.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Instant};
 
-use ether::MacAddr;
-use mxoe::{engine::Lost, wire::Preset};
-use netif::memory_pair;
-use omx::{Address, Counter, Endpoint, EndpointOptions, Request, Segment, StatusCode};
+use mxoe::engine::Lost;
+use omx::{Counter, Endpoint, EndpointOptions, Request, StatusCode};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const MATCH_INFO: u64 = 3;
+use crate::{LIMIT, Pair, irecv, isend, pair, unhelped};
+
 /// Sends of a row: enough that most are gathered.
 const ROW: usize = 120;
-
-/// Two endpoints and the address of the second as the first knows it.
-fn pair(options: &EndpointOptions) -> (Endpoint, Endpoint, Address) {
-    let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-    let (port_a, port_b) = memory_pair(macs, 1500, 2048).unwrap();
-    let a = Endpoint::open_on(options, Box::new(port_a), Preset::Native1500).unwrap();
-    let b = Endpoint::open_on(options, Box::new(port_b), Preset::Native1500).unwrap();
-    let request = a.iconnect(macs[1], 0, 0, 0, 0).unwrap();
-    let begin = Instant::now();
-    let connected = loop {
-        b.progress();
-        if let Some(status) = a.test(request).unwrap() {
-            break status;
-        }
-        assert!(begin.elapsed() < LIMIT, "no connection");
-    };
-    (a, b, connected.address.unwrap())
-}
 
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + number * 7) as u8).collect()
 }
 
-fn isend(endpoint: &Endpoint, data: &[u8], to: Address) -> Request {
-    // SAFETY: the tests keep the data until the request is over.
-    unsafe { endpoint.isend(&[Segment::of(data)], to, MATCH_INFO, 0, false) }.unwrap()
-}
-
 fn post_receives(endpoint: &Endpoint, buffers: &mut [Vec<u8>]) -> Vec<Request> {
-    let post = |buffer: &mut Vec<u8>| {
-        // SAFETY: the tests keep the buffers until the requests are over.
-        unsafe { endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }.unwrap()
-    };
-    buffers.iter_mut().map(post).collect()
+    buffers.iter_mut().map(|buffer| irecv(endpoint, buffer)).collect()
 }
 
 fn wait(endpoint: &Endpoint, requests: Vec<Request>) {
@@ -65,7 +32,7 @@ fn gone(endpoint: &Endpoint) -> usize {
 
 #[test]
 fn a_row_arrives_in_order_though_the_program_never_calls_again() {
-    let (a, b, to_b) = pair(&EndpointOptions::default());
+    let Pair { a, b, to_b, .. } = pair(&EndpointOptions::default());
     let row: Vec<_> = (0..ROW).map(|number| message(number, 100)).collect();
     let begin = Instant::now();
     let mut was_held = false;
@@ -87,7 +54,7 @@ fn a_row_arrives_in_order_though_the_program_never_calls_again() {
 
 #[test]
 fn what_the_program_knows_to_be_over_is_on_the_wire() {
-    let (a, _b, to_b) = pair(&EndpointOptions::default());
+    let Pair { a, b: _b, to_b, .. } = pair(&EndpointOptions::default());
     let data = message(1, 100);
     for round in 1..=4 {
         let mut sends: Vec<_> = (0..ROW).map(|_| isend(&a, &data, to_b)).collect();
@@ -99,7 +66,7 @@ fn what_the_program_knows_to_be_over_is_on_the_wire() {
 
 #[test]
 fn whoever_stops_progress_has_sent_what_was_posted_before() {
-    let (a, _b, to_b) = pair(&EndpointOptions::default());
+    let Pair { a, b: _b, to_b, .. } = pair(&EndpointOptions::default());
     let data = message(1, 100);
     let sends = (0..ROW).map(|_| isend(&a, &data, to_b)).collect();
     a.disable_progression();
@@ -110,10 +77,7 @@ fn whoever_stops_progress_has_sent_what_was_posted_before() {
 
 #[test]
 fn without_the_helper_thread_every_send_goes_out_at_once() {
-    let (a, _b, to_b) = pair(&EndpointOptions {
-        progress: false,
-        ..EndpointOptions::default()
-    });
+    let Pair { a, b: _b, to_b, .. } = pair(&unhelped());
     let data = message(1, 100);
     let mut sends = Vec::new();
     for number in 1..=ROW {
@@ -125,7 +89,7 @@ fn without_the_helper_thread_every_send_goes_out_at_once() {
 
 #[test]
 fn rows_of_every_class_arrive_once_and_in_order_over_a_link_that_loses() {
-    let (a, b, to_b) = pair(&EndpointOptions {
+    let Pair { a, b, to_b, .. } = pair(&EndpointOptions {
         // More than a row has frames: of a row that is sent again and again a shorter period can lose the same frame each time.
         packet_loss: vec![(Lost::Any, 149)],
         ..EndpointOptions::default()

@@ -1,0 +1,97 @@
+//! Short sends that leave at once, and ports that are full then.
+
+use std::sync::atomic::Ordering;
+
+use omx::{Counter, EndpointOptions, StatusCode};
+
+use crate::{LIMIT, Pair, irecv, isend, pair, unhelped};
+
+#[test]
+fn a_message_that_met_a_full_port_is_counted_once() {
+    let Pair { a, b: _b, to_b, told } = pair(&unhelped());
+    told[0].full.store(true, Ordering::Relaxed);
+    let send = isend(&a, &[1; 8], to_b);
+    told[0].full.store(false, Ordering::Relaxed);
+    a.test(send).unwrap();
+    // Enough looks for a whole step.
+    for _ in 0..40 {
+        a.ipeek().unwrap();
+    }
+    assert_eq!(
+        a.counters().get(Counter::SendTiny),
+        1,
+        "counted when it was written and again"
+    );
+}
+
+#[test]
+fn after_a_full_port_the_next_call_sends() {
+    let Pair { a, b, to_b, told } = pair(&unhelped());
+    let mut got = [0; 8];
+    let receive = irecv(&b, &mut got);
+    told[0].full.store(true, Ordering::Relaxed);
+    isend(&a, &[1; 8], to_b);
+    told[0].full.store(false, Ordering::Relaxed);
+    let mut calls = 0;
+    while b.test(receive).unwrap().is_none() {
+        calls += 1;
+        assert!(calls < 100);
+        // A call that makes progress on a.
+        let _ = a.ipeek().unwrap();
+        b.progress();
+    }
+    assert!(calls <= 1, "{calls} calls");
+}
+
+#[test]
+fn short_sends_that_meet_a_full_port_arrive_once_and_in_order() {
+    let Pair { a, b, to_b, told } = pair(&EndpointOptions::default());
+    let mut got = [[0u8; 8]; 20];
+    let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
+    for number in 0..20u8 {
+        told[0].full.store(number % 3 != 0, Ordering::Relaxed);
+        isend(&a, &[number; 8], to_b);
+    }
+    told[0].full.store(false, Ordering::Relaxed);
+    for receive in receives {
+        let status = b.wait(receive, Some(LIMIT)).unwrap().expect("within the limit");
+        assert_eq!(status.code, StatusCode::Success);
+    }
+    for (number, got) in got.iter().enumerate() {
+        assert_eq!(*got, [number as u8; 8]);
+    }
+    assert_eq!(
+        a.counters().get(Counter::ResentMessages),
+        0,
+        "none was thought to be on the wire"
+    );
+}
+
+#[test]
+fn nothing_leaves_while_progress_is_stopped() {
+    let Pair { a, b: _b, to_b, .. } = pair(&unhelped());
+    a.disable_progression();
+    isend(&a, &[1; 8], to_b);
+    assert_eq!(a.counters().get(Counter::SendTiny), 0);
+    a.reenable_progression();
+    a.progress();
+    assert_eq!(a.counters().get(Counter::SendTiny), 1);
+}
+
+#[test]
+fn a_short_send_overtakes_nothing_that_waits_for_the_port() {
+    let Pair { a, b, to_b, told } = pair(&unhelped());
+    let mut got = [[0u8; 8]; 2];
+    let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
+    told[0].full.store(true, Ordering::Relaxed);
+    isend(&a, &[1; 8], to_b);
+    // It is in the burst now, and the port is full.
+    a.progress();
+    told[0].full.store(false, Ordering::Relaxed);
+    isend(&a, &[2; 8], to_b);
+    for receive in receives {
+        b.wait(receive, Some(LIMIT)).unwrap().expect("within the limit");
+    }
+    assert_eq!(got, [[1; 8], [2; 8]]);
+    assert_eq!(b.counters().get(Counter::RecvEarly), 0, "in order on the wire");
+}
