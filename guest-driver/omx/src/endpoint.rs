@@ -5,7 +5,7 @@ use std::{
     io::Read,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) holds: AtomicBool,
     /// The helper thread makes progress here.
     pub(crate) helped: bool,
+    /// Closed: the connection to the authority ends.
+    pub(crate) over: AtomicBool,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     board: Option<Board>,
     own: Address,
@@ -134,9 +136,14 @@ impl Shared {
         self.wakeups.fetch_add(1, Ordering::SeqCst);
         core.sleepers.wake();
         drop(core);
-        if let Some(session) = &self.session {
-            // The helper may be watching the connection, or be about to make it anew: the number is free all the same.
-            session.lock().unwrap_or_else(PoisonError::into_inner).end();
+        self.over.store(true, Ordering::SeqCst);
+        let Some(session) = &self.session else { return };
+        // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
+        // authority that does not answer, for seconds; then the helper thread ends it as soon as it can.
+        match session.try_lock() {
+            Ok(mut session) => session.end(),
+            Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
+            Err(TryLockError::WouldBlock) => helper::end_session_soon(),
         }
     }
 
@@ -298,6 +305,7 @@ impl Endpoint {
             watched: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             helped: options.progress,
+            over: AtomicBool::new(false),
             session: keeper,
             board,
             own,

@@ -88,6 +88,14 @@ pub(crate) fn look_soon(shared: &Shared) {
     }
 }
 
+/// An endpoint was closed while somebody was asking its authority.
+#[cold]
+pub(crate) fn end_session_soon() {
+    if let Some(helper) = HELPER.get() {
+        helper.wake();
+    }
+}
+
 impl Helper {
     fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -251,13 +259,17 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
 fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
     let never = Duration::from_secs(3600);
     let Some(session) = &shared.session else { return never };
-    if care.lost || care.connection.is_some() {
+    let over = shared.over.load(Ordering::SeqCst);
+    if !over && (care.lost || care.connection.is_some()) {
         return never;
     }
     // Busy: a peer is being added, so the authority is there.
     let Ok(mut session) = session.try_lock() else {
         return LOOK;
     };
+    if over {
+        session.end();
+    }
     if session.is_over() {
         return never;
     }
@@ -283,6 +295,11 @@ fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
     }
     let endpoint = shared.own_endpoint();
     let resumed = session.resume(endpoint);
+    if shared.over.load(Ordering::SeqCst) {
+        // Closed meanwhile, by a thread that did not wait for the answer.
+        session.end();
+        return never;
+    }
     let connection = session.as_fd().try_clone_to_owned();
     drop(session);
     match resumed {

@@ -46,6 +46,8 @@ fn processors_are_kept_from_deep_idle_states_while_endpoints_are_open_and_only_i
                     assert_eq!(has_open(pid, DEVICE), limit.is_some(), "one is open still");
                     drop(second);
                     wait_until("no limit once nobody has an endpoint", || !has_open(pid, DEVICE));
+                    // An authority that is killed before is followed by one that has its endpoints.
+                    wait_until("nobody to have one", || omxd.status().0.endpoints.is_empty());
                 }
             }
         },
