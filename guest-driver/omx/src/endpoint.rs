@@ -141,7 +141,7 @@ impl Shared {
         // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
         // authority that does not answer, for seconds; then the helper thread ends it as soon as it can.
         match session.try_lock() {
-            Ok(mut session) => session.end(),
+            Ok(session) => session.end(),
             Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
             Err(TryLockError::WouldBlock) => helper::end_session_soon(),
         }

@@ -259,18 +259,17 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
 fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
     let never = Duration::from_secs(3600);
     let Some(session) = &shared.session else { return never };
-    let over = shared.over.load(Ordering::SeqCst);
-    if !over && (care.lost || care.connection.is_some()) {
+    let over = || shared.over.load(Ordering::SeqCst);
+    if !over() && (care.lost || care.connection.is_some()) {
         return never;
     }
     // Busy: a peer is being added, so the authority is there.
     let Ok(mut session) = session.try_lock() else {
         return LOOK;
     };
-    if over {
+    // Asked again: it may have been closed, and the connection ended, since.
+    if over() {
         session.end();
-    }
-    if session.is_over() {
         return never;
     }
     if care.seek_at.is_none() {
@@ -295,7 +294,7 @@ fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
     }
     let endpoint = shared.own_endpoint();
     let resumed = session.resume(endpoint);
-    if shared.over.load(Ordering::SeqCst) {
+    if over() {
         // Closed meanwhile, by a thread that did not wait for the answer.
         session.end();
         return never;

@@ -34,7 +34,6 @@ pub struct Session {
     on_demand: bool,
     /// Answers that came too late or are still to come: they are for nobody.
     owed: AtomicU32,
-    over: bool,
 }
 
 /// An endpoint as the authority handed it out.
@@ -123,7 +122,6 @@ impl Session {
             socket,
             on_demand,
             owed: AtomicU32::new(0),
-            over: false,
         }
     }
 
@@ -324,15 +322,9 @@ impl Session {
 
     /// The authority learns at once that this program is done, whoever else still watches the connection: the endpoint's
     /// number is free when the next request of anybody is served.
-    pub fn end(&mut self) {
-        self.over = true;
+    pub fn end(&self) {
         // Fails where the authority is gone, which is what is wanted.
         let _ = shutdown(&self.socket, Shutdown::Both);
-    }
-
-    /// Whether [`Session::end`] was called: an authority that is gone is not looked for any more.
-    pub const fn is_over(&self) -> bool {
-        self.over
     }
 
     /// The interface.
