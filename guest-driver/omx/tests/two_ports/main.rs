@@ -19,7 +19,7 @@ use std::{
 use ether::MacAddr;
 use mxoe::wire::{PacketType, Preset};
 use netif::{Interest, MemoryPort, Netif, NetifCounters, NetifError, Wake, memory_pair};
-use omx::{Address, Endpoint, EndpointOptions, Request, Segment};
+use omx::{Address, Counter, Endpoint, EndpointOptions, Request, Segment};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const MATCH_INFO: u64 = 3;
@@ -31,6 +31,8 @@ const TYPE_OFFSET: usize = 16;
 struct Told {
     /// By a test: it has no room.
     full: AtomicBool,
+    /// Frames it took that carry a short message.
+    short_sent: AtomicU32,
     /// By a test: it receives data of large messages apart from all else, and hands it out only while it expects some.
     keeps_data_apart: AtomicBool,
     /// By its endpoint: data is to come.
@@ -85,7 +87,14 @@ impl Netif for Port {
         if self.told.full.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        self.port.send_burst(frames)
+        let taken = self.port.send_burst(frames)?;
+        let is_short = |frame: &&&[IoSlice<'_>]| {
+            let frame_type = frame[0][TYPE_OFFSET] & 0x7f;
+            [PacketType::Tiny.code(), PacketType::Small.code()].contains(&frame_type)
+        };
+        let short = frames[..taken].iter().filter(is_short).count();
+        self.told.short_sent.fetch_add(short as u32, Ordering::Relaxed);
+        Ok(taken)
     }
     fn wait(
         &mut self,
@@ -138,6 +147,22 @@ fn pair(options: &EndpointOptions) -> Pair {
         b,
         to_b: connected.address.unwrap(),
         told,
+    }
+}
+
+impl Pair {
+    /// Short messages that the first one counts as sent, and those its port took. Each may be there more than once: whoever is
+    /// kept off the processor sees no acknowledgement in time.
+    fn short_sent(&self) -> [u32; 2] {
+        // Between the two nothing is sent.
+        self.a.disable_progression();
+        let counters = self.a.counters();
+        let sent = [
+            counters.get(Counter::SendTiny) + counters.get(Counter::SendSmall),
+            self.told[0].short_sent.load(Ordering::Relaxed),
+        ];
+        self.a.reenable_progression();
+        sent
     }
 }
 
