@@ -325,7 +325,8 @@ impl Endpoint {
     }
 
     /// Calls `handler` for every message that matches no posted receive, from inside whatever call makes progress; `None`
-    /// ends that. Messages that are unexpected already are not shown.
+    /// ends that. Messages that are unexpected already are not shown. A handler that owns a clone of the endpoint keeps it open until
+    /// [`Endpoint::close`].
     pub fn set_unexpected_handler(&self, handler: Option<Handler>) {
         let mut core = self.lock();
         core.store.has_handler = handler.is_some();
@@ -340,7 +341,7 @@ impl Endpoint {
 
     /// Calls `handler` for every send and forgotten request that failed when nobody could take its completion any more, from
     /// inside whatever call of the program makes progress, also one that blocks; at most 64 are kept until there is one.
-    /// `None`, as at the beginning: they are logged.
+    /// `None`, as at the beginning: they are logged. It keeps what it owns as [`Endpoint::set_unexpected_handler`] says.
     pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
         self.lock().failure_handler = handler;
     }

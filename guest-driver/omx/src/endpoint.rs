@@ -135,7 +135,11 @@ impl Shared {
         core.finish();
         self.wakeups.fetch_add(1, Ordering::SeqCst);
         core.sleepers.wake();
+        // Each may own a clone of the endpoint, and would keep it for ever; dropped without the lock for the same reason.
+        core.store.has_handler = false;
+        let handlers = (core.handler.take(), core.failure_handler.take());
         drop(core);
+        drop(handlers);
         self.over.store(true, Ordering::SeqCst);
         let Some(session) = &self.session else { return };
         // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
@@ -143,7 +147,7 @@ impl Shared {
         match session.try_lock() {
             Ok(session) => session.end(),
             Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
-            Err(TryLockError::WouldBlock) => helper::end_session_soon(),
+            Err(TryLockError::WouldBlock) => helper::look_at_authorities(),
         }
     }
 
@@ -494,5 +498,22 @@ mod tests {
         assert!(!helped.lock().closed, "a clone is there");
         drop(clone);
         assert!(helped.lock().closed);
+    }
+
+    #[test]
+    fn handlers_that_own_their_endpoint_keep_nothing_of_it_when_it_is_closed() {
+        let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
+        let (port, _other) = netif::memory_pair(macs, 9000, 16).unwrap();
+        let endpoint = Endpoint::open_on(&EndpointOptions::default(), Box::new(port), Preset::Native9000).unwrap();
+        let owners = [endpoint.clone(), endpoint.clone()];
+        let [unexpected, failure] = owners;
+        endpoint.set_unexpected_handler(Some(Box::new(move |_, _| {
+            unexpected.progress();
+            crate::Action::Continue
+        })));
+        endpoint.set_failure_handler(Some(Arc::new(move |_, _| failure.progress())));
+        let left = Arc::downgrade(&endpoint._open);
+        endpoint.close().unwrap();
+        assert!(left.upgrade().is_none());
     }
 }

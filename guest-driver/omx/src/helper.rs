@@ -1,28 +1,23 @@
 //! The helper thread of the process (mx-api 6.7): it makes progress on endpoints whose program has not been in the library for
-//! a while, and brings endpoints back to an authority that was restarted. It starts with the first endpoint.
+//! a while, and has endpoints brought back to an authority that was restarted. It starts with the first endpoint.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use netif::NetifError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::{Error, blocking::timespec, clock, endpoint::Shared};
+use crate::{Error, authority::AuthorityCare, blocking::timespec, clock, endpoint::Shared};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
 /// While a program calls the library the helper looks this often whether it stopped, and sends what it holds back.
-const LOOK: Duration = Duration::from_millis(1);
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// While a program stays inside one call (it sleeps there), this seldom; it says when it leaves it.
-const LOOK_RARELY: Duration = Duration::from_secs(1);
-/// An authority that is gone is looked for again after this long, and after twice as long each time it was not there.
-const SEEK: Duration = Duration::from_millis(100);
-/// But not more seldom than this: it keeps numbers for their programs for 5 s.
-const SEEK_RARELY: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_RARELY: Duration = Duration::from_secs(1);
 
 struct Helper {
     endpoints: Mutex<Vec<Weak<Shared>>>,
@@ -88,9 +83,9 @@ pub(crate) fn look_soon(shared: &Shared) {
     }
 }
 
-/// An endpoint was closed while somebody was asking its authority.
+/// An endpoint was closed while somebody was asking its authority, or the authority of one was found.
 #[cold]
-pub(crate) fn end_session_soon() {
+pub(crate) fn look_at_authorities() {
     if let Some(helper) = HELPER.get() {
         helper.wake();
     }
@@ -107,14 +102,7 @@ struct Care {
     endpoint: Weak<Shared>,
     stepped_at: u64,
     look: Duration,
-    /// When to look for a lost authority.
-    seek_at: Option<Instant>,
-    /// How long after that to look again.
-    seek: Duration,
-    /// The authority gave the endpoint's number away, or the interface does not exist any more: nothing can be done any more.
-    lost: bool,
-    /// The connection to the authority, watched until it says something: that it ended, or an answer to another thread.
-    connection: Option<OwnedFd>,
+    authority: AuthorityCare,
     /// What else is waited for until the next look.
     ports: Vec<OwnedFd>,
 }
@@ -125,16 +113,13 @@ impl Care {
             endpoint,
             stepped_at: 0,
             look: LOOK,
-            seek_at: None,
-            seek: SEEK,
-            lost: false,
-            connection: None,
+            authority: AuthorityCare::NEW,
             ports: Vec::new(),
         }
     }
 
     fn watched(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.connection.iter().chain(&self.ports)
+        self.authority.connection.iter().chain(&self.ports)
     }
 }
 
@@ -180,7 +165,7 @@ fn run() {
             let watched = care.watched().count();
             if ready[at..at + watched].first() == Some(&true) {
                 // Asked for anew and looked at, if it is this that is ready.
-                care.connection = None;
+                care.authority.connection = None;
             }
             at += watched;
         }
@@ -189,7 +174,7 @@ fn run() {
 
 /// Does for an endpoint what is to be done, and says what is to be waited for; how long until the next look.
 fn attend(care: &mut Care, shared: &Shared) -> Duration {
-    let mut next = keep_authority(care, shared);
+    let mut next = care.authority.keep(shared);
     if !shared.helped {
         return next;
     }
@@ -253,84 +238,4 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         next = next.min(LOOK);
     }
     next
-}
-
-/// Watches the connection to the authority, and makes it anew when it ended.
-fn keep_authority(care: &mut Care, shared: &Shared) -> Duration {
-    let never = Duration::from_secs(3600);
-    let Some(session) = &shared.session else { return never };
-    let over = || shared.over.load(Ordering::SeqCst);
-    if !over() && (care.lost || care.connection.is_some()) {
-        return never;
-    }
-    // Busy: a peer is being added, so the authority is there.
-    let Ok(mut session) = session.try_lock() else {
-        return LOOK;
-    };
-    // Asked again: it may have been closed, and the connection ended, since.
-    if over() {
-        session.end();
-        return never;
-    }
-    if care.seek_at.is_none() {
-        let mut fds = [PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
-        let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);
-        if !ended {
-            // Without one, for want of descriptors, it is looked at again.
-            care.connection = session.as_fd().try_clone_to_owned().ok();
-            return care.connection.as_ref().map_or(LOOK_RARELY, |_| never);
-        }
-        tracing::info!(
-            interface = session.interface().name,
-            "omxd ended; looking for its successor"
-        );
-        care.seek_at = Some(Instant::now());
-        care.seek = SEEK;
-    }
-    if let Some(seek_at) = care.seek_at
-        && seek_at > Instant::now()
-    {
-        return seek_at.saturating_duration_since(Instant::now());
-    }
-    let endpoint = shared.own_endpoint();
-    let resumed = session.resume(endpoint);
-    if over() {
-        // Closed meanwhile, by a thread that did not wait for the answer.
-        session.end();
-        return never;
-    }
-    let connection = session.as_fd().try_clone_to_owned();
-    drop(session);
-    match resumed {
-        Ok(resumed) => {
-            let mut core = shared.lock();
-            core.page = Some(resumed.counters);
-            if let Some(local) = &mut core.local
-                && let Err(error) = local.set_visits(resumed.visits)
-            {
-                tracing::error!("{error}; endpoints of this host cannot connect to this one any more");
-            }
-            tracing::info!(endpoint, "omxd is back and has the endpoint again");
-            care.seek_at = None;
-            care.connection = connection.ok();
-            care.connection.as_ref().map_or(LOOK_RARELY, |_| never)
-        }
-        Err(error @ omxd::OmxdError::Refused { .. }) => {
-            tracing::error!("{error}; messages of this endpoint reach the other program");
-            care.lost = true;
-            never
-        }
-        Err(omxd::OmxdError::Interface(error @ NetifError::NoSuchInterface { .. })) => {
-            tracing::error!("{error}; this endpoint reaches nobody on it any more");
-            care.lost = true;
-            never
-        }
-        Err(error) => {
-            tracing::debug!("{error}");
-            let seek = care.seek;
-            care.seek_at = Some(Instant::now() + seek);
-            care.seek = (seek * 2).min(SEEK_RARELY);
-            seek
-        }
-    }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod api;
+mod authority;
 mod binding;
 mod blocking;
 mod board;

@@ -2,9 +2,10 @@
 //! authority that was restarted.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -22,8 +23,10 @@ use crate::{
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
 };
 
-/// A peer is added while a frame is being handled: nothing may wait long for it.
-const PEER_LIMIT: Duration = Duration::from_millis(100);
+/// What is asked while a frame is being handled, or while an endpoint is locked: nothing may wait long for it.
+const SOON: Duration = Duration::from_millis(100);
+/// While an earlier answer is still missing nobody waits for it again.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A connection to the authority of one interface.
 pub struct Session {
@@ -32,8 +35,16 @@ pub struct Session {
     socket: OwnedFd,
     /// The authority was started by a program: another one like it may take its place.
     on_demand: bool,
-    /// Answers that came too late or are still to come: they are for nobody.
-    owed: AtomicU32,
+    owed: Mutex<Owed>,
+}
+
+/// Answers that nobody waits for any more.
+#[derive(Default)]
+struct Owed {
+    /// Those still to come, oldest first: to a [`Session::meet`] with this endpoint, or to anything else.
+    answers: VecDeque<Option<u8>>,
+    /// What came of meetings meanwhile: the authority makes each pair once.
+    pairs: Vec<Pair>,
 }
 
 /// An endpoint as the authority handed it out.
@@ -94,13 +105,19 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<Pair>, OmxdError> {
     let Some((visit, fds)) = protocol::receive::<Visit>(visits)? else {
         return Ok(None);
     };
-    let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-    Ok(Some(Pair {
-        id: visit.pair,
-        endpoint: visit.endpoint,
-        socket,
-        memory,
-    }))
+    Pair::new(visit.pair, visit.endpoint, fds).map(Some)
+}
+
+impl Pair {
+    fn new(id: u64, endpoint: u8, fds: Vec<OwnedFd>) -> Result<Self, OmxdError> {
+        let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+        Ok(Self {
+            id,
+            endpoint,
+            socket,
+            memory,
+        })
+    }
 }
 
 impl Session {
@@ -121,7 +138,7 @@ impl Session {
             place,
             socket,
             on_demand,
-            owed: AtomicU32::new(0),
+            owed: Mutex::default(),
         }
     }
 
@@ -135,16 +152,40 @@ impl Session {
         Ok(reached.map(|reached| Self::with(interface, place, reached)))
     }
 
-    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        while self.owed.load(Ordering::Relaxed) > 0 {
-            reach::hear(self.socket.as_fd(), limit)?;
-            self.owed.fetch_sub(1, Ordering::Relaxed);
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears answers that came too late: none is missing then.
+    fn catch_up(&self, limit: Duration) -> Result<(), OmxdError> {
+        let mut owed = self.owed();
+        while let Some(to) = owed.answers.front().copied() {
+            let (reply, fds) = reach::hear(self.socket.as_fd(), limit)?;
+            owed.answers.pop_front();
+            if let (Reply::Met { pair }, Some(endpoint)) = (reply, to) {
+                owed.pairs.push(Pair::new(pair, endpoint, fds)?);
+            }
         }
+        Ok(())
+    }
+
+    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+        self.catch_up(limit)?;
         let answer = reach::ask(self.socket.as_fd(), request, limit);
         if matches!(answer, Err(OmxdError::Late)) {
-            self.owed.fetch_add(1, Ordering::Relaxed);
+            let to = match request {
+                Request::Meet { endpoint, .. } => Some(*endpoint),
+                _ => None,
+            };
+            self.owed().answers.push_back(to);
         }
         answer
+    }
+
+    /// For a caller that cannot wait.
+    fn request_soon(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+        self.catch_up(AT_ONCE)?;
+        self.request(request, SOON)
     }
 
     /// Opens an endpoint, this number or the lowest that is free. It stays open as long as the connection.
@@ -200,7 +241,7 @@ impl Session {
             reach::at_once(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
         };
         (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
-        self.owed.store(0, Ordering::Relaxed);
+        *self.owed() = Owed::default();
         let request = Request::Resume {
             endpoint,
             command: command(),
@@ -231,22 +272,21 @@ impl Session {
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Memory shared with another endpoint of the interface. `known`: the last pair with it, which is over.
+    /// Memory shared with another endpoint of the interface. `known`: the last pair with it, which is over. An authority that does
+    /// not answer at once is late, and may be asked again: what it answers to the first question counts.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`].
+    /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`], [`OmxdError::Late`].
     pub fn meet(&self, endpoint: u8, known: Option<u64>) -> Result<Meeting, OmxdError> {
-        match self.request(&Request::Meet { endpoint, known }, ANSWER_LIMIT)? {
+        self.catch_up(AT_ONCE)?;
+        let mut owed = self.owed();
+        if let Some(at) = owed.pairs.iter().position(|pair| pair.endpoint == endpoint) {
+            return Ok(Meeting::New(owed.pairs.swap_remove(at)));
+        }
+        drop(owed);
+        match self.request_soon(&Request::Meet { endpoint, known })? {
             (Reply::MetAlready, _) => Ok(Meeting::Visiting),
-            (Reply::Met { pair }, fds) => {
-                let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(Meeting::New(Pair {
-                    id: pair,
-                    endpoint,
-                    socket,
-                    memory,
-                }))
-            }
+            (Reply::Met { pair }, fds) => Ok(Meeting::New(Pair::new(pair, endpoint, fds)?)),
             _ => Err(OmxdError::Protocol),
         }
     }
@@ -256,7 +296,7 @@ impl Session {
     /// # Errors
     /// [`OmxdError::Refused`] when the table is full; [`OmxdError::Gone`], [`OmxdError::Late`].
     pub fn add_peer(&self, mac: MacAddr) -> Result<u16, OmxdError> {
-        self.add_peer_within(mac, ANSWER_LIMIT)
+        index_of(self.request(&Request::AddPeer { mac: mac.to_u64() }, ANSWER_LIMIT)?)
     }
 
     /// The same for a caller that cannot wait: an authority that does not answer at once is late.
@@ -264,14 +304,7 @@ impl Session {
     /// # Errors
     /// As [`Session::add_peer`].
     pub fn add_peer_at_once(&self, mac: MacAddr) -> Result<u16, OmxdError> {
-        self.add_peer_within(mac, PEER_LIMIT)
-    }
-
-    fn add_peer_within(&self, mac: MacAddr, limit: Duration) -> Result<u16, OmxdError> {
-        match self.request(&Request::AddPeer { mac: mac.to_u64() }, limit)? {
-            (Reply::Peer { index }, _) => Ok(index),
-            _ => Err(OmxdError::Protocol),
-        }
+        index_of(self.request_soon(&Request::AddPeer { mac: mac.to_u64() })?)
     }
 
     /// What the authority knows of its interface, and its peer table.
@@ -343,6 +376,14 @@ impl AsFd for Session {
     /// Becomes readable when the authority is gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// A peer's, out of the answer.
+fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
+    match reply {
+        Reply::Peer { index } => Ok(index),
+        _ => Err(OmxdError::Protocol),
     }
 }
 

@@ -25,6 +25,11 @@ impl CpuLatency {
         Self { us_max, held: None }
     }
 
+    /// The limit, unless it turned out that this process may set none.
+    pub(crate) const fn us_max(&self) -> Option<u32> {
+        self.us_max
+    }
+
     /// Endpoints are open from now on, or none is.
     pub(crate) fn set_needed(&mut self, needed: bool) {
         let Some(us_max) = self.us_max else { return };

@@ -63,6 +63,9 @@ pub struct BoardStatus {
     pub endpoints: Vec<OpenEndpoint>,
     /// The raw endpoint, while it is open.
     pub raw: Option<OpenEndpoint>,
+    /// Microseconds that idle processors may take to wake up while endpoints are open, if that is limited.
+    #[serde(default)]
+    pub cpu_latency_us_max: Option<u32>,
     /// What the authority and all endpoints counted, in the order of `mxoe::engine::Counter`.
     pub counters: Vec<u32>,
 }

@@ -26,7 +26,7 @@ use crate::{
 
 /// An answer takes microseconds; an authority that needs longer than this is not there.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// The first answer, and that to an open: they come behind the rings of all endpoints that are being opened at the same time, up to
+/// A connection and its first answer, and the answer to an open: they come behind the rings of all endpoints that are being opened at the same time, up to
 /// 32 of them. The kernel makes a ring in a millisecond, on a swamped machine in a third of a second.
 pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
 /// An authority that is just starting, ending, or being started again: this long until one listens.
@@ -113,14 +113,18 @@ pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, 
     }
 }
 
-/// The authority if one runs.
+/// The authority if one runs; [`OmxdError::Late`] if it is there and says nothing.
 pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Reached>, OmxdError> {
     let path = place.socket();
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(OmxdError::io("open a socket"))?;
+    let begin = Instant::now();
+    // The kernel lets those wait whom the authority has not accepted yet, if they are many.
+    set_socket_timeout(&socket, Timeout::Send, Some(OPEN_LIMIT)).map_err(OmxdError::io("limit the wait for omxd"))?;
     let reached = match connect(&socket, &address).map_err(std::io::Error::from) {
-        Ok(()) => greet(socket)?,
+        Ok(()) => greet(socket, OPEN_LIMIT.saturating_sub(begin.elapsed()))?,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(OmxdError::Late),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => None,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(OmxdError::NotInGroup {
@@ -136,11 +140,10 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
 }
 
 /// A connection counts when the authority answers: one that is about to end still takes connections.
-fn greet(socket: OwnedFd) -> Result<Option<Reached>, OmxdError> {
-    match ask(socket.as_fd(), &Request::Hello, OPEN_LIMIT) {
+fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError> {
+    match ask(socket.as_fd(), &Request::Hello, limit) {
         Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),
         Ok(_) => Err(OmxdError::Protocol),
-        Err(OmxdError::Late) => Ok(None),
         // It may have hung up with a word.
         Err(OmxdError::Gone) => match hear(socket.as_fd(), ANSWER_LIMIT) {
             Ok((Reply::Refused { reason, sentence }, _)) => Err(OmxdError::Refused { reason, sentence }),
@@ -174,6 +177,8 @@ pub(crate) fn replace_on_demand(interface: &Interface, place: &Place) -> Result<
 
 /// The next answer, or no authority.
 pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    // None at all would be no limit.
+    let limit = limit.max(Duration::from_millis(1));
     set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
     protocol::receive(socket)?.ok_or(OmxdError::Late)
 }

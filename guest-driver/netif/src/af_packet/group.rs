@@ -6,11 +6,10 @@
 //! members, and gets them back in the order in which their sockets were made. So numbers stay as they are, whatever happens to the
 //! interface, if sockets join in the order in which they were made, and if only the last one leaves.
 //!
-//! Joining a group needs no privilege, only a socket that is bound alike and is in none: what is handed to others where there are
-//! groups is therefore always a member, if only of a group of its own, which has room for no more. A member cannot be bound anew,
+//! Joining a group needs no privilege, only a socket that is bound alike and is in none: what is handed to others is
+//! therefore always a member, if only of a group of its own, which has room for no more. A member cannot be bound anew,
 //! cannot join another group and, if its filter is locked, cannot set the program. Asking for other rings would take it out of its
-//! group and put it back behind the others; the kernel refuses that while a ring of the socket is mapped, by whomever. What was
-//! handed out where there were no groups yet is in none: it can join one that has lost a member.
+//! group and put it back behind the others; the kernel refuses that while a ring of the socket is mapped, by whomever.
 
 use std::{io, os::fd::BorrowedFd};
 

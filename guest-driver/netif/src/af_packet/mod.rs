@@ -148,8 +148,8 @@ impl PreparedSocket {
         Ok(socket)
     }
 
-    /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out on
-    /// an interface where there may be such groups, unless it is in one itself. It costs a frame a little.
+    /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out,
+    /// unless it is in one itself. It costs a frame a little.
     ///
     /// # Errors
     /// [`NetifError::Io`] if the socket is in a group, or its interface is down.

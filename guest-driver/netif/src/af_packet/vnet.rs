@@ -48,7 +48,7 @@ const fn head_len(len: usize) -> usize {
 /// What stands before the frame of these parts, in the order of this processor.
 fn head_of(parts: &[IoSlice<'_>]) -> Head {
     let len = parts.iter().map(|part| part.len()).sum();
-    // No frame is longer than its interface's MTU, which has 16 bits.
+    // Where it does not fit (the MTU of loopback may be longer), the head is merely shorter than it could be.
     let [low, high] = (head_len(len) as u16).to_ne_bytes();
     [0, 0, low, high, 0, 0, 0, 0, 0, 0]
 }

@@ -265,8 +265,9 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
                 PreparedSocket::keep_alone(socket).unwrap();
             }
             let stranger = ring();
-            let group = group_of(sharing_bulk.as_fd());
-            assert_ne!(group, 0);
+            let groups = [sharing_bulk.as_fd(), alone_bulk.as_fd(), alone_ring.socket.as_fd()].map(group_of);
+            assert!(!groups.contains(&0));
+            let group = groups[0];
             let program = libc::sock_fprog {
                 len: 1,
                 filter: all.as_ptr().cast_mut().cast(),
@@ -291,7 +292,10 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
                     assert!(!shares || ring == Err(Some(libc::EBUSY)), "{ring:?}");
                 }
             }
-            assert_eq!(join(stranger.socket.as_fd()), Err(Some(libc::ENOSPC)));
+            for group in groups {
+                let joined = set_option(stranger.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &group);
+                assert_eq!(joined, Err(Some(libc::ENOSPC)));
+            }
             drop(port);
             for socket in [alone_bulk.as_fd(), alone_ring.socket.as_fd()] {
                 assert_eq!(join(socket), Err(Some(libc::EALREADY)));

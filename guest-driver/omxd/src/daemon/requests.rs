@@ -237,8 +237,7 @@ impl Daemon {
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
         let wanted = self.options.data_socket;
-        let has_groups = wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
-        let data_socket = data_socket && has_groups;
+        let data_socket = data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
         let mut sockets = self
             .prepare(&interface, endpoint, data_socket)
             .map_err(|e| system(e.into()))?;
@@ -250,7 +249,9 @@ impl Daemon {
                 .map_err(|e| system(e.into()))?;
             shares = Ok(false);
         }
-        if has_groups && matches!(shares, Ok(false)) {
+        if matches!(shares, Ok(false)) {
+            // Also where there are no groups: there may have been some before, or be some with the next authority, and a socket in no
+            // group can be bound to whatever the host sends.
             for socket in [Some(&sockets.ring), sockets.bulk.as_ref()].into_iter().flatten() {
                 PreparedSocket::keep_alone(socket.as_fd()).map_err(|e| system(e.into()))?;
             }
@@ -375,6 +376,7 @@ impl Daemon {
             endpoints_max: ENDPOINTS,
             endpoints: self.endpoints.list(),
             raw: self.raw.as_ref().map(|(_, open)| open.clone()),
+            cpu_latency_us_max: self.cpu_latency.us_max(),
             counters: self.counters.sum(self.authority.counters().values()),
         }
     }

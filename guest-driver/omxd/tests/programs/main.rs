@@ -7,6 +7,7 @@ mod card;
 mod cpu_latency;
 mod crowd;
 mod data_socket;
+mod hung;
 mod rig;
 mod rough;
 mod same_host;

@@ -114,6 +114,8 @@ fn look(board: &Board) -> Vec<Finding> {
         idle_states(
             Path::new("/sys/devices/system/cpu/cpu0/cpuidle"),
             Path::new("/dev/cpu_dma_latency"),
+            board.status().ok().and_then(|(status, _)| status.cpu_latency_us_max),
+            name,
         ),
         irqbalance(),
     ]
@@ -237,17 +239,21 @@ fn governor(path: &Path) -> Finding {
     }
 }
 
-/// From the idle states of a processor, and from what limits them at the moment.
-fn idle_states(states: &Path, limit: &Path) -> Finding {
+/// From the idle states of a processor, from what limits them at the moment, and from what `omxd` limits them to while endpoints are
+/// open.
+fn idle_states(states: &Path, limit: &Path, by_omxd_us: Option<u32>, interface: &str) -> Finding {
     let what = "idle processors";
-    let command = Some("omxd --cpu-latency-us-max 0   (while endpoints are open; costs power)".to_owned());
+    let command = Some(format!(
+        "mkdir -p /etc/open-mx; echo OMX_CPU_LATENCY_US_MAX=0 >>/etc/open-mx/open-mx.conf; systemctl restart omxd@{interface}   (costs power while endpoints are open)"
+    ));
     // Four bytes that only root may read.
-    let limit_us = fs::File::open(limit)
+    let now_us = fs::File::open(limit)
         .and_then(|mut file| {
             let mut bytes = [0; 4];
             file.read_exact(&mut bytes).map(|()| i32::from_ne_bytes(bytes))
         })
         .map_or(u32::MAX, |us| us.try_into().unwrap_or(0));
+    let limit_us = now_us.min(by_omxd_us.unwrap_or(u32::MAX));
     let read = |path: &Path, name: &str| Some(fs::read_to_string(path.join(name)).ok()?.trim().to_owned());
     let deepest = fs::read_dir(states).ok().and_then(|entries| {
         let states = entries.filter_map(|entry| {
@@ -266,14 +272,21 @@ fn idle_states(states: &Path, limit: &Path) -> Finding {
             command: None,
         },
         Some((us, name)) => {
+            let while_open = if limit_us < now_us {
+                " while endpoints are open"
+            } else {
+                ""
+            };
             let left_to_host = name.starts_with("haltpoll");
             Finding {
                 what,
                 fit: Some(us <= WAKE_UP_US_MAX && !left_to_host),
                 found: if left_to_host {
                     "halt, and this virtual machine's host has to wake them up".to_owned()
+                } else if us == 0 {
+                    format!("do not halt{while_open}")
                 } else {
-                    format!("take up to {us} µs to wake up (state {name})")
+                    format!("take up to {us} µs to wake up (state {name}){while_open}")
                 },
                 command,
             }
@@ -327,7 +340,8 @@ mod tests {
     fn idle_states_are_judged_by_the_deepest_one_that_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let (states, limit) = (dir.path().join("cpuidle"), dir.path().join("limit"));
-        assert_eq!(idle_states(&states, &limit).fit, None);
+        let idle = |by_omxd_us| idle_states(&states, &limit, by_omxd_us, "eth1");
+        assert_eq!(idle(None).fit, None);
         let add = |number: u32, name: &str, us: u32| {
             let state = states.join(format!("state{number}"));
             fs::create_dir_all(&state).unwrap();
@@ -337,23 +351,30 @@ mod tests {
             state
         };
         add(0, "POLL", 0);
-        assert_eq!(idle_states(&states, &limit).fit, Some(true));
+        assert_eq!(idle(None).fit, Some(true));
         let halt = add(1, "haltpoll idle", 1);
-        assert_eq!(idle_states(&states, &limit).fit, Some(false), "the host takes its time");
+        assert_eq!(idle(None).fit, Some(false), "the host takes its time");
         fs::remove_dir_all(halt).unwrap();
         add(1, "C1", 2);
         let deep = add(2, "C6", 133);
-        let finding = idle_states(&states, &limit);
+        let finding = idle(None);
         assert_eq!(finding.fit, Some(false));
         assert!(finding.found.contains("133 µs") && finding.found.contains("C6"));
-        assert!(finding.command.unwrap().contains("--cpu-latency-us-max"));
+        let command = finding.command.unwrap();
+        assert!(command.contains("OMX_CPU_LATENCY_US_MAX=0") && command.contains("omxd@eth1"));
+        let kept = idle(Some(0));
+        assert_eq!(
+            (kept.fit, kept.found.as_str()),
+            (Some(true), "do not halt while endpoints are open")
+        );
+        assert_eq!(idle(Some(200)).fit, Some(false));
         for (us, fit) in [(100, true), (2, true), (0, true), (133, false)] {
             fs::write(&limit, i32::to_ne_bytes(us)).unwrap();
-            assert_eq!(idle_states(&states, &limit).fit, Some(fit), "at most {us} µs");
+            assert_eq!(idle(None).fit, Some(fit), "at most {us} µs");
         }
         fs::remove_file(&limit).unwrap();
         fs::write(deep.join("disable"), "1\n").unwrap();
-        assert_eq!(idle_states(&states, &limit).fit, Some(true));
+        assert_eq!(idle(None).fit, Some(true));
     }
 
     #[test]
