@@ -331,7 +331,10 @@ impl Endpoint {
         let mut core = self.lock();
         core.store.has_handler = handler.is_some();
         core.store.unseen.clear();
-        core.handler = handler;
+        let before = std::mem::replace(&mut core.handler, handler);
+        // What it owns may call the endpoint when it goes.
+        drop(core);
+        drop(before);
     }
 
     /// Whether this thread is inside the unexpected handler, where the endpoint cannot be closed.
@@ -343,7 +346,8 @@ impl Endpoint {
     /// inside whatever call of the program makes progress, also one that blocks; at most 64 are kept until there is one.
     /// `None`, as at the beginning: they are logged. It keeps what it owns as [`Endpoint::set_unexpected_handler`] says.
     pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
-        self.lock().failure_handler = handler;
+        let before = std::mem::replace(&mut self.lock().failure_handler, handler);
+        drop(before);
     }
 
     /// Long messages from other hosts are copied to their place by `engine`; `None`: by the processor, as at the beginning.

@@ -14,12 +14,10 @@ use std::{
 
 use netif::NetifError;
 use omxd::{OmxdError, Resumed, Session};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{
-    blocking::timespec,
-    endpoint::Shared,
     helper::{self, LOOK, LOOK_RARELY},
+    shared::Shared,
 };
 
 /// An authority that is gone is looked for again after this long, and after twice as long each time it was not there.
@@ -31,7 +29,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 /// What the helper thread remembers of an endpoint's authority between two looks.
 pub(crate) struct AuthorityCare {
-    /// Watched until it says something: that it ended, or an answer to another thread.
+    /// Watched for its end, and for nothing else: answers may lie in it until somebody asks again.
     pub(crate) connection: Option<OwnedFd>,
     state: State,
 }
@@ -89,9 +87,7 @@ impl AuthorityCare {
         let (seek_at, seek) = match self.state {
             State::Gone { seek_at, seek } => (seek_at, seek),
             _ => {
-                let mut fds = [PollFd::from_borrowed_fd(locked.as_fd(), PollFlags::IN)];
-                let ended = poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0);
-                if !ended {
+                if !locked.is_gone() {
                     return self.watch(&locked);
                 }
                 tracing::info!(

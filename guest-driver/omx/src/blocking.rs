@@ -5,7 +5,7 @@ use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 use ether::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Endpoint, Waiting, clock, endpoint::Shared, progress::Core};
+use crate::{Endpoint, Waiting, clock, progress::Core, shared::Shared};
 
 /// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);

@@ -1,11 +1,11 @@
-//! An open endpoint: what its threads share, how it is opened and closed.
+//! An open endpoint: how it is opened, entered, advanced and closed.
 
 use std::{
     fs::File,
     io::Read,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -19,7 +19,7 @@ use netif::Netif;
 use omxd::{CounterPage, Session};
 
 use crate::{
-    Address, Board, EndpointOptions, Error, Waiting, binding, clock, environment,
+    Address, Board, EndpointOptions, Error, binding, clock, environment,
     gather::Gather,
     handler, helper,
     late::LateConnects,
@@ -28,6 +28,7 @@ use crate::{
     peers::{EndpointPeers, SharedPeers},
     progress::Core,
     request::PARTNER_SELF,
+    shared::{Locked, Shared},
     sleepers::Sleepers,
     store::Store,
     transmit::Burst,
@@ -39,42 +40,6 @@ const RING_LEN: usize = 4 << 20;
 const SPIN_LOOKS: u32 = 16;
 /// Peers of a port without an authority.
 const OWN_PEERS_MAX: u32 = mxoe::engine::PEERS_DEFAULT;
-
-pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
-
-pub(crate) struct Shared {
-    core: Mutex<Core>,
-    /// Readable when frames are there, as the port promises.
-    pub(crate) port_fd: OwnedFd,
-    /// Its second one, if it has two.
-    pub(crate) bulk_fd: Option<OwnedFd>,
-    /// The same for other programs of this host.
-    pub(crate) others_fd: Option<OwnedFd>,
-    /// A signal ends a blocking call.
-    pub(crate) signals_end_waits: bool,
-    /// Times that `wakeup` was called.
-    pub(crate) wakeups: AtomicU64,
-    pub(crate) waiting: Waiting,
-    /// Threads that want the lock: who spins lets them.
-    pub(crate) wanting: AtomicU32,
-    /// Threads of the program inside a call.
-    pub(crate) inside: AtomicU32,
-    /// When one of them last made progress, in nanoseconds of the library's clock.
-    pub(crate) stepped_at: AtomicU64,
-    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
-    pub(crate) looked_at_rarely: AtomicBool,
-    /// The helper thread waits for this endpoint's frames.
-    pub(crate) watched: AtomicBool,
-    /// Sends may be held: the helper thread sends them at its next look.
-    pub(crate) holds: AtomicBool,
-    /// The helper thread makes progress here.
-    pub(crate) helped: bool,
-    /// Closed: the connection to the authority ends.
-    pub(crate) over: AtomicBool,
-    pub(crate) session: Option<Arc<Mutex<Session>>>,
-    board: Option<Board>,
-    own: Address,
-}
 
 /// An endpoint's place with the authority of its interface.
 struct Authority {
@@ -111,58 +76,6 @@ impl Drop for Inside<'_> {
         if self.0.looked_at_rarely.load(Ordering::SeqCst) {
             helper::look_soon(self.0);
         }
-    }
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        if let Ok(core) = self.core.try_lock() {
-            return core;
-        }
-        self.wanting.fetch_add(1, Ordering::Relaxed);
-        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        self.wanting.fetch_sub(1, Ordering::Relaxed);
-        core
-    }
-
-    /// The endpoint's number.
-    pub(crate) const fn own_endpoint(&self) -> u8 {
-        self.own.endpoint
-    }
-
-    fn close(&self) {
-        let mut core = self.lock();
-        core.finish();
-        self.wakeups.fetch_add(1, Ordering::SeqCst);
-        core.sleepers.wake();
-        // Each may own a clone of the endpoint, and would keep it for ever; dropped without the lock for the same reason.
-        core.store.has_handler = false;
-        let handlers = (core.handler.take(), core.failure_handler.take());
-        drop(core);
-        drop(handlers);
-        self.over.store(true, Ordering::SeqCst);
-        let Some(session) = &self.session else { return };
-        // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
-        // authority that does not answer, for seconds; then the helper thread ends it as soon as it can.
-        match session.try_lock() {
-            Ok(session) => session.end(),
-            Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
-            Err(TryLockError::WouldBlock) => helper::look_at_authorities(),
-        }
-    }
-
-    /// What is held goes out.
-    pub(crate) fn flush_held(&self) {
-        let mut core = self.lock();
-        if !core.gather.is_empty() {
-            let before = core.completions();
-            core.flush(clock::now());
-            core.wake_if(before);
-        }
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
-        self.core.try_lock().ok()
     }
 }
 
@@ -452,7 +365,7 @@ impl Core {
     }
 
     /// The last frames of the endpoint.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if self.closed {
             return;
         }

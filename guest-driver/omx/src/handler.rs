@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, thread};
 
-use crate::{Address, Endpoint, StatusCode, clock::now, endpoint::Locked, progress::Core, store::UnexpBody};
+use crate::{Address, Endpoint, StatusCode, clock::now, progress::Core, shared::Locked, store::UnexpBody};
 
 /// A message without a receive, as the handler sees it.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::{Error, authority::AuthorityCare, blocking::timespec, clock, endpoint::Shared};
+use crate::{Error, authority::AuthorityCare, blocking::timespec, clock, shared::Shared};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
@@ -118,8 +118,13 @@ impl Care {
         }
     }
 
-    fn watched(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.authority.connection.iter().chain(&self.ports)
+    fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let connection = self
+            .authority
+            .connection
+            .iter()
+            .map(|fd| PollFd::new(fd, PollFlags::RDHUP));
+        connection.chain(self.ports.iter().map(|fd| PollFd::new(fd, PollFlags::IN)))
     }
 }
 
@@ -145,12 +150,7 @@ fn run() {
         }
         // While a program is busy this comes once in a millisecond, on its core: one system call, no more.
         let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
-        fds.extend(
-            cares
-                .iter()
-                .flat_map(Care::watched)
-                .map(|fd| PollFd::new(fd, PollFlags::IN)),
-        );
+        fds.extend(cares.iter().flat_map(Care::watched));
         let _ = poll(&mut fds, Some(&timespec(sleep)));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {

@@ -38,6 +38,7 @@ mod post;
 mod progress;
 mod registrations;
 mod request;
+mod shared;
 mod slab;
 mod sleepers;
 mod store;

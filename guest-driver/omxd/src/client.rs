@@ -2,10 +2,9 @@
 //! authority that was restarted.
 
 use std::{
-    collections::VecDeque,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -35,16 +34,8 @@ pub struct Session {
     socket: OwnedFd,
     /// The authority was started by a program: another one like it may take its place.
     on_demand: bool,
-    owed: Mutex<Owed>,
-}
-
-/// Answers that nobody waits for any more.
-#[derive(Default)]
-struct Owed {
-    /// Those still to come, oldest first: to a [`Session::meet`] with this endpoint, or to anything else.
-    answers: VecDeque<Option<u8>>,
-    /// What came of meetings meanwhile: the authority makes each pair once.
-    pairs: Vec<Pair>,
+    /// Answers that came too late or are still to come: they are for nobody.
+    owed: AtomicU32,
 }
 
 /// An endpoint as the authority handed it out.
@@ -82,22 +73,15 @@ pub struct Pair {
     pub id: u64,
     /// The other endpoint.
     pub endpoint: u8,
+    /// This side asked for it.
+    pub asked: bool,
     /// Joined to the other endpoint's, keeping messages apart; it says who sent a message (`SO_PASSCRED`).
     pub socket: OwnedFd,
     /// [`crate::PAIR_MEMORY_LEN`] bytes whose length nobody can change.
     pub memory: OwnedFd,
 }
 
-/// What came of [`Session::meet`].
-#[derive(Debug)]
-pub enum Meeting {
-    /// A new pair.
-    New(Pair),
-    /// The other endpoint was first: [`next_visit`] has the pair.
-    Visiting,
-}
-
-/// The next pair that another endpoint made; `None` while there is none.
+/// The next pair that this endpoint or another one asked for; `None` while there is none.
 ///
 /// # Errors
 /// [`OmxdError::Gone`] when the authority is gone, [`OmxdError::Protocol`].
@@ -105,19 +89,14 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<Pair>, OmxdError> {
     let Some((visit, fds)) = protocol::receive::<Visit>(visits)? else {
         return Ok(None);
     };
-    Pair::new(visit.pair, visit.endpoint, fds).map(Some)
-}
-
-impl Pair {
-    fn new(id: u64, endpoint: u8, fds: Vec<OwnedFd>) -> Result<Self, OmxdError> {
-        let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-        Ok(Self {
-            id,
-            endpoint,
-            socket,
-            memory,
-        })
-    }
+    let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+    Ok(Some(Pair {
+        id: visit.pair,
+        endpoint: visit.endpoint,
+        asked: visit.asked,
+        socket,
+        memory,
+    }))
 }
 
 impl Session {
@@ -138,7 +117,7 @@ impl Session {
             place,
             socket,
             on_demand,
-            owed: Mutex::default(),
+            owed: AtomicU32::new(0),
         }
     }
 
@@ -152,19 +131,15 @@ impl Session {
         Ok(reached.map(|reached| Self::with(interface, place, reached)))
     }
 
-    fn owed(&self) -> MutexGuard<'_, Owed> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Hears answers that came too late: none is missing then.
     fn catch_up(&self, limit: Duration) -> Result<(), OmxdError> {
-        let mut owed = self.owed();
-        while let Some(to) = owed.answers.front().copied() {
-            let (reply, fds) = reach::hear(self.socket.as_fd(), limit)?;
-            owed.answers.pop_front();
-            if let (Reply::Met { pair }, Some(endpoint)) = (reply, to) {
-                owed.pairs.push(Pair::new(pair, endpoint, fds)?);
+        while self.owed.load(Ordering::Relaxed) > 0 {
+            let late = reach::hear(self.socket.as_fd(), limit);
+            if matches!(late, Err(OmxdError::Late)) {
+                return Err(OmxdError::Late);
             }
+            // Whatever it is: it was for nobody, and if it is the end, whoever asks next sees it, too.
+            self.owed.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -173,11 +148,7 @@ impl Session {
         self.catch_up(limit)?;
         let answer = reach::ask(self.socket.as_fd(), request, limit);
         if matches!(answer, Err(OmxdError::Late)) {
-            let to = match request {
-                Request::Meet { endpoint, .. } => Some(*endpoint),
-                _ => None,
-            };
-            self.owed().answers.push_back(to);
+            self.owed.fetch_add(1, Ordering::Relaxed);
         }
         answer
     }
@@ -240,8 +211,10 @@ impl Session {
         } else {
             reach::at_once(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
         };
+        // A child process may have it, too: the number it stands for is to be free.
+        self.end();
         (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
-        *self.owed() = Owed::default();
+        self.owed.store(0, Ordering::Relaxed);
         let request = Request::Resume {
             endpoint,
             command: command(),
@@ -267,26 +240,19 @@ impl Session {
 
     /// Whether the authority is gone.
     pub fn is_gone(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Memory shared with another endpoint of the interface. `known`: the last pair with it, which is over. An authority that does
-    /// not answer at once is late, and may be asked again: what it answers to the first question counts.
+    /// Asks for memory shared with another endpoint of the interface, which comes like a visit ([`next_visit`]): it is there when this
+    /// returns, or comes later if the authority is late. `known`: the last pair with it, which is over.
     ///
     /// # Errors
     /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`], [`OmxdError::Late`].
-    pub fn meet(&self, endpoint: u8, known: Option<u64>) -> Result<Meeting, OmxdError> {
-        self.catch_up(AT_ONCE)?;
-        let mut owed = self.owed();
-        if let Some(at) = owed.pairs.iter().position(|pair| pair.endpoint == endpoint) {
-            return Ok(Meeting::New(owed.pairs.swap_remove(at)));
-        }
-        drop(owed);
+    pub fn meet(&self, endpoint: u8, known: Option<u64>) -> Result<(), OmxdError> {
         match self.request_soon(&Request::Meet { endpoint, known })? {
-            (Reply::MetAlready, _) => Ok(Meeting::Visiting),
-            (Reply::Met { pair }, fds) => Ok(Meeting::New(Pair::new(pair, endpoint, fds)?)),
+            (Reply::Met, _) => Ok(()),
             _ => Err(OmxdError::Protocol),
         }
     }

@@ -1,5 +1,5 @@
 //! Endpoints of one interface that want to talk: the authority makes the memory and the socket they share and hands them to
-//! both, since it alone knows which program has which endpoint. What they say to each other does not pass through it.
+//! both through a channel that each has for that, since it alone knows which program has which endpoint. What they say to each other does not pass through it.
 
 use std::{
     collections::HashMap,
@@ -52,17 +52,11 @@ impl Meetings {
         self.pairs.retain(|(a, b), _| *a != connection && *b != connection);
     }
 
-    /// `connection` wants to talk to an endpoint. The answer, and what goes with it.
-    pub(crate) fn meet(
-        &mut self,
-        connection: u64,
-        endpoint: u8,
-        known: Option<u64>,
-        endpoints: &Endpoints,
-    ) -> (Reply, Vec<OwnedFd>) {
+    /// `connection` wants to talk to an endpoint.
+    pub(crate) fn meet(&mut self, connection: u64, endpoint: u8, known: Option<u64>, endpoints: &Endpoints) -> Reply {
         match self.try_meet(connection, endpoint, known, endpoints) {
-            Ok(met) => met,
-            Err((reason, sentence)) => (Reply::Refused { reason, sentence }, Vec::new()),
+            Ok(()) => Reply::Met,
+            Err((reason, sentence)) => Reply::Refused { reason, sentence },
         }
     }
 
@@ -72,14 +66,14 @@ impl Meetings {
         endpoint: u8,
         known: Option<u64>,
         endpoints: &Endpoints,
-    ) -> Result<(Reply, Vec<OwnedFd>), (Refusal, String)> {
+    ) -> Result<(), (Refusal, String)> {
         if endpoint >= crate::ENDPOINTS {
             return Err((Refusal::BadEndpoint, format!("there is no endpoint {endpoint}")));
         }
         let not_open = || (Refusal::NotOpen, format!("endpoint {endpoint} is not open"));
-        let own = endpoints
-            .number_of(connection)
-            .ok_or((Refusal::BadEndpoint, "this program has no endpoint open".to_owned()))?;
+        let no_own = || (Refusal::BadEndpoint, "this program has no endpoint open".to_owned());
+        let own = endpoints.number_of(connection).ok_or_else(no_own)?;
+        let own_channel = self.channels.get(&connection).ok_or_else(no_own)?;
         if endpoints.is_expected(endpoint) {
             let sentence = format!("the program of endpoint {endpoint} is not back yet after omxd was restarted");
             return Err((Refusal::NotBack, sentence));
@@ -89,23 +83,44 @@ impl Meetings {
         let names = (connection.min(other), connection.max(other));
         let last = self.pairs.get(&names).copied();
         if last.is_some() && last != known {
-            return Ok((Reply::MetAlready, Vec::new()));
+            return Ok(());
         }
         let system = |error: OmxdError| (Refusal::System, error.to_string());
         let (here, there) = socket_pair(true).map_err(system)?;
         let memory = sealed_memory("omx-pair", PAIR_MEMORY_LEN).map_err(system)?;
         let pair = self.pair_next;
-        let visit = Visit { endpoint: own, pair };
-        // A program that does not look at its visits has so many of them waiting, and no more.
-        protocol::send(channel.as_fd(), &visit, &[there.as_fd(), memory.as_fd()]).map_err(|error| {
+        // A program that does not look at its visits has so many of them waiting, and no more. Should the second one not get its own,
+        // the first one's pair is over at once: nobody has the other end of its socket.
+        for (to, number, visit, end) in [
             (
-                Refusal::Busy,
-                format!("endpoint {endpoint} does not take visits: {error}"),
-            )
-        })?;
+                channel,
+                endpoint,
+                Visit {
+                    endpoint: own,
+                    asked: false,
+                    pair,
+                },
+                there,
+            ),
+            (
+                own_channel,
+                own,
+                Visit {
+                    endpoint,
+                    asked: true,
+                    pair,
+                },
+                here,
+            ),
+        ] {
+            protocol::send(to.as_fd(), &visit, &[end.as_fd(), memory.as_fd()]).map_err(|error| {
+                let sentence = format!("endpoint {number} does not take visits: {error}");
+                (Refusal::Busy, sentence)
+            })?;
+        }
         self.pair_next += 1;
         self.pairs.insert(names, pair);
-        Ok((Reply::Met { pair }, vec![here, memory]))
+        Ok(())
     }
 }
 

@@ -104,11 +104,13 @@ pub(crate) enum Request {
     GiveWay,
 }
 
-/// What comes through an endpoint's channel, with the socket and the memory of the pair: another endpoint wants to talk.
+/// What comes through an endpoint's channel, with the socket and the memory of the pair: this endpoint and another one have met.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Visit {
-    /// Who.
+    /// The other one.
     pub endpoint: u8,
+    /// Whoever gets this asked for it.
+    pub asked: bool,
     /// The pair's number, never used again by this authority.
     pub pair: u64,
 }
@@ -147,12 +149,8 @@ pub(crate) enum Reply {
     /// With a new channel for visits and new memory for counters.
     Resumed,
     Done,
-    /// With the socket and the memory of the pair.
-    Met {
-        pair: u64,
-    },
-    /// The other endpoint met this one first: the pair is in the channel for visits.
-    MetAlready,
+    /// The pair is in the channel for visits, or was.
+    Met,
     Peer {
         index: u16,
     },
@@ -209,14 +207,17 @@ pub(crate) fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[Bor
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(OmxdError::Protocol);
     }
-    match sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL) {
-        Ok(_) => Ok(()),
-        Err(Errno::PIPE | Errno::CONNRESET) => Err(OmxdError::Gone),
-        Err(error) => Err(OmxdError::io("write to omxd's socket")(error)),
+    loop {
+        match sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(OmxdError::Gone),
+            Err(error) => return Err(OmxdError::io("write to omxd's socket")(error)),
+        }
     }
 }
 
-/// Receives one message. `Ok(None)`: nothing within the socket's time-out, or nothing now on one that does not block.
+/// Receives one message. `Ok(None)`: there is nothing now, on a socket that does not block.
 pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>, OmxdError> {
     let mut text = vec![0; MESSAGE_LEN_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

@@ -13,9 +13,13 @@ use std::{
 };
 
 use netif::Interface;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-    sockopt::{Timeout, set_socket_timeout},
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+        sockopt::{Timeout, set_socket_timeout},
+    },
 };
 
 use crate::{
@@ -119,11 +123,20 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(OmxdError::io("open a socket"))?;
-    let begin = Instant::now();
-    // The kernel lets those wait whom the authority has not accepted yet, if they are many.
-    set_socket_timeout(&socket, Timeout::Send, Some(OPEN_LIMIT)).map_err(OmxdError::io("limit the wait for omxd"))?;
-    let reached = match connect(&socket, &address).map_err(std::io::Error::from) {
-        Ok(()) => greet(socket, OPEN_LIMIT.saturating_sub(begin.elapsed()))?,
+    let until = Instant::now() + OPEN_LIMIT;
+    let left = || until.saturating_duration_since(Instant::now());
+    // The kernel lets those wait whom the authority has not accepted yet, if they are many; a signal ends that.
+    let connected = loop {
+        // None at all would be no limit.
+        let limit = Some(left().max(Duration::from_millis(1)));
+        set_socket_timeout(&socket, Timeout::Send, limit).map_err(OmxdError::io("limit the wait for omxd"))?;
+        match connect(&socket, &address) {
+            Err(Errno::INTR) => {}
+            connected => break connected.map_err(std::io::Error::from),
+        }
+    };
+    let reached = match connected {
+        Ok(()) => greet(socket, left())?,
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(OmxdError::Late),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => None,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -175,12 +188,23 @@ pub(crate) fn replace_on_demand(interface: &Interface, place: &Place) -> Result<
     }
 }
 
-/// The next answer, or no authority.
+/// The next answer, or no authority. However often signals come, the limit stays.
 pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-    // None at all would be no limit.
-    let limit = limit.max(Duration::from_millis(1));
-    set_socket_timeout(socket, Timeout::Recv, Some(limit)).map_err(OmxdError::io("limit the wait for omxd"))?;
-    protocol::receive(socket)?.ok_or(OmxdError::Late)
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(OmxdError::Late),
+            // It does not block now.
+            Ok(_) => return protocol::receive(socket)?.ok_or(OmxdError::Late),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(OmxdError::io("wait for omxd")(error)),
+        }
+    }
 }
 
 /// Asks and hears the answer to it, which is the next one.

@@ -14,7 +14,7 @@ use std::{
 
 use ether::Time;
 use mxoe::engine::{Counter, Counters};
-use omxd::{Meeting, OmxdError, Session};
+use omxd::{OmxdError, Session};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -171,8 +171,7 @@ impl Local {
                 return Ok(false);
             };
             match session.meet(endpoint, known) {
-                Ok(Meeting::New(pair)) => self.add(store, pair, true),
-                Ok(Meeting::Visiting) => self.take_visits(store),
+                Ok(()) => self.take_visits(store),
                 Err(error) if is_away(&error) => return Ok(false),
                 Err(OmxdError::Refused { reason, sentence }) => {
                     let code = match reason {
@@ -398,15 +397,15 @@ impl Local {
         while let Some(visits) = &self.visits {
             match omxd::next_visit(visits.as_fd()) {
                 Ok(None) => return,
-                Ok(Some(pair)) => self.add(store, pair, false),
+                Ok(Some(pair)) => self.add(store, pair),
                 // The authority is gone; its successor gives a new channel.
                 Err(_) => self.visits = None,
             }
         }
     }
 
-    fn add(&mut self, store: &mut Store, made: omxd::Pair, first: bool) {
-        let endpoint = made.endpoint;
+    fn add(&mut self, store: &mut Store, made: omxd::Pair) {
+        let (endpoint, asked) = (made.endpoint, made.asked);
         let Some(last) = self.last.get_mut(usize::from(endpoint)) else {
             return;
         };
@@ -421,7 +420,7 @@ impl Local {
             Memory::map(&made.memory)
         };
         match watch() {
-            Ok(memory) => self.pairs.push(Pair::new(made, ring::ends(&memory, first))),
+            Ok(memory) => self.pairs.push(Pair::new(made, ring::ends(&memory, asked))),
             Err(error) => tracing::error!("cannot share memory with endpoint {endpoint}: {error}"),
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{SocketFlags, accept_with, sockopt},
     process::{PidfdFlags, pidfd_open},
@@ -44,6 +44,14 @@ impl Connection {
             None => PollFd::new(&self.socket, PollFlags::empty()),
         };
         [PollFd::new(&self.socket, PollFlags::IN), program]
+    }
+
+    /// Whether its program ended, or hung up.
+    fn is_over(&self) -> bool {
+        let mut fds = self.watched();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+            && (fds[0].revents().contains(PollFlags::HUP) || !fds[1].revents().is_empty())
     }
 }
 
@@ -104,14 +112,26 @@ impl Daemon {
         }
     }
 
-    pub(super) fn disconnect(&mut self, at: usize) {
-        let connection = self.connections.remove(at);
-        self.endpoints.release(connection.id);
-        if self.raw.take_if(|(of, _)| *of == connection.id).is_some() {
+    /// What programs had that are gone is free, also if that was not heard yet: whoever comes back has hung up before it asks.
+    pub(super) fn release_what_is_over(&mut self) {
+        let over = self.connections.iter().filter(|connection| connection.is_over());
+        for id in over.map(|connection| connection.id).collect::<Vec<_>>() {
+            self.release(id);
+        }
+    }
+
+    fn release(&mut self, connection: u64) {
+        self.endpoints.release(connection);
+        if self.raw.take_if(|(of, _)| *of == connection).is_some() {
             self.authority.set_raw_open(false);
         }
-        self.meetings.forget(connection.id);
-        self.counters.forget(connection.id);
+        self.meetings.forget(connection);
+        self.counters.forget(connection);
+    }
+
+    pub(super) fn disconnect(&mut self, at: usize) {
+        let connection = self.connections.remove(at);
+        self.release(connection.id);
         self.endpoints_changed();
         self.idle_since = Instant::now();
         self.deaf = false;

@@ -1,6 +1,6 @@
 //! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
@@ -58,6 +58,12 @@ impl Daemon {
             command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
             OpenEndpoint { endpoint, pid, command }
         };
+        if matches!(
+            request,
+            Request::Open { .. } | Request::Resume { .. } | Request::OpenRaw { .. }
+        ) {
+            self.release_what_is_over();
+        }
         let right = right_for(&request);
         let may = self.connections[at].privileged || right & self.options.user_rights == right;
         let answer = match request {
@@ -157,11 +163,7 @@ impl Daemon {
                 self.counters.clear(self.authority.counters().values());
                 Reply::Done
             }
-            Request::Meet { endpoint, known } => {
-                let (reply, fds) = self.meetings.meet(id, endpoint, known, &self.endpoints);
-                let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-                return protocol::send(self.connections[at].socket.as_fd(), &reply, &fds);
-            }
+            Request::Meet { endpoint, known } => self.meetings.meet(id, endpoint, known, &self.endpoints),
             Request::Status => {
                 let fds = [self.table.readable()];
                 let status = Reply::Status(self.status());

@@ -1,13 +1,15 @@
 //! Authorities that are there and say nothing: whoever asks one gets an answer all the same, and nobody else waits for it.
 
 use std::{
+    collections::HashSet,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::{ffi::OsStrExt, thread::JoinHandleExt},
     },
     path::Path,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
+    time::{Duration, Instant},
 };
 
 use netif::{Interface, testing::Veth};
@@ -16,7 +18,10 @@ use omxd::{OmxdError, Place, Session};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+        listen, recv, send, socket_with,
+    },
     process::{Pid, Signal, kill_process},
 };
 
@@ -82,41 +87,101 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-#[test]
-fn whoever_asks_a_stopped_authority_hears_so_though_many_asked_before() {
-    in_own_world(
-        "hung::whoever_asks_a_stopped_authority_hears_so_though_many_asked_before",
-        || {
-            let veth = Veth::new(1500);
-            let omxd = Omxd::start(&[], &veth.a, &[]);
-            let interface = Interface::find(&veth.a).unwrap();
-            let path = Place::of(interface.index).unwrap().socket();
-            signal(omxd.child.id(), Signal::STOP);
-            // More than the kernel lets wait.
-            let mut before = Vec::new();
-            loop {
-                let asker = socket(SocketFlags::NONBLOCK);
-                match connect(&asker, &address(&path)) {
-                    Ok(()) => before.push(asker),
-                    Err(error) => break assert_eq!(error, Errno::AGAIN),
-                }
+/// Connections that wait for an authority, as many as the kernel lets wait.
+fn fill(path: &Path) -> Vec<OwnedFd> {
+    let mut waiting = Vec::new();
+    loop {
+        let asker = socket(SocketFlags::NONBLOCK);
+        match connect(&asker, &address(path)) {
+            Ok(()) => waiting.push(asker),
+            Err(error) => {
+                assert_eq!(error, Errno::AGAIN);
+                return waiting;
             }
-            let (tell, told) = mpsc::channel();
+        }
+    }
+}
+
+#[test]
+fn whoever_asks_a_stopped_authority_hears_so_though_many_asked_before_and_signals_come_all_the_time() {
+    in_own_world(
+        "hung::whoever_asks_a_stopped_authority_hears_so_though_many_asked_before_and_signals_come_all_the_time",
+        || {
+            signal_hook::flag::register(libc::SIGUSR1, Arc::default()).unwrap();
+            let links = [Veth::new(1500), Veth::new(1500)];
+            let omxds = links.each_ref().map(|veth| Omxd::start(&[], &veth.a, &[]));
+            let interfaces = links.each_ref().map(|veth| Interface::find(&veth.a).unwrap());
+            for omxd in &omxds {
+                signal(omxd.child.id(), Signal::STOP);
+            }
+            let waiting = fill(&Place::of(interfaces[0].index).unwrap().socket());
             let ways = [
                 |interface: &Interface| Session::connect(interface).map(drop),
                 |interface: &Interface| Session::connect_to_running(interface).map(drop),
             ];
-            for way in ways {
-                let (tell, interface) = (tell.clone(), interface.clone());
-                thread::spawn(move || tell.send(way(&interface)));
+            let (tell, told) = mpsc::channel();
+            let asked = interfaces
+                .iter()
+                .flat_map(|interface| ways.map(|way| (interface.clone(), way)));
+            let askers: Vec<_> = asked
+                .map(|(interface, way)| {
+                    let tell = tell.clone();
+                    thread::spawn(move || {
+                        tell.send(way(&interface)).unwrap();
+                        // Signals find it until all have answered.
+                        thread::park();
+                    })
+                })
+                .collect();
+            let begin = Instant::now();
+            let mut answers = 0;
+            while answers < askers.len() {
+                match told.recv_timeout(Duration::from_millis(20)) {
+                    Ok(answer) => {
+                        assert!(matches!(answer, Err(OmxdError::Late)), "{answer:?}");
+                        answers += 1;
+                    }
+                    Err(_) => assert!(begin.elapsed() < LIMIT, "answers within the limit"),
+                }
+                for asker in &askers {
+                    // SAFETY: the thread was not joined, and this program has a handler for the signal.
+                    unsafe { libc::pthread_kill(asker.as_pthread_t(), libc::SIGUSR1) };
+                }
             }
-            for _ in ways {
-                let answer = told.recv_timeout(LIMIT).expect("an answer");
-                assert!(matches!(answer, Err(OmxdError::Late)), "{answer:?}");
+            drop(waiting);
+            for omxd in &omxds {
+                signal(omxd.child.id(), Signal::CONT);
+                assert_eq!(omxd.status().0.pid, omxd.child.id());
             }
-            drop(before);
-            signal(omxd.child.id(), Signal::CONT);
-            assert_eq!(omxd.status().0.pid, omxd.child.id());
+        },
+    );
+}
+
+/// As a program does that takes its endpoint back over a new connection.
+#[test]
+fn who_hangs_up_and_asks_for_the_same_number_gets_it_whatever_the_authority_hears_first() {
+    in_own_world(
+        "hung::who_hangs_up_and_asks_for_the_same_number_gets_it_whatever_the_authority_hears_first",
+        || {
+            let veth = Veth::new(1500);
+            let omxd = Omxd::start(&[], &veth.a, &[]);
+            for new_first in [false, true] {
+                let mut sessions = [(); 2].map(|()| omxd.session().unwrap());
+                if new_first {
+                    sessions.reverse();
+                }
+                let [old, new] = sessions;
+                drop(old.open_endpoint(Some(3)).unwrap());
+                signal(omxd.child.id(), Signal::STOP);
+                drop(old);
+                let asks = br#"{"Open":{"endpoint":3,"command":"same"}}"#;
+                send(new.as_fd(), asks, SendFlags::empty()).unwrap();
+                signal(omxd.child.id(), Signal::CONT);
+                let mut answer = [0; 4096];
+                let (len, _) = recv(new.as_fd(), &mut answer, RecvFlags::empty()).unwrap();
+                let answer = String::from_utf8_lossy(&answer[..len]);
+                assert!(answer.contains("\"Opened\""), "{answer}");
+            }
         },
     );
 }
@@ -169,24 +234,53 @@ fn an_authority_that_says_nothing_keeps_no_endpoint_of_another_interface_from_it
     );
 }
 
+/// The connections that an authority accepted, by their numbers.
+fn accepted(path: &Path) -> HashSet<String> {
+    // Bound before it was where programs look, it has a longer name.
+    let path = path.to_str().unwrap();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let connected = |line: &&str| line.contains(path) && line.split_whitespace().nth(5) == Some("03");
+    let number = |line: &str| line.split_whitespace().nth(6).unwrap().to_owned();
+    sockets.lines().filter(connected).map(number).collect()
+}
+
 #[test]
-fn endpoints_of_one_interface_meet_though_their_authority_answers_late() {
+fn endpoints_of_one_interface_meet_though_their_authority_answers_late_or_nobody_waits_any_more() {
     in_own_world(
-        "hung::endpoints_of_one_interface_meet_though_their_authority_answers_late",
+        "hung::endpoints_of_one_interface_meet_though_their_authority_answers_late_or_nobody_waits_any_more",
         || {
-            let veth = Veth::new(1500);
-            let omxd = Omxd::start(&[], &veth.a, &[]);
-            let mut echo = Echo::start(&veth.a, &[]);
-            let (mac, number) = echo.go_as();
-            let endpoint = open(&veth.a, None).unwrap();
-            signal(omxd.child.id(), Signal::STOP);
-            // It is asked, and has not answered, when this returns.
-            let request = endpoint.iconnect(mac, number, 0, 0, 0).unwrap();
-            assert!(endpoint.test(request).unwrap().is_none());
-            signal(omxd.child.id(), Signal::CONT);
-            let status = endpoint.wait(request, Some(LIMIT)).unwrap().expect("within the limit");
-            assert_eq!(status.code, StatusCode::Success);
-            exchange(&endpoint, status.address.unwrap(), 100_000, 1);
+            for gives_up in [false, true] {
+                let veth = Veth::new(1500);
+                let omxd = Omxd::start(&[], &veth.a, &[]);
+                let ends = [(); 2].map(|()| open(&veth.a, None).unwrap());
+                let [asks, other] = ends.each_ref();
+                let (mac, number) = (other.address().mac(), other.address().endpoint());
+                let path = Place::of(Interface::find(&veth.a).unwrap().index).unwrap().socket();
+                wait_until("no connections but those of the two", || accepted(&path).len() == 2);
+                let before = accepted(&path);
+                signal(omxd.child.id(), Signal::STOP);
+                // It is asked, and has not answered, when this returns.
+                let request = asks.iconnect(mac, number, 0, 0, 0).unwrap();
+                assert!(asks.test(request).unwrap().is_none());
+                if gives_up {
+                    assert!(asks.cancel(request).unwrap());
+                }
+                signal(omxd.child.id(), Signal::CONT);
+                // The second answer is of a later turn than the one to the endpoint, which lies there for nobody now.
+                let known = || omxd.status().0.endpoints.len();
+                assert_eq!((known(), known()), (2, 2));
+                if !gives_up {
+                    let status = asks.wait(request, Some(LIMIT)).unwrap().expect("within the limit");
+                    assert_eq!(status.code, StatusCode::Success);
+                }
+                for [from, to] in [[other, asks], [asks, other]] {
+                    let to = to.address();
+                    from.connect(to.mac(), to.endpoint(), 0, Some(LIMIT)).unwrap();
+                }
+                // It was not taken for the end of the connection.
+                assert!(before.is_subset(&accepted(&path)));
+                assert_eq!(known(), 2);
+            }
         },
     );
 }

@@ -11,7 +11,7 @@ use std::{
 
 use netif::testing::Veth;
 use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode};
-use omxd::{Meeting, PAIR_MEMORY_LEN, Session};
+use omxd::{OmxdError, PAIR_MEMORY_LEN, Session, next_visit};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
@@ -276,10 +276,17 @@ struct Liar {
 impl Liar {
     fn meet(veth: &Veth, victim: u8) -> Self {
         let session = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
-        session.open_endpoint(None).unwrap();
-        let Meeting::New(pair) = session.meet(victim, None).unwrap() else {
-            panic!("nobody else met it");
-        };
+        let opened = session.open_endpoint(None).unwrap();
+        let mut met = None;
+        wait_until("a pair with the victim", || {
+            match session.meet(victim, None) {
+                Ok(()) | Err(OmxdError::Late) => {}
+                Err(error) => panic!("{error}"),
+            }
+            met = next_visit(opened.visits.as_fd()).unwrap();
+            met.is_some()
+        });
+        let pair = met.unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping, which stays until the process ends.
         let base = unsafe {

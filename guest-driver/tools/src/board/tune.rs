@@ -4,7 +4,8 @@ use std::{fmt::Write as _, fs, io::Read, path::Path, process::Command};
 
 use anyhow::ensure;
 use clap::Parser;
-use omx::Board;
+use omx::{Board, BoardPeer, Error};
+use omxd::BoardStatus;
 use serde::Serialize;
 use serde_json::json;
 
@@ -92,6 +93,7 @@ fn describe(board: &Board, findings: &[Finding]) -> String {
 fn look(board: &Board) -> Vec<Finding> {
     let interface = board.interface();
     let name = &interface.name;
+    let status = board.status();
     vec![
         Finding {
             what: "link",
@@ -107,14 +109,14 @@ fn look(board: &Board) -> Vec<Finding> {
                 "ip link set {name} mtu {MTU_ADVISED}   (on every host and switch of the network)"
             )),
         },
-        privileges(board),
+        privileges(board, &status),
         coalescing(name, run("ethtool", &["-c", name])),
         interrupts(name, &fs::read_to_string("/proc/interrupts").unwrap_or_default()),
         governor(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         idle_states(
             Path::new("/sys/devices/system/cpu/cpu0/cpuidle"),
             Path::new("/dev/cpu_dma_latency"),
-            board.status().ok().and_then(|(status, _)| status.cpu_latency_us_max),
+            status.ok().and_then(|(status, _)| status.cpu_latency_us_max),
             name,
         ),
         irqbalance(),
@@ -130,12 +132,11 @@ fn run(program: &str, args: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn privileges(board: &Board) -> Finding {
-    let asked = board.status();
+fn privileges(board: &Board, asked: &Result<(BoardStatus, Vec<BoardPeer>), Error>) -> Finding {
     Finding {
         what: "privileges",
         fit: Some(asked.is_ok()),
-        found: match &asked {
+        found: match asked {
             Ok((status, _)) => format!("omxd (process {}) serves this user", status.pid),
             Err(error) => error.to_string(),
         },

@@ -1,0 +1,103 @@
+//! What the threads of an endpoint share: those of the program that call the library, and the helper thread.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use omxd::Session;
+
+use crate::{Address, Board, Waiting, clock, helper, progress::Core};
+
+pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
+
+pub(crate) struct Shared {
+    pub(crate) core: Mutex<Core>,
+    /// Readable when frames are there, as the port promises.
+    pub(crate) port_fd: OwnedFd,
+    /// Its second one, if it has two.
+    pub(crate) bulk_fd: Option<OwnedFd>,
+    /// The same for other programs of this host.
+    pub(crate) others_fd: Option<OwnedFd>,
+    /// A signal ends a blocking call.
+    pub(crate) signals_end_waits: bool,
+    /// Times that `wakeup` was called.
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) waiting: Waiting,
+    /// Threads that want the lock: who spins lets them.
+    pub(crate) wanting: AtomicU32,
+    /// Threads of the program inside a call.
+    pub(crate) inside: AtomicU32,
+    /// When one of them last made progress, in nanoseconds of the library's clock.
+    pub(crate) stepped_at: AtomicU64,
+    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
+    pub(crate) looked_at_rarely: AtomicBool,
+    /// The helper thread waits for this endpoint's frames.
+    pub(crate) watched: AtomicBool,
+    /// Sends may be held: the helper thread sends them at its next look.
+    pub(crate) holds: AtomicBool,
+    /// The helper thread makes progress here.
+    pub(crate) helped: bool,
+    /// Closed: the connection to the authority ends.
+    pub(crate) over: AtomicBool,
+    pub(crate) session: Option<Arc<Mutex<Session>>>,
+    pub(crate) board: Option<Board>,
+    pub(crate) own: Address,
+}
+
+impl Shared {
+    /// The endpoint's state, as soon as no other thread has it.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        if let Ok(core) = self.core.try_lock() {
+            return core;
+        }
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    /// The endpoint's number.
+    pub(crate) const fn own_endpoint(&self) -> u8 {
+        self.own.endpoint
+    }
+
+    /// Closes the endpoint, which may be closed already.
+    pub(crate) fn close(&self) {
+        let mut core = self.lock();
+        core.finish();
+        self.wakeups.fetch_add(1, Ordering::SeqCst);
+        core.sleepers.wake();
+        // Each may own a clone of the endpoint, and would keep it for ever; dropped without the lock for the same reason.
+        core.store.has_handler = false;
+        let handlers = (core.handler.take(), core.failure_handler.take());
+        drop(core);
+        drop(handlers);
+        self.over.store(true, Ordering::SeqCst);
+        let Some(session) = &self.session else { return };
+        // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
+        // authority that does not answer, for seconds; then the helper thread ends it as soon as it can.
+        match session.try_lock() {
+            Ok(session) => session.end(),
+            Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
+            Err(TryLockError::WouldBlock) => helper::look_at_authorities(),
+        }
+    }
+
+    /// What is held goes out.
+    pub(crate) fn flush_held(&self) {
+        let mut core = self.lock();
+        if !core.gather.is_empty() {
+            let before = core.completions();
+            core.flush(clock::now());
+            core.wake_if(before);
+        }
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.core.try_lock().ok()
+    }
+}
