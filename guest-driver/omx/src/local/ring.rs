@@ -1,5 +1,9 @@
 //! Memory that two endpoints share: a ring of records in each direction. The other side may write anything there at any time:
 //! every word is read once, checked, and used from private memory; own positions are never read back.
+//!
+//! What a short message costs between two cores is the cache lines that travel, so it needs one: a record begins a line, its first
+//! word is what the consumer looks at, and 0 there says that nothing was written yet. The producer therefore puts 0 where the
+//! next record will begin before it writes the first word of this one. The consumer says how far it is only now and then.
 
 use std::{
     os::fd::AsFd,
@@ -15,28 +19,37 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::memory::Segments;
 
-/// Words of one direction.
-const LANE_WORDS: usize = PAIR_MEMORY_LEN / 2 / 8;
-/// Words before the records; each of the following four has a cache line of its own.
-const LANE_HEAD_WORDS: usize = 512;
-/// Where its producer is.
-const WORD_TAIL: usize = 0;
+const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8;
+/// Words before the records of both directions, a page.
+const HEAD_WORDS: usize = 512;
+/// Words of the head that belong to one direction; each of the following three has cache lines of its own.
+const LANE_HEAD_WORDS: usize = HEAD_WORDS / 2;
 /// Where its consumer is.
-const WORD_HEAD: usize = 16;
+const WORD_HEAD: usize = 0;
 /// Not 0: the consumer sleeps and is to be woken.
-const WORD_ASLEEP: usize = 32;
+const WORD_ASLEEP: usize = 16;
 /// Not 0: the producer waits for room and is to be woken.
-const WORD_WANTS_ROOM: usize = 48;
-/// Words of records; a power of two.
-const DATA_WORDS: u64 = (LANE_WORDS - LANE_HEAD_WORDS) as u64;
+const WORD_WANTS_ROOM: usize = 32;
+/// Words of records of one direction; a power of two.
+const DATA_WORDS: u64 = ((MEMORY_WORDS - HEAD_WORDS) / 2) as u64;
 const _: () = assert!(DATA_WORDS.is_power_of_two());
+/// Records begin at multiples of this many words, which are a cache line.
+const LINE_WORDS: u64 = 8;
 /// Words of a record before its payload.
 const RECORD_HEAD_WORDS: u64 = 4;
-/// Longest payload of a record: four of them fit, so that writing and reading go on at the same time.
+/// Longest payload of a record: three of them fit and a fourth is written, so that writing and reading go on at the same time.
 pub(crate) const PAYLOAD_LEN_MAX: usize = 32 << 10;
 const _: () = assert!(4 * (PAYLOAD_LEN_MAX as u64 / 8) <= DATA_WORDS);
+/// After this many words the consumer says how far it is. When it has read everything, a producer that waits has been told of
+/// room for the longest record.
+const SAID_EVERY_WORDS: u64 = DATA_WORDS / 8;
+const _: () = assert!(SAID_EVERY_WORDS + total_words(PAYLOAD_LEN_MAX) + LINE_WORDS <= DATA_WORDS);
+/// Records that a ring can hold.
+pub(super) const RECORDS_MAX: usize = (DATA_WORDS / LINE_WORDS) as usize;
 /// Bytes that are copied at a time between the ring and the program's memory.
 const CHUNK_LEN: usize = 512;
+/// The same for short messages.
+const SHORT_CHUNK_LEN: usize = 64;
 
 /// The mapping, for both directions.
 pub(super) struct Memory {
@@ -73,14 +86,14 @@ impl Memory {
 
     #[inline]
     fn words(&self, index: usize, count: usize) -> &[AtomicU64] {
-        assert!(index + count <= 2 * LANE_WORDS, "inside the memory");
+        assert!(index + count <= MEMORY_WORDS, "inside the memory");
         // SAFETY: inside the mapping, which is aligned to a page and lives as long as `self`; all accesses are atomic.
         unsafe { std::slice::from_raw_parts(self.words.add(index).as_ptr(), count) }
     }
 
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < 2 * LANE_WORDS, "inside the memory");
+        assert!(index < MEMORY_WORDS, "inside the memory");
         // SAFETY: inside the mapping, which is aligned to a page and lives as long as `self`; all accesses are atomic.
         unsafe { self.words.add(index).as_ref() }
     }
@@ -96,18 +109,30 @@ impl Drop for Memory {
 /// One direction.
 struct Lane {
     memory: Arc<Memory>,
-    base: usize,
+    /// Its part of the head.
+    head_base: usize,
+    /// Its records.
+    data_base: usize,
 }
 
 impl Lane {
+    fn new(memory: &Arc<Memory>, second: bool) -> Self {
+        let of = |words: usize| if second { words } else { 0 };
+        Self {
+            memory: Arc::clone(memory),
+            head_base: of(LANE_HEAD_WORDS),
+            data_base: HEAD_WORDS + of(DATA_WORDS as usize),
+        }
+    }
+
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
-        self.memory.word(self.base + index)
+        self.memory.word(self.head_base + index)
     }
 
     #[inline]
     fn data(&self, position: u64) -> &AtomicU64 {
-        self.word(LANE_HEAD_WORDS + (position % DATA_WORDS) as usize)
+        self.memory.word(self.data_base + (position % DATA_WORDS) as usize)
     }
 
     /// Words of records from a position on, as they lie: the second piece is behind the end of the ring.
@@ -115,7 +140,7 @@ impl Lane {
     fn pieces(&self, position: u64, count: usize) -> [&[AtomicU64]; 2] {
         let at = (position % DATA_WORDS) as usize;
         let first = count.min(DATA_WORDS as usize - at);
-        let piece = |at, count| self.memory.words(self.base + LANE_HEAD_WORDS + at, count);
+        let piece = |at, count| self.memory.words(self.data_base + at, count);
         [piece(at, first), piece(0, count - first)]
     }
 
@@ -192,8 +217,13 @@ pub(super) struct Record {
 
 impl Record {
     const fn total_words(&self) -> u64 {
-        RECORD_HEAD_WORDS + (self.len as u64).div_ceil(8)
+        total_words(self.len as usize)
     }
+}
+
+/// Words from the beginning of a record with a payload of `len` bytes to the next.
+const fn total_words(len: usize) -> u64 {
+    (RECORD_HEAD_WORDS + (len as u64).div_ceil(8)).next_multiple_of(LINE_WORDS)
 }
 
 /// The bytes behind a record's head.
@@ -213,9 +243,10 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    /// Whether a record with a payload of `len` bytes fits now.
+    /// Whether a record with a payload of `len` bytes fits now, and the 0 behind it.
+    #[inline]
     fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
-        let needed = RECORD_HEAD_WORDS + (len as u64).div_ceil(8);
+        let needed = total_words(len) + LINE_WORDS;
         if self.tail - self.head + needed <= DATA_WORDS {
             return Ok(true);
         }
@@ -227,14 +258,15 @@ impl Producer {
         Ok(self.tail - self.head + needed <= DATA_WORDS)
     }
 
-    /// Writes a record. `Ok(false)`: there is no room.
+    /// Writes a record, whose kind is not 0. `Ok(false)`: there is no room.
     #[inline]
     pub(super) fn push(&mut self, record: &Record, payload: &Payload<'_>) -> Result<bool, Broken> {
         if !self.has_room(record.len as usize)? {
             return Ok(false);
         }
         let put = |at, word| self.lane.data(self.tail + at).store(word, Ordering::Relaxed);
-        put(0, u64::from(record.kind) << 32 | u64::from(record.len));
+        let total = record.total_words();
+        put(total, 0);
         for (at, word) in (1..).zip(record.words) {
             put(at, word);
         }
@@ -245,21 +277,29 @@ impl Producer {
                     put(at, *word);
                 }
             }
-            Payload::Memory(memory, from) => {
-                let mut chunk = [0; CHUNK_LEN];
-                let (mut done, len) = (0, record.len as usize);
-                while done < len {
-                    let chunk = &mut chunk[..CHUNK_LEN.min(len - done)];
-                    memory.read_at(from + done as u32, chunk);
-                    self.lane
-                        .write(self.tail + RECORD_HEAD_WORDS + (done / 8) as u64, chunk);
-                    done += chunk.len();
-                }
-            }
+            Payload::Memory(memory, from) => match record.len as usize {
+                len @ ..=SHORT_CHUNK_LEN => self.put_memory::<SHORT_CHUNK_LEN>(memory, *from, len),
+                len => self.put_memory::<CHUNK_LEN>(memory, *from, len),
+            },
         }
-        self.tail += record.total_words();
-        self.lane.word(WORD_TAIL).store(self.tail, Ordering::Release);
+        let first = self.lane.data(self.tail);
+        first.store(u64::from(record.kind) << 32 | u64::from(record.len), Ordering::Release);
+        self.tail += total;
         Ok(true)
+    }
+
+    /// Writes the payload of the next record.
+    #[inline]
+    fn put_memory<const CHUNK_LEN: usize>(&self, memory: &Segments, from: u32, len: usize) {
+        let mut chunk = [0; CHUNK_LEN];
+        let mut done = 0;
+        while done < len {
+            let chunk = &mut chunk[..CHUNK_LEN.min(len - done)];
+            memory.read_at(from + done as u32, chunk);
+            self.lane
+                .write(self.tail + RECORD_HEAD_WORDS + (done / 8) as u64, chunk);
+            done += chunk.len();
+        }
     }
 
     /// Whether the consumer is to be woken after something was written.
@@ -280,32 +320,25 @@ impl Producer {
 pub(super) struct Consumer {
     lane: Lane,
     head: u64,
-    /// Where the producer was when last looked at.
-    tail: u64,
+    /// What was said last about `head`.
+    said: u64,
 }
 
 impl Consumer {
     /// The oldest record, which stays.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<Record>, Broken> {
-        if self.tail == self.head {
-            let tail = self.lane.word(WORD_TAIL).load(Ordering::Acquire);
-            if tail == self.head {
-                return Ok(None);
-            }
-            if tail < self.head || tail - self.head > DATA_WORDS {
-                return Err(Broken);
-            }
-            self.tail = tail;
+    pub(super) fn next(&self) -> Result<Option<Record>, Broken> {
+        let first = self.lane.data(self.head).load(Ordering::Acquire);
+        if first == 0 {
+            return Ok(None);
         }
         let word = |at| self.lane.data(self.head + at).load(Ordering::Relaxed);
-        let first = word(0);
         let record = Record {
             kind: (first >> 32) as u32,
             len: first as u32,
             words: [word(1), word(2), word(3)],
         };
-        if record.len as usize > PAYLOAD_LEN_MAX || record.total_words() > self.tail - self.head {
+        if record.len as usize > PAYLOAD_LEN_MAX {
             return Err(Broken);
         }
         Ok(Some(record))
@@ -319,7 +352,15 @@ impl Consumer {
 
     /// Hands the first `len` bytes of the payload to `take`, with their offset.
     #[inline]
-    pub(super) fn for_payload(&self, len: u32, mut take: impl FnMut(u32, &[u8])) {
+    pub(super) fn for_payload(&self, len: u32, take: impl FnMut(u32, &[u8])) {
+        match len as usize {
+            ..=SHORT_CHUNK_LEN => self.take_payload::<SHORT_CHUNK_LEN>(len, take),
+            _ => self.take_payload::<CHUNK_LEN>(len, take),
+        }
+    }
+
+    #[inline]
+    fn take_payload<const CHUNK_LEN: usize>(&self, len: u32, mut take: impl FnMut(u32, &[u8])) {
         let mut chunk = [0; CHUNK_LEN];
         let mut done = 0;
         while done < len {
@@ -340,19 +381,23 @@ impl Consumer {
 
     /// The oldest record is not needed any more.
     #[inline]
-    pub(super) fn done(&mut self, record: &Record) {
+    pub(super) const fn done(&mut self, record: &Record) {
         self.head += record.total_words();
-        self.lane.word(WORD_HEAD).store(self.head, Ordering::Release);
     }
 
-    /// Whether the producer is to be woken after something was read.
+    /// Says how far this end is, if that was long ago. Whether the producer is to be woken.
     #[inline]
-    pub(super) fn producer_waits(&self) -> bool {
+    pub(super) fn say_head(&mut self) -> bool {
+        if self.head - self.said < SAID_EVERY_WORDS {
+            return false;
+        }
+        self.said = self.head;
+        self.lane.word(WORD_HEAD).store(self.head, Ordering::Release);
         self.lane.take_flag(WORD_WANTS_ROOM)
     }
 
     /// Asks to be woken when something is written. True if something is there already.
-    pub(super) fn sleep(&mut self) -> bool {
+    pub(super) fn sleep(&self) -> bool {
         self.lane.set_flag(WORD_ASLEEP);
         !matches!(self.next(), Ok(None))
     }
@@ -360,20 +405,15 @@ impl Consumer {
 
 /// Both ends of one side: `first` for the side that asked for the pair.
 pub(super) fn ends(memory: &Arc<Memory>, first: bool) -> (Producer, Consumer) {
-    let lane = |second: bool| Lane {
-        memory: Arc::clone(memory),
-        base: if second { LANE_WORDS } else { 0 },
-    };
-    let (tail, head) = (0, 0);
     let producer = Producer {
-        lane: lane(!first),
-        tail,
-        head,
+        lane: Lane::new(memory, !first),
+        tail: 0,
+        head: 0,
     };
     let consumer = Consumer {
-        lane: lane(first),
-        head,
-        tail,
+        lane: Lane::new(memory, first),
+        head: 0,
+        said: 0,
     };
     (producer, consumer)
 }
@@ -393,7 +433,7 @@ mod tests {
 
     fn record(kind: u32, len: usize) -> Record {
         Record {
-            kind,
+            kind: kind + 1,
             len: len as u32,
             words: [kind.into(), 7, 9],
         }
@@ -428,6 +468,7 @@ mod tests {
                         consumer.done(&next);
                         read += 1;
                     }
+                    consumer.say_head();
                 }
             }
         }
@@ -438,15 +479,78 @@ mod tests {
         let memory = memory();
         let (mut producer, _) = ends(&memory, true);
         let (_, mut consumer) = ends(&memory, false);
-        assert!(!producer.consumer_sleeps() && !consumer.producer_waits());
+        assert!(!producer.consumer_sleeps());
         assert!(!consumer.sleep(), "nothing is there");
         producer.push(&record(1, 0), &Payload::None).unwrap();
         assert!(producer.consumer_sleeps() && !producer.consumer_sleeps());
         assert!(consumer.sleep(), "something is there");
         while producer.push(&record(2, 8), &Payload::Words(&[5])).unwrap() {}
         assert!(!producer.want_room());
-        let next = consumer.next().unwrap().unwrap();
-        consumer.done(&next);
-        assert!(consumer.producer_waits() && !consumer.producer_waits());
+        let mut waked = 0;
+        while let Some(next) = consumer.next().unwrap() {
+            consumer.done(&next);
+            waked += usize::from(consumer.say_head());
+        }
+        assert_eq!(waked, 1);
+        assert!(producer.want_room());
+    }
+
+    #[test]
+    fn a_producer_that_waits_for_room_gets_it_while_the_consumer_is_busy() {
+        let memory = memory();
+        let (mut producer, _) = ends(&memory, true);
+        let (_, mut consumer) = ends(&memory, false);
+        let one = record(1, 0);
+        while producer.push(&one, &Payload::None).unwrap() {}
+        assert!(!producer.want_room());
+        let mut taken = 0;
+        loop {
+            let next = consumer.next().unwrap().unwrap();
+            consumer.done(&next);
+            taken += 1;
+            if consumer.say_head() {
+                break;
+            }
+        }
+        assert!(taken < RECORDS_MAX / 4, "{taken} of {RECORDS_MAX}");
+        for _ in 0..taken {
+            assert!(producer.push(&one, &Payload::None).unwrap());
+        }
+        assert!(
+            !producer.push(&one, &Payload::None).unwrap(),
+            "the rest is not read yet"
+        );
+    }
+
+    #[test]
+    fn what_lies_where_the_next_record_will_begin_is_never_taken_for_one() {
+        let memory = memory();
+        let (mut producer, _) = ends(&memory, true);
+        let (_, mut consumer) = ends(&memory, false);
+        // Each word of the ring could be the beginning of a record.
+        let data = [1_u64 << 32; PAYLOAD_LEN_MAX / 8];
+        let lens = [PAYLOAD_LEN_MAX, 96, 0, 32, 4096, 33];
+        for round in 0..500 {
+            let next = record(round, lens[round as usize % lens.len()]);
+            let words = &data[..(next.len as usize).div_ceil(8)];
+            assert!(producer.push(&next, &Payload::Words(words)).unwrap());
+            assert_eq!(consumer.next(), Ok(Some(next)), "round {round}");
+            consumer.done(&next);
+            assert_eq!(consumer.next(), Ok(None), "round {round}");
+            consumer.say_head();
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_claims_to_have_read_what_was_not_written_is_found_out() {
+        let memory = memory();
+        let (mut producer, _) = ends(&memory, true);
+        let (_, consumer) = ends(&memory, false);
+        consumer.lane.word(WORD_HEAD).store(1 << 50, Ordering::Release);
+        let mut pushed = producer.push(&record(1, 0), &Payload::None);
+        while pushed == Ok(true) {
+            pushed = producer.push(&record(1, 0), &Payload::None);
+        }
+        assert_eq!(pushed, Err(Broken));
     }
 }

@@ -46,7 +46,7 @@ impl Pair {
             }
             records += 1;
         }
-        if records > 0 && self.incoming.producer_waits() {
+        if self.incoming.say_head() {
             credentials::ring(self.socket.as_fd());
         }
         records > 0
@@ -56,6 +56,9 @@ impl Pair {
     #[inline]
     fn take(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
         let [first, second, third] = record.words;
+        if record.len != 0 && matches!(record.kind, CONNECT | CONNECTED | DONE | PULL) {
+            return Err(Broken);
+        }
         match record.kind {
             EAGER => {
                 let source = self.source().ok_or(Broken)?;

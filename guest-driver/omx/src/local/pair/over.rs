@@ -3,8 +3,8 @@
 use ether::Time;
 use mxoe::engine::Counter;
 
-use super::{Pair, Scope};
-use crate::{StatusCode, slab::Key};
+use super::{Pair, RECORDS_PER_TURN, Scope};
+use crate::{StatusCode, local::ring::RECORDS_MAX, slab::Key};
 
 impl Pair {
     /// A request of this pair is given up then.
@@ -75,7 +75,11 @@ impl Pair {
     /// Everything with the other side ends.
     pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) {
         // What was written before the other side went is received.
-        while !self.broken && self.read(scope) {}
+        // A child of that program may still be writing.
+        let mut turns = RECORDS_MAX / RECORDS_PER_TURN + 1;
+        while turns > 0 && !self.broken && self.read(scope) {
+            turns -= 1;
+        }
         for (request, _) in self.connects.drain(..) {
             scope.store.requests.complete(request, code);
         }
