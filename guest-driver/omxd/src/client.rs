@@ -339,7 +339,7 @@ impl Drop for Session {
 }
 
 impl AsFd for Session {
-    /// Becomes readable when the authority is gone.
+    /// Hangs up when the authority is gone; readable when an answer has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -68,7 +68,7 @@ fn serve_every_board() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let log = omxd::log_file();
     for interface in interfaces.iter().filter(|interface| interface.up) {
-        if let Err(error) = omxd::start_in_background(&interface.name, &["--log".as_ref(), log.as_os_str()]) {
+        if let Err(error) = omxd::start_in_background(&interface.name, &["--log".as_ref(), log.as_os_str()], &[]) {
             code = failed(false, &format!("{}: {error}", interface.name));
         }
     }

@@ -57,21 +57,32 @@ pub enum Started {
 /// Starts an authority for `interface` that ends some seconds after its last client, and waits until it listens. It lives on
 /// when this process ends.
 pub(crate) fn start(interface: &str) -> Result<(), OmxdError> {
-    start_with(interface, "--on-demand", &[]).map(drop)
+    start_with(interface, "--on-demand", &[], &[]).map(drop)
 }
 
-/// Starts an authority for `interface` that stays, with further options of `omxd`, and waits until it listens.
+/// Starts an authority for `interface` that stays, with further options of `omxd` and variables in its environment, and waits until
+/// it listens.
 ///
 /// # Errors
 /// [`OmxdError::NoProgram`], [`OmxdError::NotStarted`] with the reason, [`OmxdError::Io`].
-pub fn start_in_background(interface: &str, options: &[&OsStr]) -> Result<Started, OmxdError> {
-    start_with(interface, "--background", options)
+pub fn start_in_background(
+    interface: &str,
+    options: &[&OsStr],
+    variables: &[(String, String)],
+) -> Result<Started, OmxdError> {
+    start_with(interface, "--background", options, variables)
 }
 
-fn start_with(interface: &str, how: &str, options: &[&OsStr]) -> Result<Started, OmxdError> {
+fn start_with(
+    interface: &str,
+    how: &str,
+    options: &[&OsStr],
+    variables: &[(String, String)],
+) -> Result<Started, OmxdError> {
     let mut child = Command::new(program()?)
         .args(["--interface", interface, how])
         .args(options)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -146,6 +146,23 @@ fn omx_init_starts_and_stops_the_daemons_of_the_boards() {
 }
 
 #[test]
+fn daemons_that_omx_init_starts_have_the_settings_of_the_file() {
+    in_private_network("daemons_that_omx_init_starts_have_the_settings_of_the_file", || {
+        let (host, veth) = (Host::new(), Veth::new(9000));
+        let settings =
+            "OMX_PRESET=wire # of all hosts\nOMX_CPU_LATENCY_US_MAX=\nOMX_INTERFACE=nowhere0\nOMX_USER_RIGHTS=9\n";
+        fs::write(host.at("open-mx.conf"), settings).unwrap();
+        let (code, _, error) = host.run(INIT, &veth.a, &["start"]);
+        assert!(code == 255 && error.contains("9 is not in 0..8"), "{code} {error}");
+        // What the command line says goes before the file.
+        host.well(INIT, &veth.a, &["start", "userrights=1"]);
+        let status = host.well(INIT, &veth.a, &["status"]);
+        assert!(status.contains("wire sizes on the wire"), "{status}");
+        host.well(INIT, &veth.a, &["kill"]);
+    });
+}
+
+#[test]
 fn omx_init_fails_when_no_daemon_starts_on_any_interface() {
     in_private_network("omx_init_fails_when_no_daemon_starts_on_any_interface", || {
         let (host, veth) = (Host::new(), Veth::new(1500));

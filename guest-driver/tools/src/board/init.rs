@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use netif::Interface;
 use omx::Board;
 use omxd::{BoardStatus, Session, Started};
@@ -31,8 +31,8 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 const NOT_RUNNING: u8 = 3;
 
 /// Starts and stops the daemons (omxd) of this host's boards. Only root may. Boards are the Ethernet interfaces that OMX_IFACES
-/// names (`all` by default), in the environment or in /etc/open-mx/open-mx.conf. Where systemd starts `omxd@INTERFACE`, this is not
-/// needed.
+/// names (`all` by default), in the environment or in /etc/open-mx/open-mx.conf, where settings of omxd may stand, too. Where systemd
+/// starts `omxd@INTERFACE`, this is not needed.
 #[derive(Debug, Parser)]
 #[command(name = "omx_init", version)]
 pub struct Arguments {
@@ -137,6 +137,20 @@ fn find_setting(text: &str, name: &str) -> Option<String> {
     text.lines().filter_map(value).next_back()
 }
 
+/// What the environment or the file sets of what `omxd` takes from its environment; the interface is not such a setting.
+fn settings_of_omxd() -> anyhow::Result<Vec<(String, String)>> {
+    let command = omxd::Arguments::command();
+    let names = command
+        .get_arguments()
+        .filter(|argument| argument.get_id() != "interface");
+    let mut settings = Vec::new();
+    for name in names.filter_map(|argument| argument.get_env()?.to_str()) {
+        let value = setting(name)?.filter(|value| !value.is_empty());
+        settings.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    Ok(settings)
+}
+
 fn boards() -> anyhow::Result<Vec<Interface>> {
     Ok(omxd::interfaces(setting("OMX_IFACES")?.as_deref())?)
 }
@@ -183,13 +197,15 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
     }
+    let variables = settings_of_omxd()?;
+    let start_one = |interface: &Interface| start_one(arguments, &options, &variables, interface);
     let (mut attached, mut failed) = (Vec::new(), false);
     match &names {
         Some(names) => {
             for change in changes(names) {
                 match change {
                     Change::Attach(name) => {
-                        start_one(arguments, &options, &Interface::find(name)?)?;
+                        start_one(&Interface::find(name)?)?;
                         attached.push(name.to_owned());
                     }
                     Change::Detach(name) => stop_one(&Interface::find(name)?, false)?,
@@ -200,7 +216,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         None => {
             let named = setting("OMX_IFACES")?.is_some_and(|names| names.trim() != "all");
             for interface in boards()? {
-                match start_one(arguments, &options, &interface) {
+                match start_one(&interface) {
                     Ok(()) => attached.push(interface.name),
                     // Of all interfaces, some are no use for messages; of those that are named, each must be.
                     Err(error) if !named => {
@@ -227,14 +243,19 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start_one(arguments: &Arguments, options: &[OsString], interface: &Interface) -> anyhow::Result<()> {
+fn start_one(
+    arguments: &Arguments,
+    options: &[OsString],
+    variables: &[(String, String)],
+    interface: &Interface,
+) -> anyhow::Result<()> {
     ensure!(
         interface.up,
         "it is down (`ip link set {} up` switches it on)",
         interface.name
     );
     let options: Vec<&OsStr> = options.iter().map(OsString::as_os_str).collect();
-    let started = omxd::start_in_background(&interface.name, &options)?;
+    let started = omxd::start_in_background(&interface.name, &options, variables)?;
     print_line(&match started {
         Started::Now => format!("{}: omxd started", interface.name),
         Started::Before => format!("{}: omxd runs already", interface.name),
