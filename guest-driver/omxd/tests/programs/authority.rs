@@ -9,7 +9,7 @@ use std::{
 
 use ether::MacAddr;
 use netif::{Interface, testing::Veth};
-use omx::{Board, Error};
+use omx::{Board, Counter, Error};
 use omxd::{BoardStatus, PeerTable, Session};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -124,6 +124,14 @@ fn a_killed_authority_with_settings_is_not_replaced_by_one_without() {
             let (status, _) = omxd.status();
             assert_eq!((status.name.as_str(), status.preset.as_str()), ("mine:7", "wire"));
             assert_eq!(status.endpoints[0].endpoint, 4);
+            // What it counts shows on the board that it is back on.
+            let stranger = MacAddr([2, 0, 0, 0, 0, 0x99]);
+            kept.iconnect(stranger, 0, 0, 0, 0).unwrap();
+            let board = Board::named(&veth.a).unwrap();
+            wait_until("the frame on the board", || {
+                kept.progress();
+                board.counters().unwrap().get(Counter::SendConnectRequest) > 0
+            });
             kept.close().unwrap();
             on_demand.close().unwrap();
         },

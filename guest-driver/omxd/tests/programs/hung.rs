@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ether::MacAddr;
 use netif::{Interface, testing::Veth};
 use omx::{Counter, Segment, StatusCode};
 use omxd::{OmxdError, Place, Session};
@@ -230,6 +231,26 @@ fn an_authority_that_says_nothing_keeps_no_endpoint_of_another_interface_from_it
             assert!(asker.waits(), "only when nobody asked any more");
             let status = endpoint.wait(request, Some(LIMIT)).unwrap().unwrap();
             assert_eq!(status.code, StatusCode::Success);
+        },
+    );
+}
+
+#[test]
+fn what_a_killed_authority_did_not_answer_is_not_awaited_from_its_successor() {
+    in_own_world(
+        "hung::what_a_killed_authority_did_not_answer_is_not_awaited_from_its_successor",
+        || {
+            let veth = Veth::new(1500);
+            let mut omxd = Omxd::start(&[], &veth.a, &[]);
+            let mut session = omxd.session().unwrap();
+            let opened = session.open_endpoint(Some(3)).unwrap();
+            signal(omxd.child.id(), Signal::STOP);
+            let unanswered = session.add_peer_at_once(MacAddr([2, 0, 0, 0, 0, 0x99]));
+            assert!(matches!(unanswered, Err(OmxdError::Late)), "{unanswered:?}");
+            omxd.kill();
+            let omxd = Omxd::start(&[], &veth.a, &[]);
+            drop(session.resume(opened.endpoint).unwrap());
+            assert_eq!(omxd.status().0.endpoints[0].endpoint, 3);
         },
     );
 }
