@@ -23,7 +23,7 @@ use crate::{
     gather::Gather,
     handler, helper,
     late::LateConnects,
-    local::{Local, LocalOptions},
+    local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
     number::OpenNumber,
     peers::{EndpointPeers, SharedPeers},
     progress::Core,
@@ -165,7 +165,7 @@ impl Endpoint {
             let options = LocalOptions {
                 session,
                 key: options.key,
-                rndv_threshold: options.shared_rndv_threshold,
+                rndv_threshold: options.shared_rndv_threshold.min(PAYLOAD_LEN_MAX as u32),
                 give_up_ns: config.timing.give_up_ns,
                 single_copy: options.single_copy,
             };

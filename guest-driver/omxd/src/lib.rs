@@ -73,4 +73,4 @@ pub const ENDPOINTS: u8 = 32;
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
 
 /// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business.
-pub const PAIR_MEMORY_LEN: usize = 4096 + 2 * (128 << 10);
+pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10);

@@ -62,6 +62,8 @@ pub(crate) struct Local {
     visits: Option<OwnedFd>,
     /// At most one per endpoint.
     pairs: Vec<Pair>,
+    /// The oldest first: with programs that are gone and had sent more than there was room for.
+    ended: VecDeque<Pair>,
     /// The last pair with each endpoint, which is over or in `pairs`.
     last: [Option<u64>; omxd::ENDPOINTS as usize],
     /// The session of each endpoint that was last given up from this side.
@@ -100,6 +102,7 @@ impl Local {
             watched,
             visits: None,
             pairs: Vec::new(),
+            ended: VecDeque::new(),
             last: [None; omxd::ENDPOINTS as usize],
             given_up: [None; omxd::ENDPOINTS as usize],
             pulls: VecDeque::new(),
@@ -272,7 +275,7 @@ impl Local {
 
     /// There is room for unexpected messages again.
     pub(crate) fn resume(&mut self) {
-        for pair in &mut self.pairs {
+        for pair in self.pairs.iter_mut().chain(&mut self.ended) {
             pair.refused = false;
         }
     }
@@ -298,11 +301,22 @@ impl Local {
                 at += 1;
             }
         }
+        if !self.ended.is_empty() {
+            busy |= self.read_ended(store);
+        }
         if !self.pulls.is_empty() {
             self.copy(store);
             busy = true;
         }
         busy
+    }
+
+    /// Takes messages of programs that are gone. Whether there was anything.
+    fn read_ended(&mut self, store: &mut Store) -> bool {
+        let before = self.ended.len();
+        let mut scope = scope!(self, store);
+        self.ended.retain_mut(|pair| !pair.is_read(&mut scope));
+        self.ended.len() < before
     }
 
     /// Copies matched messages from the memory of other programs.
@@ -405,7 +419,7 @@ impl Local {
     }
 
     fn add(&mut self, store: &mut Store, made: omxd::Pair) {
-        let (endpoint, asked) = (made.endpoint, made.asked);
+        let endpoint = made.endpoint;
         let Some(last) = self.last.get_mut(usize::from(endpoint)) else {
             return;
         };
@@ -420,7 +434,7 @@ impl Local {
             Memory::map(&made.memory)
         };
         match watch() {
-            Ok(memory) => self.pairs.push(Pair::new(made, ring::ends(&memory, asked))),
+            Ok(memory) => self.pairs.push(Pair::new(made, &memory)),
             Err(error) => tracing::error!("cannot share memory with endpoint {endpoint}: {error}"),
         }
     }
@@ -431,7 +445,15 @@ impl Local {
             *given_up = pair.session.filter(|_| code == StatusCode::Unreachable);
         }
         let mut scope = scope!(self, store);
-        pair.end(code, &mut scope);
+        if let Some(rest) = pair.end(code, &mut scope) {
+            if self.ended.len() == usize::from(omxd::ENDPOINTS) {
+                tracing::warn!("messages of programs that are gone are dropped: nobody receives them");
+                self.ended.pop_front();
+            }
+            // Its end was seen, and nothing comes through it any more.
+            let _ = epoll::delete(&self.watched, &rest.socket);
+            self.ended.push_back(rest);
+        }
         // What it had announced is gone: there may be room for others.
         self.resume();
     }
@@ -456,7 +478,7 @@ impl Local {
     pub(crate) fn sleep(&mut self) -> bool {
         // Whatever wakes the sleeper, the sockets are looked at then.
         self.look_at = Time::ZERO;
-        let mut something = !self.pulls.is_empty();
+        let mut something = !self.pulls.is_empty() || self.ended.iter().any(|pair| !pair.refused);
         for pair in &mut self.pairs {
             something |= pair.sleep();
         }

@@ -1,4 +1,4 @@
-//! Memory that two endpoints share: a ring of records in each direction. The other side may write anything there at any time:
+//! Memory that two endpoints share: two rings of records in each direction. The other side may write anything there at any time:
 //! every word is read once, checked, and used from private memory; own positions are never read back.
 //!
 //! What a short message costs between two cores is the cache lines that travel, so it needs one: a record begins a line, its first
@@ -20,18 +20,20 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::memory::Segments;
 
 const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8;
-/// Words before the records of both directions, a page.
+/// Words before the records of all rings, a page.
 const HEAD_WORDS: usize = 512;
-/// Words of the head that belong to one direction; each of the following three has cache lines of its own.
-const LANE_HEAD_WORDS: usize = HEAD_WORDS / 2;
+/// Words of the head that belong to one ring; each of the following three has cache lines of its own.
+const LANE_HEAD_WORDS: usize = HEAD_WORDS / LANES;
+/// Rings in the memory.
+const LANES: usize = 4;
 /// Where its consumer is.
 const WORD_HEAD: usize = 0;
 /// Not 0: the consumer sleeps and is to be woken.
 const WORD_ASLEEP: usize = 16;
 /// Not 0: the producer waits for room and is to be woken.
 const WORD_WANTS_ROOM: usize = 32;
-/// Words of records of one direction; a power of two.
-const DATA_WORDS: u64 = ((MEMORY_WORDS - HEAD_WORDS) / 2) as u64;
+/// Words of records of one ring; a power of two.
+const DATA_WORDS: u64 = ((MEMORY_WORDS - HEAD_WORDS) / LANES) as u64;
 const _: () = assert!(DATA_WORDS.is_power_of_two());
 /// Records begin at multiples of this many words, which are a cache line.
 const LINE_WORDS: u64 = 8;
@@ -51,7 +53,14 @@ const CHUNK_LEN: usize = 512;
 /// The same for short messages.
 const SHORT_CHUNK_LEN: usize = 64;
 
-/// The mapping, for both directions.
+/// What a ring carries. Messages wait for room on the other side; nothing that a message waits for waits behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    Messages = 0,
+    Answers = 1,
+}
+
+/// The mapping, for all rings.
 pub(super) struct Memory {
     words: NonNull<AtomicU64>,
 }
@@ -106,7 +115,7 @@ impl Drop for Memory {
     }
 }
 
-/// One direction.
+/// One ring.
 struct Lane {
     memory: Arc<Memory>,
     /// Its part of the head.
@@ -116,12 +125,12 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(memory: &Arc<Memory>, second: bool) -> Self {
-        let of = |words: usize| if second { words } else { 0 };
+    fn new(memory: &Arc<Memory>, traffic: Traffic, second: bool) -> Self {
+        let lane = 2 * traffic as usize + usize::from(second);
         Self {
             memory: Arc::clone(memory),
-            head_base: of(LANE_HEAD_WORDS),
-            data_base: HEAD_WORDS + of(DATA_WORDS as usize),
+            head_base: lane * LANE_HEAD_WORDS,
+            data_base: HEAD_WORDS + lane * DATA_WORDS as usize,
         }
     }
 
@@ -308,11 +317,11 @@ impl Producer {
         self.lane.take_flag(WORD_ASLEEP)
     }
 
-    /// Asks to be woken when there is room. True if there is some already.
-    pub(super) fn want_room(&mut self) -> bool {
+    /// Asks to be woken when there is room for a record with a payload of `len` bytes. True if there is already.
+    pub(super) fn want_room(&mut self, len: usize) -> bool {
         self.lane.set_flag(WORD_WANTS_ROOM);
         // Any error shows when something is written.
-        self.has_room(PAYLOAD_LEN_MAX).unwrap_or(true)
+        self.has_room(len).unwrap_or(true)
     }
 }
 
@@ -385,10 +394,11 @@ impl Consumer {
         self.head += record.total_words();
     }
 
-    /// Says how far this end is, if that was long ago. Whether the producer is to be woken.
+    /// Says how far this end is, if that was long ago or it `stops` with records left. Whether the producer is to be woken.
     #[inline]
-    pub(super) fn say_head(&mut self) -> bool {
-        if self.head - self.said < SAID_EVERY_WORDS {
+    pub(super) fn say_head(&mut self, stops: bool) -> bool {
+        let unsaid = self.head - self.said;
+        if unsaid < SAID_EVERY_WORDS && !(stops && unsaid > 0) {
             return false;
         }
         self.said = self.head;
@@ -404,14 +414,14 @@ impl Consumer {
 }
 
 /// Both ends of one side: `first` for the side that asked for the pair.
-pub(super) fn ends(memory: &Arc<Memory>, first: bool) -> (Producer, Consumer) {
+pub(super) fn ends(memory: &Arc<Memory>, traffic: Traffic, first: bool) -> (Producer, Consumer) {
     let producer = Producer {
-        lane: Lane::new(memory, !first),
+        lane: Lane::new(memory, traffic, !first),
         tail: 0,
         head: 0,
     };
     let consumer = Consumer {
-        lane: Lane::new(memory, first),
+        lane: Lane::new(memory, traffic, first),
         head: 0,
         said: 0,
     };
@@ -442,8 +452,8 @@ mod tests {
     #[test]
     fn records_of_all_lengths_come_out_whole_wherever_the_ring_ends() {
         let memory = memory();
-        let (mut producer, _) = ends(&memory, true);
-        let (_, mut consumer) = ends(&memory, false);
+        let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+        let (_, mut consumer) = ends(&memory, Traffic::Messages, false);
         let data: Vec<u8> = (0..PAYLOAD_LEN_MAX).map(|at| (at * 31 + at / 251) as u8).collect();
         let (mut written, mut read) = (0_u32, 0_u32);
         let len = |n: u32| [0, 1, 8, 513, 4099, PAYLOAD_LEN_MAX][n as usize % 6] - usize::from(n % 7 == 6 && n % 6 > 1);
@@ -468,7 +478,7 @@ mod tests {
                         consumer.done(&next);
                         read += 1;
                     }
-                    consumer.say_head();
+                    consumer.say_head(false);
                 }
             }
         }
@@ -477,38 +487,38 @@ mod tests {
     #[test]
     fn whoever_sleeps_is_seen_once_by_whoever_writes() {
         let memory = memory();
-        let (mut producer, _) = ends(&memory, true);
-        let (_, mut consumer) = ends(&memory, false);
+        let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+        let (_, mut consumer) = ends(&memory, Traffic::Messages, false);
         assert!(!producer.consumer_sleeps());
         assert!(!consumer.sleep(), "nothing is there");
         producer.push(&record(1, 0), &Payload::None).unwrap();
         assert!(producer.consumer_sleeps() && !producer.consumer_sleeps());
         assert!(consumer.sleep(), "something is there");
         while producer.push(&record(2, 8), &Payload::Words(&[5])).unwrap() {}
-        assert!(!producer.want_room());
+        assert!(!producer.want_room(PAYLOAD_LEN_MAX));
         let mut waked = 0;
         while let Some(next) = consumer.next().unwrap() {
             consumer.done(&next);
-            waked += usize::from(consumer.say_head());
+            waked += usize::from(consumer.say_head(false));
         }
         assert_eq!(waked, 1);
-        assert!(producer.want_room());
+        assert!(producer.want_room(PAYLOAD_LEN_MAX));
     }
 
     #[test]
     fn a_producer_that_waits_for_room_gets_it_while_the_consumer_is_busy() {
         let memory = memory();
-        let (mut producer, _) = ends(&memory, true);
-        let (_, mut consumer) = ends(&memory, false);
+        let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+        let (_, mut consumer) = ends(&memory, Traffic::Messages, false);
         let one = record(1, 0);
         while producer.push(&one, &Payload::None).unwrap() {}
-        assert!(!producer.want_room());
+        assert!(!producer.want_room(PAYLOAD_LEN_MAX));
         let mut taken = 0;
         loop {
             let next = consumer.next().unwrap().unwrap();
             consumer.done(&next);
             taken += 1;
-            if consumer.say_head() {
+            if consumer.say_head(false) {
                 break;
             }
         }
@@ -525,8 +535,8 @@ mod tests {
     #[test]
     fn what_lies_where_the_next_record_will_begin_is_never_taken_for_one() {
         let memory = memory();
-        let (mut producer, _) = ends(&memory, true);
-        let (_, mut consumer) = ends(&memory, false);
+        let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+        let (_, mut consumer) = ends(&memory, Traffic::Messages, false);
         // Each word of the ring could be the beginning of a record.
         let data = [1_u64 << 32; PAYLOAD_LEN_MAX / 8];
         let lens = [PAYLOAD_LEN_MAX, 96, 0, 32, 4096, 33];
@@ -537,15 +547,15 @@ mod tests {
             assert_eq!(consumer.next(), Ok(Some(next)), "round {round}");
             consumer.done(&next);
             assert_eq!(consumer.next(), Ok(None), "round {round}");
-            consumer.say_head();
+            consumer.say_head(false);
         }
     }
 
     #[test]
     fn a_consumer_that_claims_to_have_read_what_was_not_written_is_found_out() {
         let memory = memory();
-        let (mut producer, _) = ends(&memory, true);
-        let (_, consumer) = ends(&memory, false);
+        let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+        let (_, consumer) = ends(&memory, Traffic::Messages, false);
         consumer.lane.word(WORD_HEAD).store(1 << 50, Ordering::Release);
         let mut pushed = producer.push(&record(1, 0), &Payload::None);
         while pushed == Ok(true) {

@@ -1,24 +1,17 @@
-//! Endpoints of one interface: over shared memory, with long messages copied once or twice, and with programs that end, do not
-//! read, or write what they must not.
+//! Endpoints of one interface: over shared memory, with long messages copied once or twice, and with programs that end or do not
+//! read.
 
-use std::{
-    os::fd::AsFd,
-    process::Command,
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{process::Command, thread, time::Duration};
 
 use netif::testing::Veth;
 use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode};
-use omxd::{OmxdError, PAIR_MEMORY_LEN, Session, next_visit};
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use omxd::Session;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 
 const LENGTHS: [usize; 10] = [0, 1, 32, 129, 4096, 4097, 32_768, 100_000, 1 << 20, 4 << 20];
 
-fn options(interface: &str) -> EndpointOptions {
+pub fn options(interface: &str) -> EndpointOptions {
     EndpointOptions {
         interface: Some(interface.to_owned()),
         ..EndpointOptions::default()
@@ -26,12 +19,12 @@ fn options(interface: &str) -> EndpointOptions {
 }
 
 /// Posts a message; the tests keep the bytes until it is over.
-fn isend(from: &Endpoint, data: &[u8], to: Address, match_info: u64) -> omx::Request {
+pub fn isend(from: &Endpoint, data: &[u8], to: Address, match_info: u64) -> omx::Request {
     // SAFETY: as the tests promise.
     unsafe { from.isend(&[Segment::of(data)], to, match_info, 0, false) }.unwrap()
 }
 
-fn reach(from: &Endpoint, (mac, number): (ether::MacAddr, u8)) -> Address {
+pub fn reach(from: &Endpoint, (mac, number): (ether::MacAddr, u8)) -> Address {
     from.connect(mac, number, 0, Some(LIMIT)).unwrap()
 }
 
@@ -262,174 +255,6 @@ fn a_receiver_that_does_not_read_is_waited_for_and_nothing_is_lost() {
             for send in sends {
                 assert_eq!(a.wait(send, Some(LIMIT)).unwrap().unwrap().code, StatusCode::Success);
             }
-        },
-    );
-}
-
-/// A program that has an endpoint and shared memory with another one, and no library.
-struct Liar {
-    _session: Session,
-    _socket: std::os::fd::OwnedFd,
-    words: &'static [AtomicU64],
-}
-
-impl Liar {
-    fn meet(veth: &Veth, victim: u8) -> Self {
-        let session = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
-        let opened = session.open_endpoint(None).unwrap();
-        let mut met = None;
-        wait_until("a pair with the victim", || {
-            match session.meet(victim, None) {
-                Ok(()) | Err(OmxdError::Late) => {}
-                Err(error) => panic!("{error}"),
-            }
-            met = next_visit(opened.visits.as_fd()).unwrap();
-            met.is_some()
-        });
-        let pair = met.unwrap();
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping, which stays until the process ends.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                PAIR_MEMORY_LEN,
-                protection,
-                MapFlags::SHARED,
-                pair.memory.as_fd(),
-                0,
-            )
-        };
-        // SAFETY: all of the mapping, accessed atomically.
-        let words = unsafe { std::slice::from_raw_parts(base.unwrap().cast(), PAIR_MEMORY_LEN / 8) };
-        rustix::net::send(&pair.socket, &[1], rustix::net::SendFlags::empty()).unwrap();
-        Self {
-            _session: session,
-            _socket: pair.socket,
-            words,
-        }
-    }
-
-    /// Writes records behind each other, each at the beginning of a cache line; the first one's first word last.
-    fn write(&self, records: &[Vec<u64>]) {
-        let mut at = 512;
-        for record in records {
-            for (at, word) in (at..).zip(record).skip(1) {
-                self.words[at].store(*word, Ordering::Relaxed);
-            }
-            if at > 512 {
-                self.words[at].store(record[0], Ordering::Relaxed);
-            }
-            at += record.len().next_multiple_of(8);
-        }
-        self.words[512].store(records[0][0], Ordering::Release);
-    }
-}
-
-#[test]
-fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
-    in_own_world(
-        "same_host::whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on",
-        || {
-            let veth = Veth::new(1500);
-            let endpoint = open(&veth.a, Some(0)).unwrap();
-            let mut echo = Echo::start(&veth.a, &[]);
-            let to = reach(&endpoint, echo.go_as());
-            let head = |kind: u64, len: u64| kind << 32 | len;
-            let connect = [head(1, 0), 77, 9, 0];
-            let one = |record: &[u64]| vec![record.to_vec()];
-            let after_connect = |record: &[u64]| vec![connect.to_vec(), record.to_vec()];
-            let cases: Vec<(&str, Vec<Vec<u64>>)> = vec![
-                ("a message before a connection", one(&[head(3, 0), 1, 0, 0])),
-                ("an announcement before a connection", one(&[head(4, 0), 1, 0, 1])),
-                ("no such record", one(&[head(99, 0), 0, 0, 0])),
-                ("a record of no kind", one(&[head(0, 16), 0, 0, 0])),
-                ("a connect with a payload", one(&[head(1, 4000), 0, 0, 0])),
-                ("an answer with a payload", one(&[head(2, 8), 0, 0, 0])),
-                ("an end with a payload", after_connect(&[head(5, 8), 0, 0, 0])),
-                ("a question with a payload", after_connect(&[head(6, 8), 0, 0, 0])),
-                (
-                    "a record longer than any",
-                    one(&[head(1, u64::from(u32::MAX)), 0, 0, 0]),
-                ),
-                (
-                    "one byte more than the longest",
-                    after_connect(&[head(3, 32769), 0, 0, 0]),
-                ),
-                (
-                    "a length that its segments do not have",
-                    after_connect(&[head(4, 16), 1, 99, 1, 4096, 98]),
-                ),
-                ("a length beyond 32 bits", after_connect(&[head(4, 0), 1, 1 << 40, 1])),
-                (
-                    "segments beyond 4 GiB",
-                    after_connect(&[head(4, 16), 1, 0, 1, 4096, u64::MAX]),
-                ),
-                ("half a segment", after_connect(&[head(4, 8), 1, 0, 1, 4096])),
-                (
-                    "another session in the same conversation",
-                    after_connect(&[head(1, 0), 77, 10, 0]),
-                ),
-            ];
-            let broken = || endpoint.counters().get(Counter::SharedBroken) as usize;
-            for (at, (what, records)) in cases.iter().enumerate() {
-                let liar = Liar::meet(&veth, 0);
-                liar.write(records);
-                wait_until(what, || {
-                    endpoint.progress();
-                    broken() == at + 1
-                });
-            }
-            // A consumer that claims to have read what was not written, and a record that changes while it is looked at.
-            let liar = Liar::meet(&veth, 0);
-            liar.words[256].store(1 << 50, Ordering::Release);
-            for turn in 0..1000 {
-                liar.words[512].store(head(turn % 4, turn << 20), Ordering::Release);
-                endpoint.progress();
-            }
-            // An address that is not the liar's memory, and answers to questions nobody asked.
-            let liar = Liar::meet(&veth, 0);
-            let harmless = [[head(5, 0), 3, 100, 0], [head(6, 0), 3, 100, 0], [head(2, 0), 3, 9, 0]];
-            let mut records = vec![connect.to_vec()];
-            records.extend(harmless.map(|record| record.to_vec()));
-            records.push(vec![head(4, 16), 8, 100_000, 1, 4096, 100_000]);
-            liar.write(&records);
-            let mut buffer = vec![0; 100_000];
-            let lied = endpoint.receive(&mut buffer, 8, u64::MAX);
-            assert!(
-                matches!(lied, Err(Error::Failed(StatusCode::BadRdmaWindow))),
-                "{lied:?}"
-            );
-            // Whatever, wherever the endpoint is by then; its answers are written over, too.
-            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-            let mut next = || {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                random
-            };
-            let before = broken();
-            for _ in 0..10 {
-                let liar = Liar::meet(&veth, 0);
-                liar.write(&one(&connect));
-                for turn in 0..200 {
-                    for line in liar.words[if turn == 0 { 520 } else { 512 }..].chunks(8) {
-                        let any = next();
-                        // Most of them records of some kind.
-                        let first = match any >> 60 {
-                            0 => any,
-                            _ => head(2 + (any >> 59) % 6, (any >> 33) % 64),
-                        };
-                        line[0].store(first, Ordering::Relaxed);
-                        for (word, shift) in line[1..].iter().zip([50, 55, 58, 40, 52, 58, 60]) {
-                            word.store(next() >> shift, Ordering::Relaxed);
-                        }
-                    }
-                    endpoint.progress();
-                }
-            }
-            assert!(broken() > before, "nothing of that was read");
-            while let Some(status) = endpoint.iprobe(0, 0).unwrap() {
-                let _ = endpoint.receive(&mut buffer, status.match_info, u64::MAX);
-            }
-            exchange(&endpoint, to, 200_000, 1 << 62);
         },
     );
 }

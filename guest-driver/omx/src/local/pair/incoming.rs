@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use mxoe::engine::Counter;
 
 use super::{
-    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONTROL_MAX, DATA, DONE, EAGER, PULL, Pair, Pull,
-    RECORDS_PER_TURN, Scope, Stream, WHOLE,
+    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, DATA, DONE, EAGER, PULL, Pair, Pull, RECORDS_PER_TURN, Scope,
+    Stream, WHOLE,
 };
 use crate::{
     StatusCode,
@@ -22,9 +22,38 @@ impl Pair {
     /// Reads what there is, a bounded number of records. Whether there was anything.
     #[inline]
     pub(in crate::local) fn read(&mut self, scope: &mut Scope<'_>) -> bool {
+        let answers = self.read_answers(scope);
+        let messages = self.read_messages(scope);
+        answers || messages
+    }
+
+    /// Always read: what comes of it is bounded by what this side asked for.
+    #[inline]
+    fn read_answers(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut records = 0;
-        while records < RECORDS_PER_TURN && !self.refused && self.control.len() < CONTROL_MAX {
-            let record = match self.incoming.next() {
+        while records < RECORDS_PER_TURN {
+            let taken = match self.answers_in.next() {
+                Ok(None) => break,
+                Ok(Some(record)) => self.take_answer(&record, scope).map(|()| self.answers_in.done(&record)),
+                Err(Broken) => Err(Broken),
+            };
+            if taken.is_err() {
+                self.broken = true;
+                break;
+            }
+            records += 1;
+        }
+        if self.answers_in.say_head(false) {
+            credentials::ring(self.socket.as_fd());
+        }
+        records > 0
+    }
+
+    #[inline]
+    fn read_messages(&mut self, scope: &mut Scope<'_>) -> bool {
+        let mut records = 0;
+        while records < RECORDS_PER_TURN && self.takes_messages() {
+            let record = match self.messages_in.next() {
                 Ok(None) => break,
                 Ok(Some(record)) => record,
                 Err(Broken) => {
@@ -33,7 +62,7 @@ impl Pair {
                 }
             };
             match self.take(&record, scope) {
-                Ok(true) => self.incoming.done(&record),
+                Ok(true) => self.messages_in.done(&record),
                 Ok(false) => {
                     scope.counters.count(Counter::UnexpEventqFull);
                     self.refused = true;
@@ -46,27 +75,27 @@ impl Pair {
             }
             records += 1;
         }
-        if self.incoming.say_head() {
+        if self.messages_in.say_head(!self.takes_messages()) {
             credentials::ring(self.socket.as_fd());
         }
         records > 0
     }
 
-    /// `Ok(false)`: not now.
+    /// A message, or a question for a connection. `Ok(false)`: not now.
     #[inline]
     fn take(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
-        let [first, second, third] = record.words;
-        if record.len != 0 && matches!(record.kind, CONNECT | CONNECTED | DONE | PULL) {
-            return Err(Broken);
-        }
+        let [first, second, _] = record.words;
         match record.kind {
             EAGER => {
                 let source = self.source().ok_or(Broken)?;
-                let incoming = &self.incoming;
+                let incoming = &self.messages_in;
                 let read = |len: u32, take: &mut dyn FnMut(u32, &[u8])| incoming.for_payload(len, take);
                 return Ok(scope.store.arrive_local(source, first, record.len, read));
             }
+            // Its bytes are gone with the program.
+            ANNOUNCE if self.ended => {}
             ANNOUNCE => return self.take_announced(record, scope),
+            CONNECT if record.len != 0 => return Err(Broken),
             CONNECT => {
                 let accepted = (second >> 32) as u32 == scope.key;
                 if self.session.is_some_and(|session| session != second as u32) {
@@ -86,10 +115,26 @@ impl Pair {
                 });
                 scope.counters.count(Counter::SharedConnectReply);
             }
+            _ => return Err(Broken),
+        }
+        Ok(true)
+    }
+
+    /// What a message or a connection waits for.
+    #[inline]
+    fn take_answer(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
+        let [first, second, third] = record.words;
+        if record.kind == DATA {
+            return self.take_piece(record, scope);
+        }
+        if record.len != 0 {
+            return Err(Broken);
+        }
+        match record.kind {
             CONNECTED => {
                 if !self.cancel_connect(first) {
                     // Cancelled or given up.
-                    return Ok(true);
+                    return Ok(());
                 }
                 let code = match third {
                     ACCEPTED => {
@@ -116,7 +161,7 @@ impl Pair {
             PULL => {
                 let Some(announced) = self.announced.get_mut(&first) else {
                     // Given up meanwhile.
-                    return Ok(true);
+                    return Ok(());
                 };
                 if announced.streams || second > announced.memory.len().into() {
                     return Err(Broken);
@@ -128,10 +173,9 @@ impl Pair {
                     end: second as u32,
                 });
             }
-            DATA => self.take_piece(record, scope)?,
             _ => return Err(Broken),
         }
-        Ok(true)
+        Ok(())
     }
 
     fn take_announced(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
@@ -141,7 +185,7 @@ impl Pair {
         if record.len as usize > SEGMENTS_MAX * 16 || !record.len.is_multiple_of(16) {
             return Err(Broken);
         }
-        let words = self.incoming.payload_words(record);
+        let words = self.messages_in.payload_words(record);
         let list: Box<[(u64, u64)]> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         // Each is at most 4 GiB, so the sum cannot wrap.
         if list.iter().any(|(_, len)| *len > u32::MAX.into())
@@ -180,7 +224,7 @@ impl Pair {
         }
         if let Some(entry) = scope.store.requests.get_mut(arriving.request) {
             let memory = &mut entry.memory;
-            self.incoming
+            self.answers_in
                 .for_payload(record.len, |at, data| memory.write(arriving.got + at, data));
         }
         arriving.got += record.len;

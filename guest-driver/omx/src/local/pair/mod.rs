@@ -1,5 +1,8 @@
-//! One other endpoint of the same host: what is said over the shared ring, in order, and what waits for room or an answer. The
-//! ring is reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
+//! One other endpoint of the same host: what is said over the shared rings, and what waits for room or an answer. The rings are
+//! reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
+//!
+//! Messages and questions for a connection go over one ring, in order, and are left there while there is no room for them. Everything
+//! that they wait for goes over the other, which is always read: so neither side ever waits for the other in a circle.
 
 mod incoming;
 mod over;
@@ -7,6 +10,7 @@ mod over;
 use std::{
     collections::{HashMap, VecDeque},
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
 use ether::Time;
@@ -14,7 +18,7 @@ use mxoe::engine::{Counter, Counters};
 
 use super::{
     credentials,
-    ring::{Consumer, PAYLOAD_LEN_MAX, Payload, Producer, Record},
+    ring::{self, Broken, Consumer, Memory, PAYLOAD_LEN_MAX, Payload, Producer, Record, Traffic},
 };
 use crate::{
     StatusCode,
@@ -25,7 +29,7 @@ use crate::{
 
 /// Records handled before what they cause is written.
 const RECORDS_PER_TURN: usize = 32;
-/// Answers that wait for room. At the limit nothing is read from the one who does not read.
+/// Answers that wait for room. At the limit no messages are read from the one who does not read answers.
 const CONTROL_MAX: usize = 64;
 /// Bytes of a long message in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;
@@ -107,17 +111,23 @@ pub(in crate::local) struct Pair {
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.
     pub(in crate::local) session: Option<u32>,
-    out: Producer,
-    incoming: Consumer,
+    messages_out: Producer,
+    messages_in: Consumer,
+    answers_out: Producer,
+    answers_in: Consumer,
     connects: Vec<(Key, Time)>,
+    /// Questions for a connection that wait for room.
+    asking: VecDeque<Record>,
     control: VecDeque<Record>,
     waiting: VecDeque<Waiting>,
     announced: HashMap<u64, Announced>,
     announced_next: u64,
     streams: VecDeque<Stream>,
     arriving: HashMap<u64, Arriving>,
-    /// The oldest record was refused for want of room among the unexpected messages.
+    /// The oldest message was refused for want of room among the unexpected ones.
     pub(in crate::local) refused: bool,
+    /// The other program is gone; messages that it had sent are still there.
+    ended: bool,
     /// The other program's memory cannot be read.
     pub(in crate::local) two_copies: bool,
     /// The earliest time at which something is given up.
@@ -126,18 +136,22 @@ pub(in crate::local) struct Pair {
 }
 
 impl Pair {
-    pub(in crate::local) fn new(made: omxd::Pair, ends: (Producer, Consumer)) -> Self {
+    pub(in crate::local) fn new(made: omxd::Pair, memory: &Arc<Memory>) -> Self {
         credentials::greet(made.socket.as_fd());
-        let (out, incoming) = ends;
+        let (messages_out, messages_in) = ring::ends(memory, Traffic::Messages, made.asked);
+        let (answers_out, answers_in) = ring::ends(memory, Traffic::Answers, made.asked);
         Self {
             id: made.id,
             endpoint: made.endpoint,
             socket: made.socket,
             pid: None,
             session: None,
-            out,
-            incoming,
+            messages_out,
+            messages_in,
+            answers_out,
+            answers_in,
             connects: Vec::new(),
+            asking: VecDeque::new(),
             control: VecDeque::new(),
             waiting: VecDeque::new(),
             announced: HashMap::new(),
@@ -145,6 +159,7 @@ impl Pair {
             streams: VecDeque::new(),
             arriving: HashMap::new(),
             refused: false,
+            ended: false,
             two_copies: false,
             due: None,
             broken: false,
@@ -186,7 +201,7 @@ impl Pair {
     pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
         self.connects.push((request, until));
         self.note_due(until);
-        self.control.push_back(Record {
+        self.asking.push_back(Record {
             kind: CONNECT,
             len: 0,
             words: [request, u64::from(key) << 32 | u64::from(scope.session), 0],
@@ -205,7 +220,7 @@ impl Pair {
     #[inline]
     pub(in crate::local) fn send(&mut self, waiting: Waiting, scope: &mut Scope<'_>) {
         let until = waiting.until;
-        if self.waiting.is_empty() && self.control.is_empty() {
+        if self.waiting.is_empty() && self.asking.is_empty() {
             match self.write(waiting, scope) {
                 None => return self.ring_bell(),
                 Some(waiting) => self.waiting.push_back(waiting),
@@ -218,9 +233,21 @@ impl Pair {
     }
 
     fn push(&mut self, record: &Record, payload: &Payload<'_>) -> bool {
-        let pushed = self.out.push(record, payload);
+        let pushed = self.messages_out.push(record, payload);
         self.broken |= pushed.is_err();
         pushed == Ok(true)
+    }
+
+    /// The first of a list of records that fits is written, and not in it any more.
+    fn push_first(records: &mut VecDeque<Record>, out: &mut Producer) -> Result<bool, Broken> {
+        let Some(record) = records.front() else {
+            return Ok(false);
+        };
+        let pushed = out.push(record, &Payload::None)?;
+        if pushed {
+            records.pop_front();
+        }
+        Ok(pushed)
     }
 
     /// Writes a message to the ring; gives it back when there is no room.
@@ -276,7 +303,7 @@ impl Pair {
     /// Wakes the other side if it sleeps.
     #[inline]
     fn ring_bell(&self) {
-        if self.out.consumer_sleeps() {
+        if self.messages_out.consumer_sleeps() {
             credentials::ring(self.socket.as_fd());
         }
     }
@@ -316,72 +343,118 @@ impl Pair {
         scope.counters.count(Counter::SharedPull);
     }
 
-    fn has_output(&self) -> bool {
-        !self.control.is_empty() || !self.waiting.is_empty() || !self.streams.is_empty()
+    fn has_messages(&self) -> bool {
+        !self.asking.is_empty() || !self.waiting.is_empty()
+    }
+
+    fn has_answers(&self) -> bool {
+        !self.control.is_empty() || !self.streams.is_empty()
     }
 
     /// Writes what waits, as far as there is room. Whether anything was written.
     #[inline]
     pub(in crate::local) fn write_waiting(&mut self, scope: &mut Scope<'_>) -> bool {
-        if !self.has_output() {
-            return false;
+        let answers = self.has_answers() && self.write_answers().unwrap_or_else(|Broken| self.is_broken_now());
+        if answers && self.answers_out.consumer_sleeps() {
+            credentials::ring(self.socket.as_fd());
         }
-        let wrote = self.write_in_order(scope);
-        if wrote {
+        let messages = self.has_messages() && self.write_messages(scope);
+        if messages {
             self.ring_bell();
+        }
+        answers || messages
+    }
+
+    const fn is_broken_now(&mut self) -> bool {
+        self.broken = true;
+        false
+    }
+
+    /// Whether anything was written.
+    fn write_messages(&mut self, scope: &mut Scope<'_>) -> bool {
+        let mut wrote = false;
+        loop {
+            match Self::push_first(&mut self.asking, &mut self.messages_out) {
+                Ok(true) => wrote = true,
+                Ok(false) => break,
+                Err(Broken) => {
+                    self.broken = true;
+                    return wrote;
+                }
+            }
+        }
+        while self.asking.is_empty()
+            && let Some(waiting) = self.waiting.pop_front()
+        {
+            if let Some(waiting) = self.write(waiting, scope) {
+                self.waiting.push_front(waiting);
+                break;
+            }
+            wrote = true;
         }
         wrote
     }
 
-    fn write_in_order(&mut self, scope: &mut Scope<'_>) -> bool {
+    /// Whether anything was written.
+    fn write_answers(&mut self) -> Result<bool, Broken> {
         let mut wrote = false;
-        while let Some(record) = self.control.pop_front() {
-            if !self.push(&record, &Payload::None) {
-                self.control.push_front(record);
-                return wrote;
-            }
+        while Self::push_first(&mut self.control, &mut self.answers_out)? {
             wrote = true;
         }
-        while let Some(waiting) = self.waiting.pop_front() {
-            if let Some(waiting) = self.write(waiting, scope) {
-                self.waiting.push_front(waiting);
-                return wrote;
-            }
-            wrote = true;
-        }
-        while let Some(stream) = self.streams.front() {
-            let (id, offset) = (stream.id, stream.offset);
-            let len = PIECE_LEN.min(stream.end - offset);
-            let record = Record {
-                kind: DATA,
-                len,
-                words: [id, offset.into(), 0],
-            };
-            let Some(announced) = self.announced.get(&id) else {
+        while self.control.is_empty()
+            && let Some(stream) = self.streams.front_mut()
+        {
+            let Some(announced) = self.announced.get(&stream.id) else {
                 self.streams.pop_front();
                 continue;
             };
-            let pushed = self.out.push(&record, &Payload::Memory(&announced.memory, offset));
-            self.broken |= pushed.is_err();
-            if pushed != Ok(true) {
-                return wrote;
+            let len = PIECE_LEN.min(stream.end - stream.offset);
+            let record = Record {
+                kind: DATA,
+                len,
+                words: [stream.id, stream.offset.into(), 0],
+            };
+            let piece = Payload::Memory(&announced.memory, stream.offset);
+            if !self.answers_out.push(&record, &piece)? {
+                break;
             }
             wrote = true;
-            if let Some(stream) = self.streams.front_mut() {
-                stream.offset += len;
-                if stream.offset == stream.end {
-                    self.streams.pop_front();
-                }
+            stream.offset += len;
+            if stream.offset == stream.end {
+                self.streams.pop_front();
             }
         }
-        wrote
+        Ok(wrote)
+    }
+
+    /// Whether messages that are there may be read.
+    fn takes_messages(&self) -> bool {
+        !self.refused && self.control.len() < CONTROL_MAX
     }
 
     /// Before sleeping: asks to be woken. True if there is something to do already.
     pub(in crate::local) fn sleep(&mut self) -> bool {
-        let something = !self.refused && self.control.len() < CONTROL_MAX && self.incoming.sleep();
-        let room = self.has_output() && self.out.want_room();
-        something || room || self.broken
+        let messages = self.takes_messages() && self.messages_in.sleep();
+        let answers = self.answers_in.sleep();
+        let message_len = match self.waiting.front() {
+            Some(waiting) if self.asking.is_empty() => waiting.payload_len(),
+            _ => 0,
+        };
+        let messages_room = self.has_messages() && self.messages_out.want_room(message_len);
+        let answer_len = if self.control.is_empty() { PIECE_LEN as usize } else { 0 };
+        let answers_room = self.has_answers() && self.answers_out.want_room(answer_len);
+        messages || answers || messages_room || answers_room || self.broken
+    }
+}
+
+impl Waiting {
+    /// Bytes behind its record's head.
+    fn payload_len(&self) -> usize {
+        if self.eager {
+            self.memory.len() as usize
+        } else {
+            self.memory.addresses().count() * 16
+        }
     }
 }
 

@@ -72,14 +72,10 @@ impl Pair {
             .min();
     }
 
-    /// Everything with the other side ends.
-    pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) {
+    /// Everything with the other side ends. What is left if the other side went, and there is no room for messages that it had sent.
+    pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) -> Option<Self> {
         // What was written before the other side went is received.
-        // A child of that program may still be writing.
-        let mut turns = RECORDS_MAX / RECORDS_PER_TURN + 1;
-        while turns > 0 && !self.broken && self.read(scope) {
-            turns -= 1;
-        }
+        self.read_all(scope);
         for (request, _) in self.connects.drain(..) {
             scope.store.requests.complete(request, code);
         }
@@ -102,5 +98,27 @@ impl Pair {
         });
         store.forget_announced(pair);
         scope.counters.count(Counter::PartnersLost);
+        self.ended = true;
+        (self.refused && !self.broken && code == StatusCode::EndpointClosed).then_some(self)
+    }
+
+    /// Reads what the other side had written, as far as there is room.
+    fn read_all(&mut self, scope: &mut Scope<'_>) {
+        // A child of that program may still be writing.
+        for _ in 0..=2 * RECORDS_MAX / RECORDS_PER_TURN {
+            // Nobody is there for answers, which would keep messages from being read.
+            self.control.clear();
+            if self.broken || !self.read(scope) {
+                return;
+            }
+        }
+    }
+
+    /// Takes messages of a program that is gone. Whether all are taken.
+    pub(in crate::local) fn is_read(&mut self, scope: &mut Scope<'_>) -> bool {
+        if !self.refused {
+            self.read_all(scope);
+        }
+        !self.refused
     }
 }
