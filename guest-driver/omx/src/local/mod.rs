@@ -156,7 +156,7 @@ impl Local {
         Some((at, self.pairs[at].session?))
     }
 
-    /// Starts a connection. False: the authority is needed, and away.
+    /// Starts a connection. False: the authority is needed, and away, or its answer is not here yet.
     pub(crate) fn connect(
         &mut self,
         store: &mut Store,
@@ -174,7 +174,14 @@ impl Local {
                 return Ok(false);
             };
             match session.meet(endpoint, known) {
-                Ok(()) => self.take_visits(store),
+                Ok(()) => {
+                    self.take_visits(store);
+                    let last = self.last.get(usize::from(endpoint)).copied().flatten();
+                    if last == known {
+                        // The connection was made anew just now, and its channel is not known here yet.
+                        return Ok(false);
+                    }
+                }
                 Err(error) if is_away(&error) => return Ok(false),
                 Err(OmxdError::Refused { reason, sentence }) => {
                     let code = match reason {

@@ -156,7 +156,7 @@ fn connects_wait_for_an_authority_that_is_away() {
         assert!(near.cancel(cancelled).unwrap());
         let _omxd = Omxd::start(&[], &veth.a, &[]);
         let status = near.wait(local, Some(LIMIT)).unwrap().expect("within the limit");
-        let to = status.address.expect("connected");
+        let to = status.address.unwrap_or_else(|| panic!("{status:?}"));
         let data = [7; 5000];
         // SAFETY: the data outlive the request.
         let send = unsafe { near.isend(&[omx::Segment::of(&data)], to, 1, 0, false) }.unwrap();
