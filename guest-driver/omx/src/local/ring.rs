@@ -75,7 +75,9 @@ impl Memory {
     pub(super) fn map(file: impl AsFd) -> std::io::Result<Arc<Self>> {
         let stat = rustix::fs::fstat(&file)?;
         if stat.st_size.cast_unsigned() != PAIR_MEMORY_LEN as u64 {
-            return Err(std::io::ErrorKind::InvalidData.into());
+            return Err(std::io::Error::other(
+                "omxd is of another version than this program's library",
+            ));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes, which nobody can shorten.
