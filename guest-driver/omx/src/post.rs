@@ -317,6 +317,10 @@ impl Core {
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.posted = Some(posted);
         }
+        // A message of this host that was refused may be the one that this receive is for.
+        if let Some(local) = &mut self.local {
+            local.resume();
+        }
         Ok(request)
     }
 

@@ -286,6 +286,9 @@ impl Core {
             Transfer::Unexpected { id: Some(id) } => {
                 if code != StatusCode::Success {
                     self.store.table.unexpected.remove(id);
+                    if let Some(local) = &mut self.local {
+                        local.resume();
+                    }
                 } else if let Some(message) = self.store.table.unexpected.get_mut(id)
                     && let UnexpBody::Partial(_, memory) = &mut message.body
                 {

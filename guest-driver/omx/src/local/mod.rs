@@ -1,6 +1,20 @@
 //! Messages between endpoints of one host: over memory that the authority of the interface made for the two, long ones copied
 //! once, from the other program's memory. Nothing here touches the interface. Whatever the other program writes is checked.
 
+/// Everything but the pairs, for a pair to work with.
+macro_rules! scope {
+    ($local:ident, $store:ident) => {
+        Scope {
+            store: $store,
+            counters: &mut $local.counters,
+            pulls: &mut $local.pulls,
+            session: $local.options.session,
+            key: $local.options.key,
+        }
+    };
+}
+
+mod copying;
 mod credentials;
 mod pair;
 mod ring;
@@ -25,7 +39,7 @@ use self::{
     ring::Memory,
 };
 use crate::{
-    Error, StatusCode, clock,
+    Error, StatusCode,
     late::is_away,
     memory::Segments,
     slab::Key,
@@ -34,8 +48,6 @@ use crate::{
 
 pub(crate) use ring::PAYLOAD_LEN_MAX;
 
-/// Bytes copied from other programs in one step: about a millisecond, after which the interface gets its turn.
-const COPY_PER_STEP: u32 = 8 << 20;
 /// The sockets are looked at this often while nobody sleeps: whether somebody came or went.
 const LOOK_EVERY_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
@@ -78,19 +90,6 @@ fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
         what,
         source: error.into(),
     }
-}
-
-/// Everything but the pairs, for a pair to work with.
-macro_rules! scope {
-    ($local:ident, $store:ident) => {
-        Scope {
-            store: $store,
-            counters: &mut $local.counters,
-            pulls: &mut $local.pulls,
-            session: $local.options.session,
-            key: $local.options.key,
-        }
-    };
 }
 
 impl Local {
@@ -296,6 +295,9 @@ impl Local {
     #[inline]
     pub(crate) fn step(&mut self, store: &mut Store) -> bool {
         let mut busy = false;
+        if !self.ended.is_empty() {
+            busy |= self.read_ended(store);
+        }
         let mut at = 0;
         while at < self.pairs.len() {
             let mut scope = scope!(self, store);
@@ -307,9 +309,6 @@ impl Local {
             } else {
                 at += 1;
             }
-        }
-        if !self.ended.is_empty() {
-            busy |= self.read_ended(store);
         }
         if !self.pulls.is_empty() {
             self.copy(store);
@@ -323,70 +322,22 @@ impl Local {
         let before = self.ended.len();
         let mut scope = scope!(self, store);
         self.ended.retain_mut(|pair| !pair.is_read(&mut scope));
-        self.ended.len() < before
+        let some_are_read = self.ended.len() < before;
+        if some_are_read {
+            self.put_in_order();
+            self.resume();
+        }
+        some_are_read
     }
 
-    /// Copies matched messages from the memory of other programs.
-    fn copy(&mut self, store: &mut Store) {
-        let mut budget = COPY_PER_STEP;
-        while budget > 0
-            && let Some(mut pull) = self.pulls.pop_front()
-        {
-            let Some(at) = self.pairs.iter().position(|pair| pair.id == pull.large.pair) else {
-                store.received(pull.request, StatusCode::Unreachable, 0);
-                continue;
-            };
-            let single_copy = self.options.single_copy;
-            let pair = &mut self.pairs[at];
-            let pid = if single_copy && !pair.two_copies {
-                pair.pid()
-            } else {
-                None
-            };
-            let mut scope = scope!(self, store);
-            if pull.wanted > 0 && pid.is_none() && pull.offset == 0 {
-                let until = clock::now().plus_nanos(self.options.give_up_ns);
-                pair.ask(&pull, until, &mut scope);
-                pair.write_waiting(&mut scope);
-                continue;
+    /// Messages from before an endpoint connected anew come before those that it sends now.
+    fn put_in_order(&mut self) {
+        let mut before = [None; omxd::ENDPOINTS as usize];
+        for pair in self.ended.iter_mut().chain(&mut self.pairs) {
+            if let Some(before) = before.get_mut(usize::from(pair.endpoint)) {
+                pair.behind = *before;
+                *before = pair.session.filter(|_| pair.ended);
             }
-            let now = (pull.wanted - pull.offset).min(budget);
-            let read = match (scope.store.requests.get_mut(pull.request), pid) {
-                _ if now == 0 => Ok(0),
-                (Some(entry), Some(pid)) => {
-                    let memory = &mut entry.memory;
-                    memory.read_process(pid, &pull.large.list, pull.offset, now)
-                }
-                _ => Err(io::ErrorKind::NotFound.into()),
-            };
-            match read {
-                Ok(read) if read > 0 || now == 0 => {
-                    pull.offset += read;
-                    budget -= read;
-                    if pull.offset < pull.wanted {
-                        self.pulls.push_front(pull);
-                        continue;
-                    }
-                    scope.counters.count(Counter::SharedPull);
-                    scope.store.received(pull.request, StatusCode::Success, pull.wanted);
-                    pair.finish(pull.large.id, Some(pull.wanted), &mut scope);
-                }
-                Err(error) if pull.offset == 0 && may_not(&error) => {
-                    tracing::info!(
-                        "the memory of endpoint {}'s program cannot be read ({error}); long messages are copied twice",
-                        pair.endpoint
-                    );
-                    pair.two_copies = true;
-                    self.pulls.push_front(pull);
-                    continue;
-                }
-                // Its memory is not what it said, or it is gone.
-                _ => {
-                    scope.store.received(pull.request, StatusCode::BadRdmaWindow, 0);
-                    pair.finish(pull.large.id, None, &mut scope);
-                }
-            }
-            pair.write_waiting(&mut scope);
         }
     }
 
@@ -419,8 +370,10 @@ impl Local {
             match omxd::next_visit(visits.as_fd()) {
                 Ok(None) => return,
                 Ok(Some(pair)) => self.add(store, pair),
-                // The authority is gone; its successor gives a new channel.
-                Err(_) => self.visits = None,
+                // Its successor gives a new channel.
+                Err(OmxdError::Gone) => self.visits = None,
+                // Without descriptors for it, for example: it is over, and the next one is looked at.
+                Err(error) => return tracing::warn!("cannot share memory with another endpoint: {error}"),
             }
         }
     }
@@ -441,7 +394,10 @@ impl Local {
             Memory::map(&made.memory)
         };
         match watch() {
-            Ok(memory) => self.pairs.push(Pair::new(made, &memory)),
+            Ok(memory) => {
+                self.pairs.push(Pair::new(made, &memory));
+                self.put_in_order();
+            }
             Err(error) => tracing::error!("cannot share memory with endpoint {endpoint}: {error}"),
         }
     }
@@ -460,6 +416,7 @@ impl Local {
             // Its end was seen, and nothing comes through it any more.
             let _ = epoll::delete(&self.watched, &rest.socket);
             self.ended.push_back(rest);
+            self.put_in_order();
         }
         // What it had announced is gone: there may be room for others.
         self.resume();
@@ -496,10 +453,4 @@ impl Local {
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.pairs.iter().filter_map(|pair| pair.due).min()
     }
-}
-
-/// Whether the system forbids reading other programs' memory, or does not know how.
-fn may_not(error: &io::Error) -> bool {
-    let errno = error.raw_os_error();
-    errno == Some(libc::EPERM) || errno == Some(libc::ENOSYS)
 }

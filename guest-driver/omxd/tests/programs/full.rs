@@ -187,7 +187,12 @@ fn messages_of_a_program_that_ended_are_received_though_there_was_no_room_for_th
             });
             let address = reach(&from, name(&to));
             let data: Vec<_> = (0..MESSAGES).map(|number| message(number, SHORT)).collect();
-            let sends = data.iter().map(|data| isend(&from, data, address, 7)).collect();
+            let long = message(0, LONG);
+            let (first, last) = data.split_at(25);
+            let mut sends: Vec<_> = first.iter().map(|data| isend(&from, data, address, 7)).collect();
+            // Its bytes go with the program.
+            isend(&from, &long, address, 7);
+            sends.extend(last.iter().map(|data| isend(&from, data, address, 7)));
             all_succeed(&from, "send", sends);
             from.close().unwrap();
             wait_until("the end is seen", || {
@@ -202,6 +207,69 @@ fn messages_of_a_program_that_ended_are_received_though_there_was_no_room_for_th
                 assert!(buffer == *data);
             }
             assert!(to.iprobe(0, 0).unwrap().is_none());
+        },
+    );
+}
+
+#[test]
+fn a_receive_gets_its_message_although_there_was_no_room_for_it_before() {
+    in_own_world(
+        "full::a_receive_gets_its_message_although_there_was_no_room_for_it_before",
+        || {
+            let veth = Veth::new(1500);
+            for others in [0, 6] {
+                let [from, to] = open_two(&veth, |options| EndpointOptions {
+                    unexpected_bytes_max: 16 << 10,
+                    shared_rndv_threshold: 32 << 10,
+                    ..options
+                });
+                let address = reach(&from, name(&to));
+                let (short, long) = (message(1, 2000), message(2, 30_000));
+                let mut sends: Vec<_> = (0..others).map(|_| isend(&from, &short, address, 1)).collect();
+                sends.push(isend(&from, &long, address, 2));
+                wait_until("no room for it", || {
+                    to.progress();
+                    to.counters().get(Counter::UnexpEventqFull) > 0
+                });
+                let mut buffer = vec![0; long.len()];
+                let receive = post(&to, &mut buffer, 2);
+                all_succeed(&to, "the receive", vec![receive]);
+                assert!(buffer == long);
+                all_succeed(&from, "send", sends);
+            }
+        },
+    );
+}
+
+#[test]
+fn messages_from_before_an_endpoint_connected_anew_come_before_those_from_after() {
+    in_own_world(
+        "full::messages_from_before_an_endpoint_connected_anew_come_before_those_from_after",
+        || {
+            let veth = Veth::new(1500);
+            let [from, to] = open_two(&veth, |options| EndpointOptions {
+                unexpected_bytes_max: 64 << 10,
+                ..options
+            });
+            let data: Vec<_> = (0..75).map(|number| message(number, SHORT)).collect();
+            for (turn, data) in (0..).zip(data.chunks(25)) {
+                let address = reach(&from, name(&to));
+                let sends = data.iter().map(|data| isend(&from, data, address, 7)).collect();
+                all_succeed(&from, "send", sends);
+                if turn < 2 {
+                    from.disconnect(address).unwrap();
+                    wait_until("the end is seen", || {
+                        to.progress();
+                        to.counters().get(Counter::PartnersLost) == turn + 1
+                    });
+                }
+            }
+            let mut buffer = vec![0; SHORT];
+            for data in &data {
+                let receive = post(&to, &mut buffer, 7);
+                all_succeed(&to, "receive", vec![receive]);
+                assert!(buffer == *data);
+            }
         },
     );
 }

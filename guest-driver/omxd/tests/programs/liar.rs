@@ -77,8 +77,8 @@ impl Liar {
     }
 }
 
-/// Records, and the ring for them.
-type Written = (usize, Vec<Vec<u64>>);
+/// Records, and the rings for them.
+type Written = Vec<(usize, Vec<Vec<u64>>)>;
 
 const MESSAGES: usize = 0;
 const ANSWERS: usize = 2;
@@ -98,9 +98,9 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             let endpoint = open(&veth.a, Some(0)).unwrap();
             let mut echo = Echo::start(&veth.a, &[]);
             let to = reach(&endpoint, echo.go_as());
-            let one = |record: &[u64]| (MESSAGES, vec![record.to_vec()]);
-            let after_connect = |record: &[u64]| (MESSAGES, vec![CONNECT.to_vec(), record.to_vec()]);
-            let answer = |record: &[u64]| (ANSWERS, vec![record.to_vec()]);
+            let one = |record: &[u64]| vec![(MESSAGES, vec![record.to_vec()])];
+            let answer = |record: &[u64]| vec![(ANSWERS, vec![record.to_vec()])];
+            let after_connect = |record: &[u64]| [answer(&CONNECT), one(record)].concat();
             let cases: Vec<(&str, Written)> = vec![
                 ("a message before a connection", one(&[head(3, 0), 1, 0, 0])),
                 ("an announcement before a connection", one(&[head(4, 0), 1, 0, 1])),
@@ -109,7 +109,8 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
                 ("an answer among the messages", one(&[head(2, 0), 0, 0, 0])),
                 ("a message among the answers", answer(&[head(3, 0), 1, 0, 0])),
                 ("no such answer", answer(&[head(99, 0), 0, 0, 0])),
-                ("a connect with a payload", one(&[head(1, 4000), 0, 0, 0])),
+                ("a connect among the messages", one(&CONNECT)),
+                ("a connect with a payload", answer(&[head(1, 4000), 0, 0, 0])),
                 ("an answer with a payload", answer(&[head(2, 8), 0, 0, 0])),
                 ("an end with a payload", answer(&[head(5, 8), 0, 0, 0])),
                 ("a question with a payload", answer(&[head(6, 8), 0, 0, 0])),
@@ -134,16 +135,26 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
                     "segments beyond 4 GiB",
                     after_connect(&[head(4, 16), 1, 0, 1, 4096, u64::MAX]),
                 ),
+                (
+                    "the same announced twice",
+                    [
+                        answer(&CONNECT),
+                        vec![(MESSAGES, vec![vec![head(4, 0), 1, 0, 1], vec![head(4, 0), 1, 0, 1]])],
+                    ]
+                    .concat(),
+                ),
                 ("half a segment", after_connect(&[head(4, 8), 1, 0, 1, 4096])),
                 (
                     "another session in the same conversation",
-                    after_connect(&[head(1, 0), 77, 10, 0]),
+                    vec![(ANSWERS, vec![CONNECT.to_vec(), vec![head(1, 0), 77, 10, 0]])],
                 ),
             ];
             let broken = || endpoint.counters().get(Counter::SharedBroken) as usize;
-            for (at, (what, (ring, records))) in cases.iter().enumerate() {
+            for (at, (what, written)) in cases.iter().enumerate() {
                 let liar = Liar::meet(&veth, 0);
-                liar.write(*ring, records);
+                for (ring, records) in written {
+                    liar.write(*ring, records);
+                }
                 wait_until(what, || {
                     endpoint.progress();
                     broken() == at + 1
@@ -151,11 +162,11 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             }
             // A consumer that claims to have read what was not written: seen when there seems to be no room.
             let (liar, before) = (Liar::meet(&veth, 0), broken());
-            liar.write(MESSAGES, &[CONNECT.to_vec()]);
+            liar.write(ANSWERS, &[CONNECT.to_vec()]);
             liar.words[3 * 128].store(1 << 50, Ordering::Release);
             for turn in 0.. {
                 // A question for a connection again and again; each has an answer.
-                let at = Liar::data(MESSAGES) + turn % 2048 * 8;
+                let at = Liar::data(ANSWERS) + turn % 2048 * 8;
                 for (word, value) in liar.words[at..].iter().zip(CONNECT).skip(1) {
                     word.store(value, Ordering::Relaxed);
                 }
@@ -175,11 +186,9 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             // An address that is not the liar's memory, and answers to questions nobody asked.
             let liar = Liar::meet(&veth, 0);
             let harmless = [[head(5, 0), 3, 100, 0], [head(6, 0), 3, 100, 0], [head(2, 0), 3, 9, 0]];
-            liar.write(ANSWERS, &harmless.map(|record| record.to_vec()));
-            liar.write(
-                MESSAGES,
-                &[CONNECT.to_vec(), vec![head(4, 16), 8, 100_000, 1, 4096, 100_000]],
-            );
+            let records = harmless.into_iter().chain([CONNECT]).map(|record| record.to_vec());
+            liar.write(ANSWERS, &records.collect::<Vec<_>>());
+            liar.write(MESSAGES, &[vec![head(4, 16), 8, 100_000, 1, 4096, 100_000]]);
             let mut buffer = vec![0; 100_000];
             let lied = endpoint.receive(&mut buffer, 8, u64::MAX);
             assert!(
@@ -195,13 +204,13 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             let before = broken();
             for _ in 0..10 {
                 let liar = Liar::meet(&veth, 0);
-                liar.write(MESSAGES, &[CONNECT.to_vec()]);
-                for turn in 0..200 {
-                    let begin = Liar::data(MESSAGES) + if turn == 0 { 8 } else { 0 };
-                    for (number, line) in liar.words[begin..].chunks(8).enumerate() {
+                liar.write(ANSWERS, &[CONNECT.to_vec()]);
+                endpoint.progress();
+                for _ in 0..200 {
+                    for (number, line) in liar.words[Liar::data(MESSAGES)..].chunks(8).enumerate() {
                         let any = next();
                         // Most of them records of some kind.
-                        let kinds = if number < 4096 { [1, 3, 4, 3] } else { [2, 5, 6, 7] };
+                        let kinds = if number < 4096 { [3, 4, 3, 3] } else { [2, 5, 6, 7] };
                         let first = match any >> 60 {
                             0 => any,
                             _ => head(kinds[(any >> 50) as usize % 4], (any >> 33) % 64),

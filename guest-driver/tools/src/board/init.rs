@@ -121,6 +121,12 @@ fn setting(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Where a comment begins: at the beginning of a word.
+fn comment(text: &str) -> Option<usize> {
+    let begins = |at: &usize| text[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    text.match_indices('#').map(|(at, _)| at).find(begins)
+}
+
 /// The last line that sets `name`, as a shell would read it.
 fn find_setting(text: &str, name: &str) -> Option<String> {
     let value = |line: &str| {
@@ -130,7 +136,7 @@ fn find_setting(text: &str, name: &str) -> Option<String> {
             .find_map(|quote| rest.strip_prefix(quote)?.split(quote).next());
         Some(
             quoted
-                .unwrap_or_else(|| rest.split('#').next().unwrap_or_default().trim_end())
+                .unwrap_or_else(|| rest[..comment(rest).unwrap_or(rest.len())].trim_end())
                 .to_owned(),
         )
     };
@@ -353,6 +359,12 @@ mod tests {
         assert_eq!(find_setting(text, "OMX_FMA_PARAMS").as_deref(), Some(""));
         assert_eq!(find_setting(text, "OMX_MODULE_PARAMS"), None);
         assert_eq!(find_setting("OMX_IFACES=' '", "OMX_IFACES").as_deref(), Some(" "));
+        let name = |text| find_setting(text, "OMX_BOARD_NAME");
+        assert_eq!(
+            name("OMX_BOARD_NAME=node#1:0\t# the first").as_deref(),
+            Some("node#1:0")
+        );
+        assert_eq!(name("OMX_BOARD_NAME=# none").as_deref(), Some(""));
     }
 
     #[test]

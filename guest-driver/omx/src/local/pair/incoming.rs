@@ -5,14 +5,14 @@ use std::os::fd::AsFd;
 use mxoe::engine::Counter;
 
 use super::{
-    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, DATA, DONE, EAGER, PULL, Pair, Pull, RECORDS_PER_TURN, Scope,
-    Stream, WHOLE,
+    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONNECTED_MAX, DATA, DONE, EAGER, PULL, Pair, Pull,
+    RECORDS_PER_TURN, Scope, Stream, WHOLE,
 };
 use crate::{
     StatusCode,
     local::{
         credentials,
-        ring::{Broken, Record},
+        ring::{Broken, RECORDS_MAX, Record},
     },
     memory::SEGMENTS_MAX,
     store::{LocalArrival, LocalLarge},
@@ -81,40 +81,31 @@ impl Pair {
         records > 0
     }
 
-    /// A message, or a question for a connection. `Ok(false)`: not now.
+    /// A message. `Ok(false)`: not now.
     #[inline]
     fn take(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
-        let [first, second, _] = record.words;
+        let [match_info, _, _] = record.words;
+        if self.session.is_none() {
+            // What the connection was made with lies in the other ring, before this one was written.
+            for _ in 0..=RECORDS_MAX / RECORDS_PER_TURN {
+                if self.session.is_some() || !self.read_answers(scope) {
+                    break;
+                }
+            }
+        }
+        if self.behind.is_some() && self.behind == self.session {
+            return Ok(false);
+        }
         match record.kind {
             EAGER => {
                 let source = self.source().ok_or(Broken)?;
                 let incoming = &self.messages_in;
                 let read = |len: u32, take: &mut dyn FnMut(u32, &[u8])| incoming.for_payload(len, take);
-                return Ok(scope.store.arrive_local(source, first, record.len, read));
+                return Ok(scope.store.arrive_local(source, match_info, record.len, read));
             }
             // Its bytes are gone with the program.
             ANNOUNCE if self.ended => {}
             ANNOUNCE => return self.take_announced(record, scope),
-            CONNECT if record.len != 0 => return Err(Broken),
-            CONNECT => {
-                let accepted = (second >> 32) as u32 == scope.key;
-                if self.session.is_some_and(|session| session != second as u32) {
-                    return Err(Broken);
-                }
-                if accepted {
-                    self.session = Some(second as u32);
-                }
-                self.control.push_back(Record {
-                    kind: CONNECTED,
-                    len: 0,
-                    words: [
-                        first,
-                        u64::from(scope.session),
-                        if accepted { ACCEPTED } else { BAD_KEY },
-                    ],
-                });
-                scope.counters.count(Counter::SharedConnectReply);
-            }
             _ => return Err(Broken),
         }
         Ok(true)
@@ -131,7 +122,31 @@ impl Pair {
             return Err(Broken);
         }
         match record.kind {
+            CONNECT => {
+                let accepted = (second >> 32) as u32 == scope.key;
+                let another = self.session.is_some_and(|session| session != second as u32);
+                if another || self.control.len() >= CONNECTED_MAX {
+                    return Err(Broken);
+                }
+                if accepted {
+                    self.session = Some(second as u32);
+                }
+                self.control.push_back(Record {
+                    kind: CONNECTED,
+                    len: 0,
+                    words: [
+                        first,
+                        u64::from(scope.session),
+                        if accepted { ACCEPTED } else { BAD_KEY },
+                    ],
+                });
+                scope.counters.count(Counter::SharedConnectReply);
+            }
             CONNECTED => {
+                if third == ACCEPTED && self.session.is_none() {
+                    // Also when nobody waits for it any more: the other side is connected.
+                    self.session = Some(second as u32);
+                }
                 if !self.cancel_connect(first) {
                     // Cancelled or given up.
                     return Ok(());
@@ -182,6 +197,9 @@ impl Pair {
         let source = self.source().ok_or(Broken)?;
         let [match_info, length, id] = record.words;
         let length = u32::try_from(length).map_err(|_| Broken)?;
+        if id <= self.announced_last {
+            return Err(Broken);
+        }
         if record.len as usize > SEGMENTS_MAX * 16 || !record.len.is_multiple_of(16) {
             return Err(Broken);
         }
@@ -198,6 +216,7 @@ impl Pair {
             id,
             list,
         };
+        let before = std::mem::replace(&mut self.announced_last, id);
         match scope.store.announced_local(source, match_info, length, large) {
             LocalArrival::Matched { request, wanted, large } => {
                 scope.pulls.push_back(Pull {
@@ -209,7 +228,10 @@ impl Pair {
                 Ok(true)
             }
             LocalArrival::Kept => Ok(true),
-            LocalArrival::Refused => Ok(false),
+            LocalArrival::Refused => {
+                self.announced_last = before;
+                Ok(false)
+            }
         }
     }
 
@@ -235,5 +257,65 @@ impl Pair {
             self.finish(id, Some(wanted), scope);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, os::fd::OwnedFd, sync::Arc};
+
+    use mxoe::engine::Counters;
+    use rustix::{
+        fs::{MemfdFlags, ftruncate, memfd_create},
+        net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    };
+
+    use super::*;
+    use crate::{
+        local::ring::{Memory, Payload},
+        store::Store,
+    };
+
+    fn pairs() -> [Pair; 2] {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, omxd::PAIR_MEMORY_LEN as u64).unwrap();
+        let memory: Arc<Memory> = Memory::map(&file).unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let made = |socket: OwnedFd, asked: bool| omxd::Pair {
+            id: 1,
+            endpoint: u8::from(asked),
+            asked,
+            socket,
+            memory: file.try_clone().unwrap(),
+        };
+        [(a, true), (b, false)].map(|(socket, asked)| Pair::new(made(socket, asked), &memory))
+    }
+
+    #[test]
+    fn a_message_that_is_seen_before_its_connection_is_taken_all_the_same() {
+        let [mut from, mut to] = pairs();
+        let (mut store, mut counters, mut pulls) = (Store::new(1 << 20, 1), Counters::default(), VecDeque::new());
+        let mut scope = Scope {
+            store: &mut store,
+            counters: &mut counters,
+            pulls: &mut pulls,
+            session: 7,
+            key: 0,
+        };
+        let eager = Record {
+            kind: EAGER,
+            len: 0,
+            words: [9, 0, 0],
+        };
+        from.connect(1, 0, ether::Time::MAX, &mut scope);
+        assert!(from.write_waiting(&mut scope));
+        assert!(from.push(&eager, &Payload::None));
+        // It looked for answers just before they came.
+        assert!(to.read_messages(&mut scope) && !to.broken);
+        assert_eq!(to.session, Some(7));
+        // Nobody waits for this connection any more, but the other side has it.
+        assert!(from.cancel_connect(1) && to.write_waiting(&mut scope) && to.push(&eager, &Payload::None));
+        assert!(from.read_messages(&mut scope) && !from.broken);
     }
 }

@@ -1,8 +1,8 @@
 //! One other endpoint of the same host: what is said over the shared rings, and what waits for room or an answer. The rings are
 //! reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
 //!
-//! Messages and questions for a connection go over one ring, in order, and are left there while there is no room for them. Everything
-//! that they wait for goes over the other, which is always read: so neither side ever waits for the other in a circle.
+//! Messages go over one ring, in order, and are left there while there is no room for them. Everything that they wait for goes over the
+//! other, which is always read: so neither side ever waits for the other in a circle.
 
 mod incoming;
 mod over;
@@ -31,6 +31,8 @@ use crate::{
 const RECORDS_PER_TURN: usize = 32;
 /// Answers that wait for room. At the limit no messages are read from the one who does not read answers.
 const CONTROL_MAX: usize = 64;
+/// Answers to questions for a connection that wait for room. Whoever asks more often does not read answers.
+const CONNECTED_MAX: usize = 1 << 16;
 /// Bytes of a long message in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;
 
@@ -116,18 +118,20 @@ pub(in crate::local) struct Pair {
     answers_out: Producer,
     answers_in: Consumer,
     connects: Vec<(Key, Time)>,
-    /// Questions for a connection that wait for room.
-    asking: VecDeque<Record>,
     control: VecDeque<Record>,
     waiting: VecDeque<Waiting>,
     announced: HashMap<u64, Announced>,
     announced_next: u64,
+    /// What the other side last announced; it counts upwards.
+    announced_last: u64,
     streams: VecDeque<Stream>,
     arriving: HashMap<u64, Arriving>,
     /// The oldest message was refused for want of room among the unexpected ones.
     pub(in crate::local) refused: bool,
     /// The other program is gone; messages that it had sent are still there.
-    ended: bool,
+    pub(in crate::local) ended: bool,
+    /// Messages of this session, from before the other endpoint connected anew, come first.
+    pub(in crate::local) behind: Option<u32>,
     /// The other program's memory cannot be read.
     pub(in crate::local) two_copies: bool,
     /// The earliest time at which something is given up.
@@ -151,15 +155,16 @@ impl Pair {
             answers_out,
             answers_in,
             connects: Vec::new(),
-            asking: VecDeque::new(),
             control: VecDeque::new(),
             waiting: VecDeque::new(),
             announced: HashMap::new(),
             announced_next: 1,
+            announced_last: 0,
             streams: VecDeque::new(),
             arriving: HashMap::new(),
             refused: false,
             ended: false,
+            behind: None,
             two_copies: false,
             due: None,
             broken: false,
@@ -201,7 +206,7 @@ impl Pair {
     pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
         self.connects.push((request, until));
         self.note_due(until);
-        self.asking.push_back(Record {
+        self.control.push_back(Record {
             kind: CONNECT,
             len: 0,
             words: [request, u64::from(key) << 32 | u64::from(scope.session), 0],
@@ -220,7 +225,7 @@ impl Pair {
     #[inline]
     pub(in crate::local) fn send(&mut self, waiting: Waiting, scope: &mut Scope<'_>) {
         let until = waiting.until;
-        if self.waiting.is_empty() && self.asking.is_empty() {
+        if self.waiting.is_empty() {
             match self.write(waiting, scope) {
                 None => return self.ring_bell(),
                 Some(waiting) => self.waiting.push_back(waiting),
@@ -236,18 +241,6 @@ impl Pair {
         let pushed = self.messages_out.push(record, payload);
         self.broken |= pushed.is_err();
         pushed == Ok(true)
-    }
-
-    /// The first of a list of records that fits is written, and not in it any more.
-    fn push_first(records: &mut VecDeque<Record>, out: &mut Producer) -> Result<bool, Broken> {
-        let Some(record) = records.front() else {
-            return Ok(false);
-        };
-        let pushed = out.push(record, &Payload::None)?;
-        if pushed {
-            records.pop_front();
-        }
-        Ok(pushed)
     }
 
     /// Writes a message to the ring; gives it back when there is no room.
@@ -343,10 +336,6 @@ impl Pair {
         scope.counters.count(Counter::SharedPull);
     }
 
-    fn has_messages(&self) -> bool {
-        !self.asking.is_empty() || !self.waiting.is_empty()
-    }
-
     fn has_answers(&self) -> bool {
         !self.control.is_empty() || !self.streams.is_empty()
     }
@@ -358,7 +347,7 @@ impl Pair {
         if answers && self.answers_out.consumer_sleeps() {
             credentials::ring(self.socket.as_fd());
         }
-        let messages = self.has_messages() && self.write_messages(scope);
+        let messages = !self.waiting.is_empty() && self.write_messages(scope);
         if messages {
             self.ring_bell();
         }
@@ -373,19 +362,7 @@ impl Pair {
     /// Whether anything was written.
     fn write_messages(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut wrote = false;
-        loop {
-            match Self::push_first(&mut self.asking, &mut self.messages_out) {
-                Ok(true) => wrote = true,
-                Ok(false) => break,
-                Err(Broken) => {
-                    self.broken = true;
-                    return wrote;
-                }
-            }
-        }
-        while self.asking.is_empty()
-            && let Some(waiting) = self.waiting.pop_front()
-        {
+        while let Some(waiting) = self.waiting.pop_front() {
             if let Some(waiting) = self.write(waiting, scope) {
                 self.waiting.push_front(waiting);
                 break;
@@ -398,12 +375,14 @@ impl Pair {
     /// Whether anything was written.
     fn write_answers(&mut self) -> Result<bool, Broken> {
         let mut wrote = false;
-        while Self::push_first(&mut self.control, &mut self.answers_out)? {
+        while let Some(record) = self.control.front() {
+            if !self.answers_out.push(record, &Payload::None)? {
+                return Ok(wrote);
+            }
+            self.control.pop_front();
             wrote = true;
         }
-        while self.control.is_empty()
-            && let Some(stream) = self.streams.front_mut()
-        {
+        while let Some(stream) = self.streams.front_mut() {
             let Some(announced) = self.announced.get(&stream.id) else {
                 self.streams.pop_front();
                 continue;
@@ -436,11 +415,10 @@ impl Pair {
     pub(in crate::local) fn sleep(&mut self) -> bool {
         let messages = self.takes_messages() && self.messages_in.sleep();
         let answers = self.answers_in.sleep();
-        let message_len = match self.waiting.front() {
-            Some(waiting) if self.asking.is_empty() => waiting.payload_len(),
-            _ => 0,
+        let messages_room = match self.waiting.front() {
+            Some(waiting) => self.messages_out.want_room(waiting.payload_len()),
+            None => false,
         };
-        let messages_room = self.has_messages() && self.messages_out.want_room(message_len);
         let answer_len = if self.control.is_empty() { PIECE_LEN as usize } else { 0 };
         let answers_room = self.has_answers() && self.answers_out.want_room(answer_len);
         messages || answers || messages_room || answers_room || self.broken
