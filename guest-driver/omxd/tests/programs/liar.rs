@@ -104,6 +104,14 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             let cases: Vec<(&str, Written)> = vec![
                 ("a message before a connection", one(&[head(3, 0), 1, 0, 0])),
                 ("an announcement before a connection", one(&[head(4, 0), 1, 0, 1])),
+                (
+                    "a message after an answer that nobody asked for",
+                    [answer(&[head(2, 0), 77, 9, 0]), one(&[head(3, 0), 1, 0, 0])].concat(),
+                ),
+                (
+                    "a message after a wrong key",
+                    [answer(&[head(1, 0), 77, 1 << 32 | 9, 0]), one(&[head(3, 0), 1, 0, 0])].concat(),
+                ),
                 ("no such record", one(&[head(99, 0), 0, 0, 0])),
                 ("a record of no kind", one(&[head(0, 16), 0, 0, 0])),
                 ("an answer among the messages", one(&[head(2, 0), 0, 0, 0])),

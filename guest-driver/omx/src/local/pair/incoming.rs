@@ -143,8 +143,8 @@ impl Pair {
                 scope.counters.count(Counter::SharedConnectReply);
             }
             CONNECTED => {
-                if third == ACCEPTED && self.session.is_none() {
-                    // Also when nobody waits for it any more: the other side is connected.
+                if third == ACCEPTED && self.has_asked && self.session.is_none() {
+                    // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
                     self.session = Some(second as u32);
                 }
                 if !self.cancel_connect(first) {

@@ -118,6 +118,8 @@ pub(in crate::local) struct Pair {
     answers_out: Producer,
     answers_in: Consumer,
     connects: Vec<(Key, Time)>,
+    /// This side has asked for a connection, whatever came of it.
+    has_asked: bool,
     control: VecDeque<Record>,
     waiting: VecDeque<Waiting>,
     announced: HashMap<u64, Announced>,
@@ -155,6 +157,7 @@ impl Pair {
             answers_out,
             answers_in,
             connects: Vec::new(),
+            has_asked: false,
             control: VecDeque::new(),
             waiting: VecDeque::new(),
             announced: HashMap::new(),
@@ -206,6 +209,7 @@ impl Pair {
     pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
         self.connects.push((request, until));
         self.note_due(until);
+        self.has_asked = true;
         self.control.push_back(Record {
             kind: CONNECT,
             len: 0,
