@@ -30,6 +30,18 @@ pub struct SessionVring {
 struct Files {
     kick: Option<File>,
     call: Option<File>,
+    /// The driver was signalled in this connection, perhaps by a file that nobody listened to.
+    was_signalled: bool,
+}
+
+impl Files {
+    fn signal(&mut self) -> io::Result<()> {
+        self.was_signalled = true;
+        match &self.call {
+            Some(call) => Signaller::get()?.signal(call.as_raw_fd()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl SessionVring {
@@ -68,10 +80,7 @@ impl VringT<Memory> for SessionVring {
 
     /// Never waits. A counter that is full stays so: the frontend has 2⁶⁴ signals to read.
     fn signal_used_queue(&self) -> io::Result<()> {
-        match &self.files().call {
-            Some(call) => Signaller::get()?.signal(call.as_raw_fd()),
-            None => Ok(()),
-        }
+        self.files().signal()
     }
 
     fn enable_notification(&self) -> Result<bool, QueueError> {
@@ -139,8 +148,17 @@ impl VringT<Memory> for SessionVring {
         Ok(self.inner.get_ref().is_enabled())
     }
 
+    /// A running ring's new file is signalled if the one before was: QEMU gives a ring its kick, by which it runs, before the
+    /// file that it listens to, and throws away what came by the one that it gave at first. The driver, which waits for the
+    /// signal of a certain entry, would get no other for the next 65 535. One too many costs it a look.
     fn set_call(&self, file: Option<File>) {
-        self.files().call = file;
+        let mut files = self.files();
+        files.call = file;
+        if files.was_signalled
+            && let Err(error) = files.signal()
+        {
+            tracing::debug!(%error, "new call eventfd not signalled");
+        }
     }
 
     fn set_err(&self, file: Option<File>) {
@@ -359,6 +377,18 @@ mod tests {
         let mut read = [0; 8];
         rustix::io::read(&theirs, &mut read).expect("signals");
         assert_eq!(u64::from_ne_bytes(read), count);
+    }
+
+    #[test]
+    fn a_signal_by_a_file_that_was_replaced_is_given_by_the_new_one() {
+        let (vring, (masked, _nobody), (ours, theirs)) = (vring(), blocking(), blocking());
+        vring.set_call(Some(masked));
+        vring.set_call(Some(ours.try_clone().expect("a second descriptor")));
+        assert_eq!(read_at_once(&theirs), Err(Errno::AGAIN), "nothing was signalled");
+        vring.set_call(None);
+        vring.signal_used_queue().expect("nobody is told");
+        vring.set_call(Some(ours));
+        assert_eq!(read_at_once(&theirs), Ok(1));
     }
 
     #[test]

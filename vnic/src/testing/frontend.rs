@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend as Wire, VhostUserFrontend};
 use vhost::{VhostBackend, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::memory::GuestMemory;
 use super::queue::{RxRing, TxRing};
@@ -393,12 +394,15 @@ impl Frontend {
             log_addr: None,
         };
         let (call, kick) = (ring.call_fd().try_clone()?, ring.kick_fd().try_clone()?);
+        // As QEMU does: the call that the driver hears comes behind the kick, by which the ring runs.
+        let masked = EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?;
         let wire = self.wire()?;
+        wire.set_vring_call(index, &masked)?;
         wire.set_vring_num(index, size)?;
         wire.set_vring_base(index, base)?;
         wire.set_vring_addr(index, &config)?;
-        wire.set_vring_call(index, &call)?;
         wire.set_vring_kick(index, &kick)?;
+        wire.set_vring_call(index, &call)?;
         Ok(())
     }
 

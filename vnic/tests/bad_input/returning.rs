@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ether::MacAddr;
-use vnic::testing::{Frontend, FrontendConfig, Numbered, Tracker};
+use vhost::VhostBackend;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vnic::testing::{Frontend, FrontendConfig, Interrupts, Numbered, Tracker};
 
 use crate::daemon::{Daemon, introduce};
 
@@ -73,6 +75,32 @@ fn a_guest_that_stays_away_keeps_the_others_waiting_for_a_bounded_time() {
         assert!(start.elapsed() < RESUME_MAX, "no frame arrives");
     }
     println!("the first frame after {:?}", start.elapsed());
+    drop((first, second));
+    daemon.finish();
+}
+
+/// QEMU starts a ring with an interrupt that it does not look at, and gives the one that it does a moment later.
+#[test]
+fn a_guest_hears_of_what_came_before_its_interrupt_was_known() {
+    let daemon = Daemon::start(&["first", "second"]);
+    let mut first = daemon.guest(FrontendConfig::connect(daemon.socket("first")));
+    let mut second = daemon.guest(FrontendConfig {
+        rx_interrupts: Interrupts::Always,
+        ..FrontendConfig::connect(daemon.socket("second"))
+    });
+    introduce(&mut first, FIRST, &mut second, SECOND);
+    second.pairs[0].rx.poll_called(|_, _| {});
+    let nobody = EventFd::new(EFD_NONBLOCK).unwrap();
+    second.wire().unwrap().set_vring_call(0, &nobody).unwrap();
+    second.ring(0).take_calls();
+    send(&mut first, 0);
+    let start = Instant::now();
+    while nobody.read().is_err() {
+        assert!(start.elapsed() < PATIENCE, "the frame does not come");
+    }
+    let call = second.ring(0).call_fd().try_clone().unwrap();
+    second.wire().unwrap().set_vring_call(0, &call).unwrap();
+    assert!(second.ring(0).wait_call(PATIENCE.as_millis() as i32).unwrap());
     drop((first, second));
     daemon.finish();
 }
