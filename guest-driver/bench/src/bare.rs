@@ -7,9 +7,9 @@ use anyhow::{Context, bail, ensure};
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 use netif::{AfPacket, AfPacketOptions, BURST_MAX, Interest, Netif, Wake};
 
-use crate::work::{
-    BANDWIDTH_LENGTH, PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, bandwidth, be_woken, half_round_trip, now_ns, trips,
-    wake_up,
+use crate::{
+    turns::End,
+    work::{PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, Work, be_woken, now_ns, wake_up},
 };
 
 /// Local experimental EtherType 2: nobody else on this pair uses it.
@@ -36,20 +36,20 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(task: Task, mtu: usize) -> anyhow::Result<Self> {
-        Ok(match task {
-            Task::Rate => Self {
-                length: RATE_LENGTH * RATE_MESSAGES as usize,
-                chunk: RATE_LENGTH,
-                ahead: FRAMES_AHEAD_MAX,
-            },
-            Task::Bandwidth => Self {
-                length: BANDWIDTH_LENGTH,
-                chunk: mtu,
-                ahead: (BYTES_AHEAD_MAX / mtu).min(FRAMES_AHEAD_MAX),
-            },
-            other => bail!("{other:?} is not measured with bare streams"),
-        })
+    /// Many short messages.
+    const RATE: Self = Self {
+        length: RATE_LENGTH * RATE_MESSAGES as usize,
+        chunk: RATE_LENGTH,
+        ahead: FRAMES_AHEAD_MAX,
+    };
+
+    /// A long message.
+    fn long(length: usize, mtu: usize) -> Self {
+        Self {
+            length,
+            chunk: mtu,
+            ahead: (BYTES_AHEAD_MAX / mtu).min(FRAMES_AHEAD_MAX),
+        }
     }
 
     const fn frames(self) -> usize {
@@ -169,84 +169,100 @@ impl Port {
     }
 }
 
-/// The side that answers; `opened` is called when it can be reached.
-pub fn serve(
-    interface: &str,
-    other: MacAddr,
-    (task, mtu): (Task, usize),
-    opened: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<Option<f64>> {
-    let mut port = Port::open(interface, other)?;
-    opened()?;
-    port.receive(|_| ()).context("nobody began")?;
-    let mut result = None;
-    match task {
-        Task::PingPong { length, blocking } => {
-            let payload = vec![0; length];
-            for _ in 0..crate::work::WARM_UP + trips(blocking) {
-                port.receive(|_| ())?;
-                port.send(&payload)?;
+/// One end of messages there and back: of frames that are no longer than one, or of as many as it takes.
+pub struct RoundTrips {
+    port: Port,
+    data: Vec<u8>,
+    /// Of long messages.
+    shape: Option<Shape>,
+    answers: bool,
+}
+
+/// Opens an end: the one that answers first.
+pub fn open_end(interface: &str, other: MacAddr, work: Work, answers: bool) -> anyhow::Result<RoundTrips> {
+    let length = work.trip().context("no round trips")?.length;
+    Ok(RoundTrips {
+        port: Port::open(interface, other)?,
+        data: vec![0x5a; length],
+        shape: (length > work.mtu).then(|| Shape::long(length, work.mtu)),
+        answers,
+    })
+}
+
+impl RoundTrips {
+    /// Until the other one is there, too.
+    pub fn meet(mut self) -> anyhow::Result<Box<dyn End>> {
+        if self.answers {
+            self.port.receive(|_| ()).context("nobody began")?;
+        } else {
+            self.port.wait_for_peer()?;
+        }
+        Ok(Box::new(self))
+    }
+}
+
+impl End for RoundTrips {
+    fn trip(&mut self) -> anyhow::Result<()> {
+        match (self.shape, self.answers) {
+            (None, false) => {
+                self.port.send(&self.data)?;
+                self.port.receive(|_| ())
             }
-        }
-        Task::Rate => {
-            let shape = Shape::of(task, mtu)?;
-            let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], shape)?;
-            result = Some((shape.frames() - 1) as f64 * 1e9 / ns as f64);
-        }
-        Task::WakeUp { .. } => {
-            let stamp = |payload: &[u8]| payload.first_chunk().copied();
-            let receive = || port.sleep(stamp)?.context("a frame is too short");
-            result = Some(be_woken(receive)?);
-        }
-        _ => {
-            let shape = Shape::of(task, mtu)?;
-            let mut data = vec![0; shape.length];
-            for _ in 0..crate::work::BANDWIDTH_MESSAGES + crate::work::BANDWIDTH_MESSAGES / 10 {
-                port.collect(&mut data, shape)?;
-                port.send(&[2])?;
+            (None, true) => {
+                self.port.receive(|_| ())?;
+                self.port.send(&self.data)
+            }
+            (Some(shape), false) => {
+                self.port.stream(&self.data, shape)?;
+                // Allowances that are left over come first.
+                while !self.port.receive(|payload| payload.first() == Some(&2))? {}
+                Ok(())
+            }
+            (Some(shape), true) => {
+                self.port.collect(&mut self.data, shape)?;
+                self.port.send(&[2])
             }
         }
     }
-    port.assert_nothing_dropped()?;
-    Ok(result)
+
+    fn finish(mut self: Box<Self>) -> anyhow::Result<()> {
+        self.port.assert_nothing_dropped()
+    }
 }
 
-/// The side that measures; `thread` answers.
-pub fn measure(
+/// The side that answers one way alone; `opened` is called when it can be reached. The figure.
+pub fn serve(
     interface: &str,
     other: MacAddr,
-    (task, mtu): (Task, usize),
-    thread: u32,
-) -> anyhow::Result<Option<f64>> {
+    task: Task,
+    opened: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<f64> {
     let mut port = Port::open(interface, other)?;
-    port.wait_for_peer()?;
+    opened()?;
+    port.receive(|_| ()).context("nobody began")?;
     let figure = match task {
-        Task::PingPong { length, blocking } => {
-            let payload = vec![0; length];
-            Some(half_round_trip(trips(blocking), || {
-                port.send(&payload)?;
-                port.receive(|_| ())
-            })?)
-        }
         Task::Rate => {
-            port.stream(&vec![0x5a; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::of(task, mtu)?)?;
-            None
+            let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::RATE)?;
+            (Shape::RATE.frames() - 1) as f64 * 1e9 / ns as f64
         }
         Task::WakeUp { .. } => {
-            wake_up(thread, |stamp| port.send(stamp))?;
-            None
+            let stamp = |payload: &[u8]| payload.first_chunk().copied();
+            be_woken(|| port.sleep(stamp)?.context("a frame is too short"))?
         }
-        _ => {
-            let shape = Shape::of(task, mtu)?;
-            let data = vec![0x5a; shape.length];
-            Some(bandwidth(|| {
-                port.stream(&data, shape)?;
-                // Allowances that are left over come first.
-                while !port.receive(|payload| payload.first() == Some(&2))? {}
-                Ok(())
-            })?)
-        }
+        other => bail!("{other:?} is not measured with bare frames alone"),
     };
     port.assert_nothing_dropped()?;
     Ok(figure)
+}
+
+/// The other side; `thread` answers.
+pub fn measure(interface: &str, other: MacAddr, task: Task, thread: u32) -> anyhow::Result<()> {
+    let mut port = Port::open(interface, other)?;
+    port.wait_for_peer()?;
+    match task {
+        Task::Rate => port.stream(&vec![0x5a; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::RATE)?,
+        Task::WakeUp { .. } => wake_up(thread, |stamp| port.send(stamp))?,
+        other => bail!("{other:?} is not measured with bare frames alone"),
+    }
+    port.assert_nothing_dropped()
 }

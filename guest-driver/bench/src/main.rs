@@ -8,6 +8,7 @@ mod plan;
 mod shared;
 mod table;
 mod tcp;
+mod turns;
 mod work;
 mod world;
 
@@ -24,7 +25,7 @@ const EXIT_BAR_MISSED: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110)]
 struct Options {
-    /// Alternating rounds; figures are medians over them
+    /// Rounds; figures are medians over them
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Cores of the two sides

@@ -6,9 +6,9 @@ use anyhow::{Context, bail, ensure};
 use ether::MacAddr;
 use omx::{Address, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Waiting};
 
+use crate::turns::End;
 use crate::work::{
-    BANDWIDTH_LENGTH, BANDWIDTH_MESSAGES, IDLE, INCAST_LENGTH, INCAST_MESSAGES, PATIENCE, RATE_LENGTH, RATE_MESSAGES,
-    Task, WARM_UP, Work, bandwidth, be_woken, half_round_trip, now_ns, trips, wake_up,
+    IDLE, INCAST_LENGTH, INCAST_MESSAGES, PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, Work, be_woken, now_ns, wake_up,
 };
 
 const KEY: u32 = 0x5eed;
@@ -82,58 +82,121 @@ fn stream(endpoint: &Endpoint, to: Address, data: &[u8], count: usize, window: u
     Ok(())
 }
 
-/// The side that answers; `opened` is called when it can be reached.
-pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Option<f64>> {
+/// One end of messages there and back.
+struct RoundTrips {
+    endpoint: Endpoint,
+    to: Address,
+    there: Vec<u8>,
+    back: Vec<u8>,
+    work: Work,
+    answers: bool,
+}
+
+impl End for RoundTrips {
+    fn trip(&mut self) -> anyhow::Result<()> {
+        if self.answers {
+            self.endpoint.receive(&mut self.there, MATCH_INFO, u64::MAX)?;
+            self.endpoint.send(&self.back, self.to, MATCH_INFO)?;
+        } else {
+            self.endpoint.send(&self.there, self.to, MATCH_INFO)?;
+            self.endpoint.receive(&mut self.back, MATCH_INFO, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> anyhow::Result<()> {
+        check_way(&self.endpoint, self.work)?;
+        Ok(self.endpoint.close()?)
+    }
+}
+
+impl RoundTrips {
+    fn new(connected: (Endpoint, Address), work: Work, answers: bool) -> anyhow::Result<Self> {
+        let trip = work.trip().context("no round trips")?;
+        let (endpoint, to) = connected;
+        Ok(Self {
+            endpoint,
+            to,
+            there: vec![0x5a; trip.length],
+            back: vec![0x5a; trip.answer],
+            work,
+            answers,
+        })
+    }
+}
+
+/// The end that answers, which is there but not connected yet.
+pub struct Served {
+    endpoint: Endpoint,
+    work: Work,
+}
+
+/// Opens the end that answers.
+pub fn open_end(interface: &str, work: Work) -> anyhow::Result<Served> {
+    let endpoint = open(interface, work.task, Some(0))?;
+    Ok(Served { endpoint, work })
+}
+
+impl Served {
+    /// Waits for the side that measures.
+    pub fn meet(self) -> anyhow::Result<Box<dyn End>> {
+        let to = meet(&self.endpoint)?;
+        self.endpoint.send(&[], to, MATCH_INFO)?;
+        Ok(Box::new(RoundTrips::new((self.endpoint, to), self.work, true)?))
+    }
+}
+
+/// The end that measures.
+pub fn connect_end(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Box<dyn End>> {
+    let connected = reach(interface, other, work.task)?;
+    Ok(Box::new(RoundTrips::new(connected, work, false)?))
+}
+
+/// Who it is that measures, said before it begins.
+fn meet(endpoint: &Endpoint) -> anyhow::Result<Address> {
+    let hello = endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
+    let source = hello.address.context("the other side is gone")?;
+    Ok(endpoint.connect(source.mac(), source.endpoint(), KEY, Some(PATIENCE))?)
+}
+
+/// An endpoint that the other side's has answered.
+fn reach(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<(Endpoint, Address)> {
+    let endpoint = open(interface, task, None)?;
+    let to = endpoint
+        .connect(other, 0, KEY, Some(PATIENCE))
+        .context("cannot connect")?;
+    endpoint.send(&[], to, MATCH_INFO)?;
+    endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
+    Ok((endpoint, to))
+}
+
+/// The side that answers one way alone; `opened` is called when it can be reached. The figure.
+pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let task = work.task;
     let endpoint = open(interface, task, Some(0))?;
     opened()?;
     if matches!(task, Task::Idle { .. }) {
-        return idle(&endpoint).map(Some);
+        return idle(&endpoint);
     }
-    // Who it is that measures, said before it begins.
-    let hello = endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
-    let source = hello.address.context("the other side is gone")?;
-    let back = endpoint.connect(source.mac(), source.endpoint(), KEY, Some(PATIENCE))?;
-    let per_second = |count: usize, ns: u64| Some(count as f64 * 1e9 / ns as f64);
+    let back = meet(&endpoint)?;
+    endpoint.send(&[], back, MATCH_INFO)?;
+    let per_second = |count: usize, ns: u64| count as f64 * 1e9 / ns as f64;
     let figure = match task {
-        Task::PingPong { length, blocking } => {
-            let mut buffer = vec![0; length];
-            endpoint.send(&[], back, MATCH_INFO)?;
-            for _ in 0..WARM_UP + trips(blocking) {
-                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
-                endpoint.send(&buffer, back, MATCH_INFO)?;
-            }
-            None
-        }
         Task::Rate => {
-            endpoint.send(&[], back, MATCH_INFO)?;
             let count = RATE_MESSAGES as usize;
             per_second(count - 1, collect(&endpoint, count, RATE_LENGTH, WINDOW)?)
         }
-        Task::Bandwidth => {
-            let mut buffer = vec![0; BANDWIDTH_LENGTH];
-            endpoint.send(&[], back, MATCH_INFO)?;
-            for _ in 0..BANDWIDTH_MESSAGES + BANDWIDTH_MESSAGES / 10 {
-                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
-                endpoint.send(&[], back, MATCH_INFO)?;
-            }
-            None
-        }
         Task::Incast { senders } => {
-            endpoint.send(&[], back, MATCH_INFO)?;
             let count = INCAST_MESSAGES / senders * senders;
             let ns = collect(&endpoint, count, INCAST_LENGTH, WINDOW_LONG)?;
             per_second((count - 1) * INCAST_LENGTH, ns)
         }
-        Task::WakeUp { .. } => {
-            endpoint.send(&[], back, MATCH_INFO)?;
-            Some(be_woken(|| {
-                let mut stamp = [0; 8];
-                endpoint.receive(&mut stamp, MATCH_INFO, u64::MAX)?;
-                Ok(stamp)
-            })?)
-        }
-        Task::Idle { .. } => bail!("served above"),
+        Task::WakeUp { .. } => be_woken(|| {
+            let mut stamp = [0; 8];
+            endpoint.receive(&mut stamp, MATCH_INFO, u64::MAX)?;
+            Ok(stamp)
+        })?,
+        other => bail!("{other:?} is measured in turns"),
     };
     check_way(&endpoint, work)?;
     endpoint.close()?;
@@ -170,41 +233,15 @@ fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
     Ok(used)
 }
 
-/// The side that measures; `thread` answers.
-pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyhow::Result<Option<f64>> {
+/// The other side; `thread` answers.
+pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyhow::Result<()> {
     let task = work.task;
     if matches!(task, Task::Idle { .. }) {
-        return Ok(None);
+        return Ok(());
     }
-    let endpoint = open(interface, task, None)?;
-    let to = endpoint
-        .connect(other, 0, KEY, Some(PATIENCE))
-        .context("cannot connect")?;
-    endpoint.send(&[], to, MATCH_INFO)?;
-    endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
-    let figure = match task {
-        Task::PingPong { length, blocking } => {
-            let mut buffer = vec![0; length];
-            let figure = half_round_trip(trips(blocking), || {
-                endpoint.send(&buffer, to, MATCH_INFO)?;
-                endpoint.receive(&mut buffer, MATCH_INFO, u64::MAX)?;
-                Ok(())
-            })?;
-            Some(figure)
-        }
-        Task::Rate => {
-            stream(&endpoint, to, &[0x5a; RATE_LENGTH], RATE_MESSAGES as usize, WINDOW)?;
-            None
-        }
-        Task::Bandwidth => {
-            let data = vec![0x5a; BANDWIDTH_LENGTH];
-            let figure = bandwidth(|| {
-                endpoint.send(&data, to, MATCH_INFO)?;
-                endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
-                Ok(())
-            })?;
-            Some(figure)
-        }
+    let (endpoint, to) = reach(interface, other, task)?;
+    match task {
+        Task::Rate => stream(&endpoint, to, &[0x5a; RATE_LENGTH], RATE_MESSAGES as usize, WINDOW)?,
         Task::Incast { senders } => {
             let send = |endpoint: &Endpoint, to| {
                 let data = vec![0x5a; INCAST_LENGTH];
@@ -229,15 +266,10 @@ pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyh
                     .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a sender died"))?);
                 all.chain([first]).collect::<anyhow::Result<()>>()
             })?;
-            None
         }
-        Task::WakeUp { .. } => {
-            wake_up(thread, |stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?;
-            None
-        }
-        Task::Idle { .. } => None,
-    };
+        Task::WakeUp { .. } => wake_up(thread, |stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?,
+        other => bail!("{other:?} is measured in turns"),
+    }
     check_way(&endpoint, work)?;
-    endpoint.close()?;
-    Ok(figure)
+    Ok(endpoint.close()?)
 }

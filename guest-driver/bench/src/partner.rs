@@ -20,6 +20,8 @@ pub enum Order {
     Prepare(Setting),
     /// Serve a measurement.
     Serve(Work),
+    /// Serve these in turns.
+    ServeTurns(Vec<Work>),
 }
 
 /// How the other side can be reached.

@@ -202,15 +202,18 @@ pub fn run(options: &Options) -> anyhow::Result<Record> {
         "[{elapsed}] {wide_bar} {pos}/{len} {msg}",
     )?);
     for round in 1..=options.rounds {
-        for work in &record.works {
-            progress.set_message(format!("round {round}, {}", crate::table::name(*work)));
+        for works in record.works.chunk_by(|a, b| a.takes_turns_with(*b)) {
+            let name = crate::table::name(works[0]);
+            progress.set_message(format!("round {round}, {name}"));
             progress.tick();
-            let figure = world.measure(*work).map_err(|error| {
-                let name = crate::table::name(*work);
-                error.context(format!("round {round}, {name}, {}", work.way.name()))
+            let figures = world.measure(works).map_err(|error| {
+                let ways: Vec<_> = works.iter().map(|work| work.way.name()).collect();
+                error.context(format!("round {round}, {name}, {}", ways.join(", ")))
             })?;
-            record.samples.entry(*work).or_default().push(figure);
-            progress.inc(1);
+            for (work, figures) in works.iter().zip(figures) {
+                record.samples.entry(*work).or_default().extend(figures);
+            }
+            progress.inc(works.len() as u64);
         }
     }
     progress.finish_and_clear();

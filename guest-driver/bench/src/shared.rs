@@ -7,10 +7,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::work::{BANDWIDTH_LENGTH, BANDWIDTH_MESSAGES, Task, WARM_UP, bandwidth, half_round_trip, trips};
+use crate::{turns::End, work::Trip};
 
 /// On the file system that only this benchmark's processes see.
 const FILE: &str = "/run/bare-memory";
@@ -112,71 +112,67 @@ fn copy_from(pid: i32, address: u64, into: &mut [u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The side that answers; `opened` is called when it can be reached.
-pub fn serve(task: Task, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(FILE)?;
-    file.set_len(LEN as u64)?;
-    let memory = Memory::map(&file)?;
-    opened()?;
-    let words = memory.words();
-    match task {
-        Task::PingPong { length, blocking } => {
-            let mut data = vec![0; length];
-            for number in 1..=u64::from(WARM_UP + trips(blocking)) {
-                await_number(&words.ping, number);
-                memory.read(false, &mut data);
-                memory.write(true, &data);
-                words.pong.0.store(number, Ordering::Release);
-            }
-        }
-        Task::Bandwidth => {
-            let mut data = vec![0; BANDWIDTH_LENGTH];
-            for number in 1..=u64::from(BANDWIDTH_MESSAGES + BANDWIDTH_MESSAGES / 10) {
-                await_number(&words.ping, number);
-                let pid = words.pid.0.load(Ordering::Relaxed) as i32;
-                copy_from(pid, words.address.0.load(Ordering::Relaxed), &mut data)?;
-                words.pong.0.store(number, Ordering::Release);
-            }
-        }
-        other => bail!("{other:?} is not measured over bare memory"),
-    }
-    Ok(())
+/// One end of messages there and back.
+struct RoundTrips {
+    memory: Memory,
+    data: Vec<u8>,
+    number: u64,
+    answers: bool,
+    /// The message is copied from the other process.
+    long: bool,
 }
 
-/// The side that measures.
-pub fn measure(task: Task) -> anyhow::Result<f64> {
-    let file = File::options().read(true).write(true).open(FILE)?;
-    let memory = Memory::map(&file)?;
-    let words = memory.words();
-    let mut number = 0;
-    match task {
-        Task::PingPong { length, blocking } => {
-            let mut data = vec![0; length];
-            half_round_trip(trips(blocking), || {
-                number += 1;
-                memory.write(false, &data);
-                words.ping.0.store(number, Ordering::Release);
-                await_number(&words.pong, number);
-                memory.read(true, &mut data);
-                Ok(())
-            })
+impl End for RoundTrips {
+    fn trip(&mut self) -> anyhow::Result<()> {
+        let words = self.memory.words();
+        self.number += 1;
+        if self.answers {
+            await_number(&words.ping, self.number);
+            if self.long {
+                let pid = words.pid.0.load(Ordering::Relaxed) as i32;
+                copy_from(pid, words.address.0.load(Ordering::Relaxed), &mut self.data)?;
+            } else {
+                self.memory.read(false, &mut self.data);
+                self.memory.write(true, &self.data);
+            }
+            words.pong.0.store(self.number, Ordering::Release);
+            return Ok(());
         }
-        Task::Bandwidth => {
-            let data = vec![0x5a_u8; BANDWIDTH_LENGTH];
-            words.pid.0.store(std::process::id().into(), Ordering::Relaxed);
-            words.address.0.store(data.as_ptr() as u64, Ordering::Relaxed);
-            bandwidth(|| {
-                number += 1;
-                words.ping.0.store(number, Ordering::Release);
-                await_number(&words.pong, number);
-                Ok(())
-            })
+        if !self.long {
+            self.memory.write(false, &self.data);
         }
-        other => bail!("{other:?} is not measured over bare memory"),
+        words.ping.0.store(self.number, Ordering::Release);
+        await_number(&words.pong, self.number);
+        if !self.long {
+            self.memory.read(true, &mut self.data);
+        }
+        Ok(())
     }
+}
+
+/// Opens an end: the one that answers first, which makes the memory.
+pub fn open_end(trip: Trip, answers: bool) -> anyhow::Result<Box<dyn End>> {
+    let mut options = File::options();
+    options.read(true).write(true);
+    if answers {
+        options.create(true).truncate(true);
+    }
+    let file = options.open(FILE)?;
+    if answers {
+        file.set_len(LEN as u64)?;
+    }
+    let memory = Memory::map(&file)?;
+    let data = vec![0x5a; trip.length];
+    if !answers {
+        let words = memory.words();
+        words.pid.0.store(std::process::id().into(), Ordering::Relaxed);
+        words.address.0.store(data.as_ptr() as u64, Ordering::Relaxed);
+    }
+    Ok(Box::new(RoundTrips {
+        memory,
+        data,
+        number: 0,
+        answers,
+        long: trip.length > MESSAGE_LEN_MAX,
+    }))
 }

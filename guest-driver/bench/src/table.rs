@@ -54,7 +54,7 @@ fn samples(record: &Record, work: Work) -> &[f64] {
     record.samples.get(&work).map_or(&[], |samples| &samples[..])
 }
 
-/// The figure that a bar speaks of: the median over the rounds of our figure put against the rival's of the same round.
+/// The figure that a bar speaks of: the median of our figure put against the rival's of the same turn or round.
 fn value(record: &Record, bar: Bar) -> Option<f64> {
     let ours = samples(record, bar.ours);
     let against = |rival: Work, with: fn(f64, f64) -> f64| {
@@ -69,6 +69,14 @@ fn value(record: &Record, bar: Bar) -> Option<f64> {
         Limit::MoreMax(rival, _) => against(rival, |ours, theirs| ours - theirs),
         Limit::Max(_) => median(ours.iter().copied()),
     }
+}
+
+/// The sample that this share of all is below.
+fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = sorted.len().saturating_sub(1) as f64 * share;
+    sorted.get(at.round() as usize).copied().unwrap_or(f64::NAN)
 }
 
 fn met(record: &Record, bar: Bar) -> Option<bool> {
@@ -98,16 +106,15 @@ fn against(bar: Bar) -> Option<Work> {
 pub fn text(record: &Record) -> String {
     let mut figures = Table::new();
     figures.load_preset(presets::UTF8_FULL_CONDENSED);
-    figures.set_header(["what", "over", "median", "least … most"]);
+    figures.set_header(["what", "over", "median", "10 % … 90 %"]);
     for work in &record.works {
         let samples = samples(record, *work);
-        let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let [low, middle, high] = [0.1, 0.5, 0.9].map(|share| quantile(samples, share));
         figures.add_row([
             name(*work),
             work.way.name().to_owned(),
-            figure(*work, median(samples.iter().copied()).unwrap_or(f64::NAN)),
-            format!("{} … {}", figure(*work, least), figure(*work, most)),
+            figure(*work, middle),
+            format!("{} … {}", figure(*work, low), figure(*work, high)),
         ]);
     }
     let mut bars = Table::new();
@@ -152,9 +159,9 @@ pub fn text(record: &Record) -> String {
         .map(str::trim)
         .collect();
     format!(
-        "{figures}\n{bars}\nMedians of {} alternating rounds over a veth pair; ratios are medians of the rounds' ratios. Each side has a\n\
-         core of its own. The frames of every measurement were counted on the interface. Tuned: idle processors do not halt\n\
-         (`omxd --cpu-latency-us-max 0`).\nethtool -k: {}\n",
+        "{figures}\n{bars}\nMedians of {} rounds over a veth pair, each side on a core of its own. Round trips and messages of 4 MiB: rivals take\n\
+         turns within milliseconds, and what is put against each other is of the same turn; else of the same round. The frames of\n\
+         every measurement were counted on the interface. Tuned: idle processors do not halt (`omxd --cpu-latency-us-max 0`).\nethtool -k: {}\n",
         record.rounds,
         features.join(", ").replace(": on", "")
     )

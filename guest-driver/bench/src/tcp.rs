@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::work::{BANDWIDTH_LENGTH, Task, bandwidth, half_round_trip, trips};
+use crate::{turns::End, work::Trip};
 
 /// A connection, read and written by polling or by blocking calls.
 struct Stream {
@@ -45,49 +45,48 @@ impl Stream {
     }
 }
 
-const fn blocking(task: Task) -> bool {
-    matches!(task, Task::PingPong { blocking: true, .. })
-}
-
 pub fn listen(address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// The side that answers.
-pub fn serve(listener: &TcpListener, task: Task) -> anyhow::Result<()> {
-    let mut stream = Stream::new(listener.accept()?.0, blocking(task))?;
-    let (length, reply) = match task {
-        Task::PingPong { length, .. } => (length.max(1), length.max(1)),
-        Task::Bandwidth => (BANDWIDTH_LENGTH, 1),
-        other => bail!("{other:?} is not measured over TCP"),
-    };
-    let mut buffer = vec![0; length];
-    // Until the other side has measured enough and goes away.
-    while stream.read(&mut buffer).is_ok() {
-        stream.write(&buffer[..reply])?;
-    }
-    Ok(())
+/// One end of transfers there and back: of a byte at least.
+struct RoundTrips {
+    stream: Stream,
+    there: Vec<u8>,
+    back: Vec<u8>,
+    answers: bool,
 }
 
-/// The side that measures.
-pub fn measure(address: &str, port: u16, task: Task) -> anyhow::Result<f64> {
-    let tcp = TcpStream::connect((address, port)).context("cannot connect")?;
-    let mut stream = Stream::new(tcp, blocking(task))?;
-    match task {
-        Task::PingPong { length, blocking } => {
-            let mut buffer = vec![0; length.max(1)];
-            half_round_trip(trips(blocking), || {
-                stream.write(&buffer)?;
-                stream.read(&mut buffer)
-            })
-        }
-        Task::Bandwidth => {
-            let (data, mut reply) = (vec![0x5a; BANDWIDTH_LENGTH], [0]);
-            bandwidth(|| {
-                stream.write(&data)?;
-                stream.read(&mut reply)
-            })
-        }
-        other => bail!("{other:?} is not measured over TCP"),
+impl RoundTrips {
+    fn over(tcp: TcpStream, trip: Trip, answers: bool) -> anyhow::Result<Box<dyn End>> {
+        Ok(Box::new(Self {
+            stream: Stream::new(tcp, trip.blocking)?,
+            there: vec![0x5a; trip.length.max(1)],
+            back: vec![0x5a; trip.answer.max(1)],
+            answers,
+        }))
     }
+}
+
+impl End for RoundTrips {
+    fn trip(&mut self) -> anyhow::Result<()> {
+        if self.answers {
+            self.stream.read(&mut self.there)?;
+            self.stream.write(&self.back)
+        } else {
+            self.stream.write(&self.there)?;
+            self.stream.read(&mut self.back)
+        }
+    }
+}
+
+/// The end that answers.
+pub fn accept_end(listener: &TcpListener, trip: Trip) -> anyhow::Result<Box<dyn End>> {
+    RoundTrips::over(listener.accept()?.0, trip, true)
+}
+
+/// The end that measures.
+pub fn connect_end(address: &str, port: u16, trip: Trip) -> anyhow::Result<Box<dyn End>> {
+    let tcp = TcpStream::connect((address, port)).context("cannot connect")?;
+    RoundTrips::over(tcp, trip, false)
 }

@@ -45,7 +45,7 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
-    /// Half of the median round trip of messages of so many bytes, in nanoseconds.
+    /// Half of the round trip of messages of so many bytes, in nanoseconds.
     PingPong { length: usize, blocking: bool },
     /// Messages of 128 bytes that the other program receives per second.
     Rate,
@@ -75,13 +75,9 @@ pub struct Work {
     pub mtu: usize,
 }
 
-pub const WARM_UP: u32 = 1000;
-pub const ROUND_TRIPS: u32 = 20_000;
-pub const ROUND_TRIPS_BLOCKING: u32 = 4000;
 pub const RATE_LENGTH: usize = 128;
 pub const RATE_MESSAGES: u32 = 300_000;
 pub const BANDWIDTH_LENGTH: usize = 4 << 20;
-pub const BANDWIDTH_MESSAGES: u32 = 60;
 pub const INCAST_LENGTH: usize = 1 << 20;
 pub const INCAST_MESSAGES: usize = 120;
 pub const WAKE_UPS: u32 = 200;
@@ -89,6 +85,45 @@ pub const IDLE: Duration = Duration::from_secs(10);
 
 /// How long a partner that does nothing is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A transfer there and back, of which each way makes many.
+#[derive(Clone, Copy, Debug)]
+pub struct Trip {
+    /// Bytes there.
+    pub length: usize,
+    /// Bytes back.
+    pub answer: usize,
+    /// Both sides sleep until it is their turn.
+    pub blocking: bool,
+}
+
+impl Work {
+    /// What is measured of tasks whose ways [take turns](crate::turns).
+    pub const fn trip(self) -> Option<Trip> {
+        let (length, answer, blocking) = match self.task {
+            Task::PingPong { length, blocking } => (length, length, blocking),
+            Task::Bandwidth => (BANDWIDTH_LENGTH, 0, false),
+            _ => return None,
+        };
+        Some(Trip {
+            length,
+            answer,
+            blocking,
+        })
+    }
+
+    /// Whether both are measured in turns.
+    pub fn takes_turns_with(self, other: Self) -> bool {
+        let kind = |work: Self| (work.task, work.mtu, work.way.is_inside());
+        let offloads = |work: Self| match work.way {
+            Way::Tcp => Some(true),
+            Way::TcpPlain => Some(false),
+            _ => None,
+        };
+        let fit = offloads(self).is_none() || offloads(other).is_none() || offloads(self) == offloads(other);
+        self.trip().is_some() && kind(self) == kind(other) && fit
+    }
+}
 
 /// Median, in the middle of an even number the upper one.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -101,33 +136,6 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Times round trips; half of their median in nanoseconds.
-pub fn half_round_trip(trips: u32, mut trip: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    for _ in 0..WARM_UP {
-        trip()?;
-    }
-    let mut times_ns = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
-    for _ in 0..trips {
-        let begin = now_ns();
-        trip()?;
-        times_ns.saturating_record(now_ns() - begin);
-    }
-    Ok(times_ns.value_at_quantile(0.5) as f64 / 2.0)
-}
-
-/// Times transfers; bytes per second of the median one.
-pub fn bandwidth(mut transfer: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let mut rates = Vec::new();
-    for number in 0..BANDWIDTH_MESSAGES + BANDWIDTH_MESSAGES / 10 {
-        let begin = now_ns();
-        transfer()?;
-        if number >= BANDWIDTH_MESSAGES / 10 {
-            rates.push(BANDWIDTH_LENGTH as f64 * 1e9 / (now_ns() - begin) as f64);
-        }
-    }
-    anyhow::Context::context(median(rates), "nothing was measured")
 }
 
 /// Wakes the other side's thread up again and again, each time that it has gone to sleep, with the time at which it did.
@@ -174,8 +182,4 @@ pub fn be_woken(mut receive: impl FnMut() -> anyhow::Result<[u8; 8]>) -> anyhow:
         late_ns.push(now_ns().saturating_sub(sent_ns) as f64);
     }
     anyhow::Context::context(median(late_ns), "nothing was measured")
-}
-
-pub const fn trips(blocking: bool) -> u32 {
-    if blocking { ROUND_TRIPS_BLOCKING } else { ROUND_TRIPS }
 }

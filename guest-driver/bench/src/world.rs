@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ether::MacAddr;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,7 @@ use crate::{
     bare, messages,
     partner::{Answer, Order, Partner, Reach},
     shared, tcp,
+    turns::{self, End},
     work::{Way, Work},
 };
 
@@ -76,11 +77,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    fn of(work: Work) -> Self {
+    fn of(works: &[Work]) -> Self {
         Self {
-            mtu: work.mtu,
-            offloads: work.way != Way::TcpPlain,
-            tuned: work.task.is_tuned(),
+            mtu: works.iter().map(|work| work.mtu).max().unwrap_or_default(),
+            offloads: works.iter().all(|work| work.way != Way::TcpPlain),
+            tuned: works.iter().any(|work| work.task.is_tuned()),
         }
     }
 }
@@ -189,6 +190,49 @@ fn say(answer: &Answer) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
+/// Says where this side can be reached.
+fn reached_at(port: u16) -> anyhow::Result<()> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    say(&Answer::Ready(Reach { port, thread }))
+}
+
+/// Waits until the other side has connected to what answers on one way.
+type Meet = Box<dyn FnOnce() -> anyhow::Result<Box<dyn End>>>;
+
+fn serve_turns(side: &Side, other: Option<MacAddr>, works: &[Work]) -> anyhow::Result<()> {
+    let task = works.first().context("nothing to serve")?.task;
+    let mut port = 0;
+    let mut opened: Vec<Meet> = Vec::new();
+    for work in works {
+        let trip = work.trip().context("no round trips")?;
+        opened.push(match work.way {
+            Way::OpenMx | Way::OpenMxInside => {
+                let interface = if work.way.is_inside() { HERE.0 } else { side.interface };
+                let end = messages::open_end(interface, *work)?;
+                Box::new(move || end.meet())
+            }
+            Way::Bare => {
+                let other = other.context("nobody said whom to serve")?;
+                let end = bare::open_end(side.interface, other, *work, true)?;
+                Box::new(move || end.meet())
+            }
+            Way::BareInside => {
+                let end = shared::open_end(trip, true)?;
+                Box::new(move || Ok(end))
+            }
+            Way::Tcp | Way::TcpPlain => {
+                let listener = tcp::listen(THERE.1)?;
+                port = listener.local_addr()?.port();
+                Box::new(move || tcp::accept_end(&listener, trip))
+            }
+        });
+    }
+    reached_at(port)?;
+    // In the order in which the other side connects.
+    let ends = opened.into_iter().map(|meet| meet()).collect::<anyhow::Result<_>>()?;
+    turns::serve(task, ends)
+}
+
 fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::Result<Option<f64>> {
     match order {
         Order::Begin { here } => {
@@ -199,27 +243,18 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
             Ok(None)
         }
         Order::Prepare(setting) => side.prepare(setting).map(|()| None),
+        Order::ServeTurns(works) => serve_turns(side, *other, &works).map(|()| None),
         Order::Serve(work) => {
-            let reached_at = |port| {
-                let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-                say(&Answer::Ready(Reach { port, thread }))
-            };
             let ready = || reached_at(0);
-            match work.way {
+            let figure = match work.way {
                 Way::OpenMx => messages::serve(side.interface, work, ready),
-                Way::OpenMxInside => messages::serve(HERE.0, work, ready),
                 Way::Bare => {
                     let other = other.context("nobody said whom to serve")?;
-                    bare::serve(side.interface, other, (work.task, work.mtu), ready)
+                    bare::serve(side.interface, other, work.task, ready)
                 }
-                Way::BareInside => shared::serve(work.task, ready).map(|()| None),
-                Way::Tcp | Way::TcpPlain => {
-                    let listener = tcp::listen(THERE.1)?;
-                    let port = listener.local_addr()?.port();
-                    reached_at(port)?;
-                    tcp::serve(&listener, work.task).map(|()| None)
-                }
-            }
+                way => bail!("{:?} is not measured over {}", work.task, way.name()),
+            };
+            figure.map(Some)
         }
     }
 }
@@ -282,34 +317,69 @@ impl World {
         Ok(sum)
     }
 
-    /// One measurement.
-    pub fn measure(&mut self, work: Work) -> anyhow::Result<f64> {
-        let setting = Setting::of(work);
-        self.side.prepare(setting)?;
-        self.away.order(&Order::Prepare(setting))?;
+    /// One measurement of a work, or of several that take turns: figures of each.
+    pub fn measure(&mut self, works: &[Work]) -> anyhow::Result<Vec<Vec<f64>>> {
+        match works {
+            [work, ..] if work.trip().is_some() => self.measure_turns(*work, works),
+            [work] => Ok(vec![vec![self.measure_one(*work)?]]),
+            _ => bail!("these do not take turns"),
+        }
+    }
+
+    fn measure_turns(&mut self, first: Work, works: &[Work]) -> anyhow::Result<Vec<Vec<f64>>> {
+        self.prepare(Setting::of(works))?;
         let before = self.frames()?;
-        let partner = if work.way.is_inside() {
-            &mut self.beside
-        } else {
-            &mut self.away
-        };
-        let Reach { port, thread } = partner.begin(&Order::Serve(work))?;
-        let interface = self.side.interface;
-        let own = match work.way {
-            Way::OpenMx => messages::measure(interface, self.other, work, thread),
-            Way::OpenMxInside => messages::measure(interface, self.here, work, thread),
-            Way::Bare => bare::measure(interface, self.other, (work.task, work.mtu), thread),
-            Way::BareInside => shared::measure(work.task).map(Some),
-            Way::Tcp | Way::TcpPlain => tcp::measure(THERE.1, port, work.task).map(Some),
-        }?;
-        let theirs = partner.done()?;
+        let inside = first.way.is_inside();
+        let partner = if inside { &mut self.beside } else { &mut self.away };
+        let Reach { port, .. } = partner.begin(&Order::ServeTurns(works.to_vec()))?;
+        let mut ends = Vec::new();
+        for work in works {
+            let trip = work.trip().context("no round trips")?;
+            ends.push(match work.way {
+                Way::OpenMx => messages::connect_end(self.side.interface, self.other, *work)?,
+                Way::OpenMxInside => messages::connect_end(self.side.interface, self.here, *work)?,
+                Way::Bare => bare::open_end(self.side.interface, self.other, *work, false)?.meet()?,
+                Way::BareInside => shared::open_end(trip, false)?,
+                Way::Tcp | Way::TcpPlain => tcp::connect_end(THERE.1, port, trip)?,
+            });
+        }
+        let figures = turns::measure(first.task, ends)?;
+        partner.done()?;
+        self.check_frames(before, works)?;
+        Ok(figures)
+    }
+
+    fn prepare(&mut self, setting: Setting) -> anyhow::Result<()> {
+        self.side.prepare(setting)?;
+        self.away.order(&Order::Prepare(setting)).map(drop)
+    }
+
+    fn check_frames(&self, before: u64, works: &[Work]) -> anyhow::Result<()> {
         let frames = self.frames()? - before;
-        let (least, most) = frames_expected(work);
+        let expected = works.iter().copied().map(frames_expected);
+        let (least, most) = expected.fold((0, 0), |sum: (u64, u64), one| {
+            (sum.0 + one.0, sum.1.saturating_add(one.1))
+        });
         ensure!(
             (least..=most).contains(&frames),
             "{frames} frames were on the wire where {least} to {most} belong: something else was measured"
         );
-        own.or(theirs).context("nothing was measured")
+        Ok(())
+    }
+
+    fn measure_one(&mut self, work: Work) -> anyhow::Result<f64> {
+        self.prepare(Setting::of(&[work]))?;
+        let before = self.frames()?;
+        let Reach { thread, .. } = self.away.begin(&Order::Serve(work))?;
+        let interface = self.side.interface;
+        match work.way {
+            Way::OpenMx => messages::measure(interface, self.other, work, thread),
+            Way::Bare => bare::measure(interface, self.other, work.task, thread),
+            way => bail!("{:?} is not measured over {}", work.task, way.name()),
+        }?;
+        let figure = self.away.done()?;
+        self.check_frames(before, &[work])?;
+        figure.context("nothing was measured")
     }
 
     /// What the interface may do for TCP, as `ethtool -k` shows it.
@@ -329,9 +399,9 @@ fn frames_expected(work: Work) -> (u64, u64) {
         return (1, u64::MAX);
     }
     let count = match work.task {
-        Task::PingPong { blocking, .. } => 2 * (WARM_UP + trips(blocking)) as usize,
+        Task::PingPong { .. } => 2 * turns::trips(work.task) as usize,
         Task::Rate => RATE_MESSAGES as usize,
-        Task::Bandwidth => BANDWIDTH_MESSAGES as usize * BANDWIDTH_LENGTH.div_ceil(work.mtu),
+        Task::Bandwidth => turns::trips(work.task) as usize * BANDWIDTH_LENGTH.div_ceil(work.mtu),
         Task::Incast { senders } => INCAST_MESSAGES / senders * senders * INCAST_LENGTH.div_ceil(work.mtu),
         Task::WakeUp { .. } => WAKE_UPS as usize,
         Task::Idle { .. } => 0,
