@@ -373,6 +373,9 @@ impl Core {
         self.engine.flush_acks();
         self.flush(now);
         self.publish();
+        if let Some(local) = &mut self.local {
+            local.close();
+        }
         self.closed = true;
     }
 }

@@ -319,7 +319,7 @@ impl Core {
         }
         // A message of this host that was refused may be the one that this receive is for.
         if let Some(local) = &mut self.local {
-            local.resume();
+            local.resume_for(selector);
         }
         Ok(request)
     }

@@ -49,6 +49,8 @@ pub(crate) struct LocalLarge {
     pub(crate) pair: u64,
     /// The other side's name of it.
     pub(crate) id: u64,
+    /// Messages that the other side had announced and given up before this one.
+    pub(crate) withdrawn: u32,
     /// Addresses and lengths.
     pub(crate) list: Box<[(u64, u64)]>,
 }
@@ -230,6 +232,9 @@ impl Store {
             }
             self.received(request, StatusCode::Success, wanted);
             return true;
+        }
+        if !self.table.unexpected.has_room(length.into()) {
+            return false;
         }
         let mut data = Vec::with_capacity(length as usize);
         read(length, &mut |_, more| data.extend_from_slice(more));

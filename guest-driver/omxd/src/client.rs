@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{
     BoardStatus, CounterPage, OmxdError, PeerTable, Place,
-    protocol::{self, Opened, Reply, Request, Visit},
+    protocol::{self, Opened, Received, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
 };
 
@@ -81,22 +81,48 @@ pub struct Pair {
     pub memory: OwnedFd,
 }
 
-/// The next pair that this endpoint or another one asked for; `None` while there is none.
+/// What an endpoint learns of others of its interface.
+#[derive(Debug)]
+pub enum News {
+    /// Another one asked for a pair, or this one did.
+    Met(Pair),
+    /// The same, but this process had no descriptors left for it. To be named in the next [`Session::meet`].
+    Missed {
+        /// The pair's number.
+        id: u64,
+        /// The other endpoint.
+        endpoint: u8,
+    },
+    /// The program of the other end is gone, also if a child of it has the socket.
+    Over {
+        /// The pair's number.
+        id: u64,
+    },
+}
+
+/// What there is to be learned next of other endpoints; `None` while there is nothing.
 ///
 /// # Errors
 /// [`OmxdError::Gone`] when the authority is gone, [`OmxdError::Protocol`].
-pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<Pair>, OmxdError> {
-    let Some((visit, fds)) = protocol::receive::<Visit>(visits)? else {
+pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
+    let Some(Received { message, fds, cut }) = protocol::receive_cut::<Visit>(visits)? else {
         return Ok(None);
     };
+    let (id, endpoint) = (message.pair, message.endpoint);
+    if message.over {
+        return Ok(Some(News::Over { id }));
+    }
+    if cut {
+        return Ok(Some(News::Missed { id, endpoint }));
+    }
     let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-    Ok(Some(Pair {
-        id: visit.pair,
-        endpoint: visit.endpoint,
-        asked: visit.asked,
+    Ok(Some(News::Met(Pair {
+        id,
+        endpoint,
+        asked: message.asked,
         socket,
         memory,
-    }))
+    })))
 }
 
 impl Session {

@@ -28,7 +28,7 @@ use netif::{Interface, NetifError};
 
 pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
-pub use client::{OpenedEndpoint, Pair, Resumed, Session, next_visit};
+pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
 pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::OmxdError;

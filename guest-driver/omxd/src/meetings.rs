@@ -1,5 +1,6 @@
 //! Endpoints of one interface that want to talk: the authority makes the memory and the socket they share and hands them to
-//! both through a channel that each has for that, since it alone knows which program has which endpoint. What they say to each other does not pass through it.
+//! both through a channel that each has for that, since it alone knows which program has which endpoint. What they say to each other
+//! does not pass through it.
 
 use std::{
     collections::HashMap,
@@ -17,6 +18,10 @@ use crate::{
     protocol::{self, Refusal, Reply, Visit},
     setup::begin_serial,
 };
+
+/// Bytes of visits in a channel that its program does not look at, as the kernel counts them: some dozens. Their descriptors are
+/// open as long as they are there, and the system allows so many of them in sockets of one user as one process may have open.
+const CHANNEL_LEN: usize = 16 << 10;
 
 /// Who has met whom. Connections are named by their numbers.
 pub(crate) struct Meetings {
@@ -42,14 +47,33 @@ impl Meetings {
     /// A channel for a connection that has an endpoint now: the program's end.
     pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
         let (own, theirs) = socket_pair(false)?;
+        sockopt::set_socket_send_buffer_size(&own, CHANNEL_LEN).map_err(OmxdError::io("prepare a socket"))?;
         self.channels.insert(connection, own);
         Ok(theirs)
     }
 
-    /// The connection is gone.
+    /// The connection is gone. Whoever met it is told: the socket that they share says so only when no child has it any more.
     pub(crate) fn forget(&mut self, connection: u64) {
         self.channels.remove(&connection);
-        self.pairs.retain(|(a, b), _| *a != connection && *b != connection);
+        let channels = &self.channels;
+        self.pairs.retain(|(a, b), pair| {
+            let other = match connection {
+                _ if *a == connection => b,
+                _ if *b == connection => a,
+                _ => return true,
+            };
+            if let Some(channel) = channels.get(other) {
+                let visit = Visit {
+                    endpoint: 0,
+                    asked: false,
+                    pair: *pair,
+                    over: true,
+                };
+                // A program that does not look at its visits learns it from the socket.
+                let _ = protocol::send(channel.as_fd(), &visit, &[]);
+            }
+            false
+        });
     }
 
     /// `connection` wants to talk to an endpoint.
@@ -99,6 +123,7 @@ impl Meetings {
                     endpoint: own,
                     asked: false,
                     pair,
+                    over: false,
                 },
                 there,
             ),
@@ -109,6 +134,7 @@ impl Meetings {
                     endpoint,
                     asked: true,
                     pair,
+                    over: false,
                 },
                 here,
             ),

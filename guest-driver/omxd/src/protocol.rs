@@ -113,6 +113,9 @@ pub(crate) struct Visit {
     pub asked: bool,
     /// The pair's number, never used again by this authority.
     pub pair: u64,
+    /// The other one is gone; nothing comes with it.
+    #[serde(default)]
+    pub over: bool,
 }
 
 /// Why the authority says no.
@@ -217,8 +220,24 @@ pub(crate) fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[Bor
     }
 }
 
+/// A message with its descriptors.
+pub(crate) struct Received<T> {
+    pub message: T,
+    pub fds: Vec<OwnedFd>,
+    /// There were more, for which this process has no numbers left.
+    pub cut: bool,
+}
+
 /// Receives one message. `Ok(None)`: there is nothing now, on a socket that does not block.
 pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>, OmxdError> {
+    match receive_cut(socket)? {
+        Some(Received { cut: true, .. }) => Err(OmxdError::io("take the descriptors of omxd")(Errno::MFILE)),
+        received => Ok(received.map(|received| (received.message, received.fds))),
+    }
+}
+
+/// The same, also where descriptors are missing.
+pub(crate) fn receive_cut<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Received<T>>, OmxdError> {
     let mut text = vec![0; MESSAGE_LEN_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -232,10 +251,8 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opt
             Err(error) => return Err(OmxdError::io("read from omxd's socket")(error)),
         }
     };
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        // The kernel leaves out what this process has no numbers for.
-        return Err(OmxdError::io("take the descriptors of omxd")(Errno::MFILE));
-    }
+    // The kernel leaves out what this process has no numbers for.
+    let cut = received.flags.contains(ReturnFlags::CTRUNC);
     let fds: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -248,5 +265,5 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opt
         return Err(OmxdError::Gone);
     }
     let message = serde_json::from_slice(&text[..received.bytes]).map_err(|_| OmxdError::Protocol)?;
-    Ok(Some((message, fds)))
+    Ok(Some(Received { message, fds, cut }))
 }

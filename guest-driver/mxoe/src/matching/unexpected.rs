@@ -86,16 +86,23 @@ impl<U> Unexpected<U> {
         self.refused
     }
 
+    /// Whether a message with so many bytes of data could be kept now. If not, that is counted as a refusal.
+    pub fn has_room(&mut self, data_bytes: u64) -> bool {
+        let bytes = data_bytes.saturating_add(ENTRY_BYTES);
+        let room = self.bytes.saturating_add(bytes) <= self.bytes_max && !self.entries.is_full();
+        self.refused += u64::from(!room);
+        room
+    }
+
     /// Adds a message of which `data_bytes` are kept in memory (0 for an announced one).
     ///
     /// # Errors
     /// The value back if there is no room: the message is to be refused, so that it is not acknowledged.
     pub fn add(&mut self, match_info: u64, data_bytes: u64, value: U) -> Result<UnexpectedId, U> {
-        let bytes = data_bytes.saturating_add(ENTRY_BYTES);
-        if self.bytes.saturating_add(bytes) > self.bytes_max || self.entries.is_full() {
-            self.refused += 1;
+        if !self.has_room(data_bytes) {
             return Err(value);
         }
+        let bytes = data_bytes.saturating_add(ENTRY_BYTES);
         self.bytes += bytes;
         let same = self.same.entry(match_info).or_insert(EMPTY);
         let entry = Entry {

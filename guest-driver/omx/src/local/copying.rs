@@ -9,6 +9,7 @@ use crate::{StatusCode, clock, store::Store};
 
 /// Bytes copied from other programs in one step: about a millisecond, after which the interface gets its turn.
 const COPY_PER_STEP: u32 = 8 << 20;
+
 impl Local {
     /// Copies matched messages from the memory of other programs.
     pub(super) fn copy(&mut self, store: &mut Store) {
@@ -49,6 +50,13 @@ impl Local {
                     budget -= read;
                     if pull.offset < pull.wanted {
                         self.pulls.push_front(pull);
+                        continue;
+                    }
+                    if pull.wanted > 0 && pair.may_be_withdrawn(&pull.large) {
+                        // What was read may be something else by now. The other side knows.
+                        let until = clock::now().plus_nanos(self.options.give_up_ns);
+                        pair.ask(&pull, until, &mut scope);
+                        pair.write_waiting(&mut scope);
                         continue;
                     }
                     scope.counters.count(Counter::SharedPull);

@@ -9,6 +9,10 @@ use std::{
 
 use rustix::net::{SendFlags, send};
 
+/// Words of one set of credentials with its head.
+// SAFETY: computes a length.
+const CONTROL_WORDS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize } / 8;
+
 /// What came through the socket.
 pub(super) enum Heard {
     /// A message, and from which process if its memory may be read: it can be named here and is of the same user.
@@ -34,8 +38,8 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
         iov_base: ptr::from_mut(&mut byte).cast(),
         iov_len: 1,
     };
-    // Room for one set of credentials, aligned for its head.
-    let mut control = [0_u64; 8];
+    // Room for one set of credentials, aligned for its head, and for no descriptor: whoever sends some loses them.
+    let mut control = [0_u64; CONTROL_WORDS];
     // SAFETY: all zeros is an empty message head.
     let mut head: libc::msghdr = unsafe { std::mem::zeroed() };
     head.msg_iov = &raw mut part;

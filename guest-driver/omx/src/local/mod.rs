@@ -27,8 +27,11 @@ use std::{
 };
 
 use ether::Time;
-use mxoe::engine::{Counter, Counters};
-use omxd::{OmxdError, Session};
+use mxoe::{
+    engine::{Counter, Counters},
+    matching::Selector,
+};
+use omxd::{News, OmxdError, Session};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -52,6 +55,12 @@ pub(crate) use ring::PAYLOAD_LEN_MAX;
 const LOOK_EVERY_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
 const VISITS: u64 = 1 << 32;
+
+/// What comes through it is taken so often in one look.
+const VISITS_PER_LOOK: usize = 32;
+/// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: nobody can
+/// push out what others sent before.
+const ENDED_MAX: usize = 4;
 
 /// The address that names endpoint 0 of this host; the others follow.
 pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - omxd::ENDPOINTS as u32;
@@ -83,6 +92,10 @@ pub(crate) struct Local {
     pulls: VecDeque<Pull>,
     counters: Counters,
     look_at: Time,
+    /// The last pair that there were no descriptors for.
+    missed: Option<u64>,
+    /// Who opened the endpoint.
+    process: rustix::process::Pid,
 }
 
 fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
@@ -107,6 +120,8 @@ impl Local {
             pulls: VecDeque::new(),
             counters: Counters::default(),
             look_at: Time::ZERO,
+            missed: None,
+            process: rustix::process::getpid(),
         };
         local.set_visits(visits)?;
         Ok(local)
@@ -115,6 +130,7 @@ impl Local {
     /// Others show up here from now on.
     pub(crate) fn set_visits(&mut self, visits: OwnedFd) -> Result<(), Error> {
         rustix::io::ioctl_fionbio(&visits, true).map_err(system("watch other programs"))?;
+        self.forget_visits();
         epoll::add(
             &self.watched,
             &visits,
@@ -149,6 +165,19 @@ impl Local {
         self.options.give_up_ns = give_up_ns;
     }
 
+    /// The endpoint is closed: others learn of it, also while a child process has its sockets.
+    pub(crate) fn close(&mut self) {
+        if self.process != rustix::process::getpid() {
+            // The child, which ends what it was born with. Its parent goes on.
+            return;
+        }
+        for mut pair in self.pairs.drain(..) {
+            pair.hang_up();
+        }
+        self.ended.clear();
+        self.pulls.clear();
+    }
+
     /// The session of a connected endpoint.
     fn connected(&mut self, endpoint: u8) -> Option<(usize, u32)> {
         let at = self.pairs.iter().position(|pair| pair.endpoint == endpoint)?;
@@ -176,8 +205,9 @@ impl Local {
                 Ok(()) => {
                     self.take_visits(store);
                     let last = self.last.get(usize::from(endpoint)).copied().flatten();
-                    if last == known {
-                        // The connection was made anew just now, and its channel is not known here yet.
+                    if last == known || last == self.missed {
+                        // The connection was made anew just now, and its channel is not known here yet; or others come first; or
+                        // there were no descriptors for it.
                         return Ok(false);
                     }
                 }
@@ -279,6 +309,13 @@ impl Local {
         }
     }
 
+    /// A receive was posted: messages that were refused may be for it.
+    pub(crate) fn resume_for(&mut self, selector: Selector) {
+        for pair in self.pairs.iter_mut().chain(&mut self.ended) {
+            pair.refused &= !selector.matches(pair.refused_info);
+        }
+    }
+
     /// There is room for unexpected messages again.
     pub(crate) fn resume(&mut self) {
         for pair in self.pairs.iter_mut().chain(&mut self.ended) {
@@ -366,32 +403,58 @@ impl Local {
     }
 
     fn take_visits(&mut self, store: &mut Store) {
-        while let Some(visits) = &self.visits {
+        // As long as others come, this endpoint has other things to do as well.
+        for _ in 0..VISITS_PER_LOOK {
+            let Some(visits) = &self.visits else { return };
             match omxd::next_visit(visits.as_fd()) {
                 Ok(None) => return,
-                Ok(Some(pair)) => self.add(store, pair),
+                Ok(Some(News::Met(pair))) => self.add(store, pair),
+                Ok(Some(News::Missed { id, endpoint })) => {
+                    tracing::warn!("cannot share memory with endpoint {endpoint}: no file descriptors left");
+                    self.begin_anew(store, id, endpoint);
+                    self.missed = Some(id);
+                }
+                Ok(Some(News::Over { id })) => {
+                    if let Some(at) = self.pairs.iter().position(|pair| pair.id == id) {
+                        self.remove(store, at, StatusCode::EndpointClosed);
+                    }
+                }
                 // Its successor gives a new channel.
-                Err(OmxdError::Gone) => self.visits = None,
-                // Without descriptors for it, for example: it is over, and the next one is looked at.
+                Err(OmxdError::Gone) => self.forget_visits(),
                 Err(error) => return tracing::warn!("cannot share memory with another endpoint: {error}"),
             }
         }
     }
 
-    fn add(&mut self, store: &mut Store, made: omxd::Pair) {
-        let endpoint = made.endpoint;
+    fn forget_visits(&mut self) {
+        if let Some(visits) = self.visits.take() {
+            // A child process may have it, too, and would keep it watched.
+            let _ = epoll::delete(&self.watched, visits);
+        }
+    }
+
+    /// Another pair with this endpoint takes the place of the one that there is.
+    fn begin_anew(&mut self, store: &mut Store, id: u64, endpoint: u8) -> bool {
         let Some(last) = self.last.get_mut(usize::from(endpoint)) else {
-            return;
+            return false;
         };
-        *last = Some(made.id);
+        *last = Some(id);
         if let Some(at) = self.pairs.iter().position(|pair| pair.endpoint == endpoint) {
-            // The other side began anew.
             self.remove(store, at, StatusCode::EndpointClosed);
         }
+        true
+    }
+
+    fn add(&mut self, store: &mut Store, made: omxd::Pair) {
+        let endpoint = made.endpoint;
+        if !self.begin_anew(store, made.id, endpoint) {
+            return;
+        }
         let watch = || -> io::Result<Arc<Memory>> {
+            let memory = Memory::map(&made.memory)?;
             let data = epoll::EventData::new_u64(endpoint.into());
             epoll::add(&self.watched, &made.socket, data, epoll::EventFlags::IN)?;
-            Memory::map(&made.memory)
+            Ok(memory)
         };
         match watch() {
             Ok(memory) => {
@@ -404,19 +467,23 @@ impl Local {
 
     fn remove(&mut self, store: &mut Store, at: usize, code: StatusCode) {
         let pair = self.pairs.swap_remove(at);
+        // A child process may have the socket, too, and would keep it watched.
+        let _ = epoll::delete(&self.watched, &pair.socket);
         if let Some(given_up) = self.given_up.get_mut(usize::from(pair.endpoint)) {
             *given_up = pair.session.filter(|_| code == StatusCode::Unreachable);
         }
         let mut scope = scope!(self, store);
         if let Some(rest) = pair.end(code, &mut scope) {
-            if self.ended.len() == usize::from(omxd::ENDPOINTS) {
-                tracing::warn!("messages of programs that are gone are dropped: nobody receives them");
-                self.ended.pop_front();
+            let of_this_number = self.ended.iter().filter(|pair| pair.endpoint == rest.endpoint);
+            if of_this_number.count() < ENDED_MAX {
+                self.ended.push_back(rest);
+                self.put_in_order();
+            } else {
+                tracing::warn!(
+                    "messages of endpoint {}'s program, which is gone, are dropped: nobody receives those of earlier ones",
+                    rest.endpoint
+                );
             }
-            // Its end was seen, and nothing comes through it any more.
-            let _ = epoll::delete(&self.watched, &rest.socket);
-            self.ended.push_back(rest);
-            self.put_in_order();
         }
         // What it had announced is gone: there may be room for others.
         self.resume();

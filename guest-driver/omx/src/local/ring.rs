@@ -22,7 +22,7 @@ use crate::memory::Segments;
 const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8;
 /// Words before the records of all rings, a page.
 const HEAD_WORDS: usize = 512;
-/// Words of the head that belong to one ring; each of the following three has cache lines of its own.
+/// Words of the head that belong to one ring; each of the following four has cache lines of its own.
 const LANE_HEAD_WORDS: usize = HEAD_WORDS / LANES;
 /// Rings in the memory.
 const LANES: usize = 4;
@@ -32,6 +32,8 @@ const WORD_HEAD: usize = 0;
 const WORD_ASLEEP: usize = 16;
 /// Not 0: the producer waits for room and is to be woken.
 const WORD_WANTS_ROOM: usize = 32;
+/// Messages that the producer announced and gave up before the consumer was done with them.
+const WORD_WITHDRAWN: usize = 48;
 /// Words of records of one ring; a power of two.
 const DATA_WORDS: u64 = ((MEMORY_WORDS - HEAD_WORDS) / LANES) as u64;
 const _: () = assert!(DATA_WORDS.is_power_of_two());
@@ -251,9 +253,24 @@ pub(super) struct Producer {
     tail: u64,
     /// Where the consumer was when last looked at.
     head: u64,
+    withdrawn: u32,
 }
 
 impl Producer {
+    /// Messages that were announced and given up: to be said with each one that is announced.
+    pub(super) const fn withdrawn(&self) -> u32 {
+        self.withdrawn
+    }
+
+    /// An announced message is given up. From now on its memory may be anything: a consumer that has read it and then sees no
+    /// other number than what was said with the message has read the message.
+    pub(super) fn withdraw(&mut self) {
+        self.withdrawn = self.withdrawn.wrapping_add(1);
+        let word = self.lane.word(WORD_WITHDRAWN);
+        word.store(self.withdrawn.into(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
     /// Whether a record with a payload of `len` bytes fits now, and the 0 behind it.
     #[inline]
     fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
@@ -336,6 +353,12 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
+    /// What the producer says of messages that it has given up, after what was read of its memory before this call.
+    pub(super) fn withdrawn(&self) -> u32 {
+        fence(Ordering::SeqCst);
+        self.lane.word(WORD_WITHDRAWN).load(Ordering::Relaxed) as u32
+    }
+
     /// The oldest record, which stays.
     #[inline]
     pub(super) fn next(&self) -> Result<Option<Record>, Broken> {
@@ -421,6 +444,7 @@ pub(super) fn ends(memory: &Arc<Memory>, traffic: Traffic, first: bool) -> (Prod
         lane: Lane::new(memory, traffic, !first),
         tail: 0,
         head: 0,
+        withdrawn: 0,
     };
     let consumer = Consumer {
         lane: Lane::new(memory, traffic, first),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use mxoe::engine::Counter;
 
 use super::{
-    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONNECTED_MAX, DATA, DONE, EAGER, PULL, Pair, Pull,
+    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONNECTED_MAX, DATA, DONE, EAGER, GONE, PULL, Pair, Pull,
     RECORDS_PER_TURN, Scope, Stream, WHOLE,
 };
 use crate::{
@@ -66,6 +66,7 @@ impl Pair {
                 Ok(false) => {
                     scope.counters.count(Counter::UnexpEventqFull);
                     self.refused = true;
+                    self.refused_info = record.words[0];
                     break;
                 }
                 Err(Broken) => {
@@ -123,39 +124,38 @@ impl Pair {
         }
         match record.kind {
             CONNECT => {
-                let accepted = (second >> 32) as u32 == scope.key;
-                let another = self.session.is_some_and(|session| session != second as u32);
-                if another || self.control.len() >= CONNECTED_MAX {
+                if self.control.len() >= CONNECTED_MAX {
                     return Err(Broken);
                 }
+                let accepted = (second >> 32) as u32 == scope.key;
                 if accepted {
-                    self.session = Some(second as u32);
+                    self.connected_to(second as u32)?;
                 }
+                // Who does not know the key is not told the session: with it, and this endpoint's number later on, it would
+                // be taken for this one.
+                let words = if accepted {
+                    [first, u64::from(scope.session), ACCEPTED]
+                } else {
+                    [first, 0, BAD_KEY]
+                };
                 self.control.push_back(Record {
                     kind: CONNECTED,
                     len: 0,
-                    words: [
-                        first,
-                        u64::from(scope.session),
-                        if accepted { ACCEPTED } else { BAD_KEY },
-                    ],
+                    words,
                 });
                 scope.counters.count(Counter::SharedConnectReply);
             }
             CONNECTED => {
-                if third == ACCEPTED && self.has_asked && self.session.is_none() {
-                    // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
-                    self.session = Some(second as u32);
+                // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
+                if third == ACCEPTED && self.has_asked {
+                    self.connected_to(second as u32)?;
                 }
                 if !self.cancel_connect(first) {
                     // Cancelled or given up.
                     return Ok(());
                 }
                 let code = match third {
-                    ACCEPTED => {
-                        self.session = Some(second as u32);
-                        StatusCode::Success
-                    }
+                    ACCEPTED => StatusCode::Success,
                     _ => StatusCode::BadKey,
                 };
                 scope.store.connected_local(first, self.source(), code);
@@ -175,8 +175,7 @@ impl Pair {
             }
             PULL => {
                 let Some(announced) = self.announced.get_mut(&first) else {
-                    // Given up meanwhile.
-                    return Ok(());
+                    return self.say_gone(first);
                 };
                 if announced.streams || second > announced.memory.len().into() {
                     return Err(Broken);
@@ -188,15 +187,29 @@ impl Pair {
                     end: second as u32,
                 });
             }
+            GONE => {
+                if let Some(arriving) = self.arriving.remove(&first) {
+                    scope.store.received(arriving.request, StatusCode::BadRdmaWindow, 0);
+                }
+            }
             _ => return Err(Broken),
         }
         Ok(())
     }
 
+    /// The other side has one session as long as the pair lasts.
+    fn connected_to(&mut self, session: u32) -> Result<(), Broken> {
+        if *self.session.get_or_insert(session) == session {
+            Ok(())
+        } else {
+            Err(Broken)
+        }
+    }
+
     fn take_announced(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
         let source = self.source().ok_or(Broken)?;
-        let [match_info, length, id] = record.words;
-        let length = u32::try_from(length).map_err(|_| Broken)?;
+        let [match_info, numbers, id] = record.words;
+        let (withdrawn, length) = ((numbers >> 32) as u32, numbers as u32);
         if id <= self.announced_last {
             return Err(Broken);
         }
@@ -214,6 +227,7 @@ impl Pair {
         let large = LocalLarge {
             pair: self.id,
             id,
+            withdrawn,
             list,
         };
         let before = std::mem::replace(&mut self.announced_last, id);

@@ -29,9 +29,12 @@ use crate::{
 
 /// Records handled before what they cause is written.
 const RECORDS_PER_TURN: usize = 32;
+/// The same for bells, and for pieces of long messages: whoever takes them as fast as they are written keeps nobody here.
+const BELLS_PER_TURN: usize = 32;
+const PIECES_PER_TURN: usize = 64;
 /// Answers that wait for room. At the limit no messages are read from the one who does not read answers.
 const CONTROL_MAX: usize = 64;
-/// Answers to questions for a connection that wait for room. Whoever asks more often does not read answers.
+/// Answers to questions for a connection or a message that wait for room. Whoever asks more often does not read answers.
 const CONNECTED_MAX: usize = 1 << 16;
 /// Bytes of a long message in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;
@@ -43,6 +46,8 @@ const ANNOUNCE: u32 = 4;
 const DONE: u32 = 5;
 const PULL: u32 = 6;
 const DATA: u32 = 7;
+/// The message that was asked for was given up.
+const GONE: u32 = 8;
 
 const ACCEPTED: u64 = 0;
 const BAD_KEY: u64 = 1;
@@ -130,6 +135,8 @@ pub(in crate::local) struct Pair {
     arriving: HashMap<u64, Arriving>,
     /// The oldest message was refused for want of room among the unexpected ones.
     pub(in crate::local) refused: bool,
+    /// Its match information.
+    pub(in crate::local) refused_info: u64,
     /// The other program is gone; messages that it had sent are still there.
     pub(in crate::local) ended: bool,
     /// Messages of this session, from before the other endpoint connected anew, come first.
@@ -166,6 +173,7 @@ impl Pair {
             streams: VecDeque::new(),
             arriving: HashMap::new(),
             refused: false,
+            refused_info: 0,
             ended: false,
             behind: None,
             two_copies: false,
@@ -195,15 +203,29 @@ impl Pair {
         self.pid
     }
 
-    /// Takes what came through the socket. False: the other side is gone.
+    /// Takes what came through the socket, a bounded number of bells. False: the other side is gone.
     pub(in crate::local) fn hear(&mut self) -> bool {
-        loop {
+        for _ in 0..BELLS_PER_TURN {
             match credentials::hear(self.socket.as_fd()) {
                 credentials::Heard::From(pid) => self.pid = self.pid.or(pid),
                 credentials::Heard::Nothing => return true,
                 credentials::Heard::Gone => return false,
             }
         }
+        true
+    }
+
+    /// The other side learns that this one is over, also while a child process has the socket, too. What was announced may be
+    /// overwritten from now on.
+    pub(in crate::local) fn hang_up(&mut self) {
+        self.messages_out.withdraw();
+        // One that the other side has closed is as good.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Whether a message that was announced was given up since, as far as can be said: perhaps it was another one.
+    pub(in crate::local) fn may_be_withdrawn(&self, large: &LocalLarge) -> bool {
+        self.messages_in.withdrawn() != large.withdrawn
     }
 
     pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
@@ -231,7 +253,7 @@ impl Pair {
         let until = waiting.until;
         if self.waiting.is_empty() {
             match self.write(waiting, scope) {
-                None => return self.ring_bell(),
+                None => return self.ring_bell(&self.messages_out),
                 Some(waiting) => self.waiting.push_back(waiting),
             }
         } else {
@@ -279,7 +301,11 @@ impl Pair {
         let record = Record {
             kind: ANNOUNCE,
             len: (list.len() * 8) as u32,
-            words: [waiting.match_info, length.into(), id],
+            words: [
+                waiting.match_info,
+                u64::from(self.messages_out.withdrawn()) << 32 | u64::from(length),
+                id,
+            ],
         };
         if !self.push(&record, &Payload::Words(&list)) {
             return Some(waiting);
@@ -297,10 +323,10 @@ impl Pair {
         None
     }
 
-    /// Wakes the other side if it sleeps.
+    /// Wakes the other side if it sleeps, after something was written.
     #[inline]
-    fn ring_bell(&self) {
-        if self.messages_out.consumer_sleeps() {
+    fn ring_bell(&self, out: &Producer) {
+        if out.consumer_sleeps() {
             credentials::ring(self.socket.as_fd());
         }
     }
@@ -347,20 +373,15 @@ impl Pair {
     /// Writes what waits, as far as there is room. Whether anything was written.
     #[inline]
     pub(in crate::local) fn write_waiting(&mut self, scope: &mut Scope<'_>) -> bool {
-        let answers = self.has_answers() && self.write_answers().unwrap_or_else(|Broken| self.is_broken_now());
-        if answers && self.answers_out.consumer_sleeps() {
-            credentials::ring(self.socket.as_fd());
+        let answers = self.has_answers() && self.write_answers();
+        if answers {
+            self.ring_bell(&self.answers_out);
         }
         let messages = !self.waiting.is_empty() && self.write_messages(scope);
         if messages {
-            self.ring_bell();
+            self.ring_bell(&self.messages_out);
         }
         answers || messages
-    }
-
-    const fn is_broken_now(&mut self) -> bool {
-        self.broken = true;
-        false
     }
 
     /// Whether anything was written.
@@ -377,7 +398,13 @@ impl Pair {
     }
 
     /// Whether anything was written.
-    fn write_answers(&mut self) -> Result<bool, Broken> {
+    fn write_answers(&mut self) -> bool {
+        let wrote = self.push_answers();
+        self.broken |= wrote.is_err();
+        wrote == Ok(true)
+    }
+
+    fn push_answers(&mut self) -> Result<bool, Broken> {
         let mut wrote = false;
         while let Some(record) = self.control.front() {
             if !self.answers_out.push(record, &Payload::None)? {
@@ -386,9 +413,12 @@ impl Pair {
             self.control.pop_front();
             wrote = true;
         }
-        while let Some(stream) = self.streams.front_mut() {
+        for _ in 0..PIECES_PER_TURN {
+            let Some(stream) = self.streams.front_mut() else { break };
             let Some(announced) = self.announced.get(&stream.id) else {
+                let id = stream.id;
                 self.streams.pop_front();
+                self.say_gone(id)?;
                 continue;
             };
             let len = PIECE_LEN.min(stream.end - stream.offset);
@@ -408,6 +438,19 @@ impl Pair {
             }
         }
         Ok(wrote)
+    }
+
+    /// The other side asked for what is not there any more.
+    fn say_gone(&mut self, id: u64) -> Result<(), Broken> {
+        if self.control.len() >= CONNECTED_MAX {
+            return Err(Broken);
+        }
+        self.control.push_back(Record {
+            kind: GONE,
+            len: 0,
+            words: [id, 0, 0],
+        });
+        Ok(())
     }
 
     /// Whether messages that are there may be read.

@@ -44,9 +44,11 @@ impl Pair {
             }
             goes_on
         });
+        let messages_out = &mut self.messages_out;
         self.announced.retain(|_, announced| {
             let goes_on = announced.until > now;
             if !goes_on {
+                messages_out.withdraw();
                 requests.complete_send(announced.request, StatusCode::Timeout, 0);
             }
             goes_on
@@ -76,6 +78,7 @@ impl Pair {
     pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) -> Option<Self> {
         // What was written before the other side went is received.
         self.read_all(scope);
+        self.hang_up();
         for (request, _) in self.connects.drain(..) {
             scope.store.requests.complete(request, code);
         }
@@ -104,7 +107,7 @@ impl Pair {
 
     /// Reads what the other side had written, as far as there is room.
     fn read_all(&mut self, scope: &mut Scope<'_>) {
-        // A child of that program may still be writing.
+        // More turns than a full ring needs, and an end: a child of that program may still be writing.
         for _ in 0..=2 * RECORDS_MAX / RECORDS_PER_TURN {
             // Nobody is there for answers, which would keep messages from being read.
             self.control.clear();

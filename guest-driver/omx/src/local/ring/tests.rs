@@ -131,3 +131,30 @@ fn a_consumer_that_claims_to_have_read_what_was_not_written_is_found_out() {
     }
     assert_eq!(pushed, Err(Broken));
 }
+
+#[test]
+fn a_consumer_that_stops_says_how_far_it_is() {
+    let memory = memory();
+    let (mut producer, _) = ends(&memory, Traffic::Messages, true);
+    let (_, mut consumer) = ends(&memory, Traffic::Messages, false);
+    let one = record(1, 0);
+    while producer.push(&one, &Payload::None).unwrap() {}
+    consumer.done(&one);
+    consumer.say_head(false);
+    assert!(!producer.want_room(0), "that can wait");
+    assert!(consumer.say_head(true), "the producer waits");
+    assert!(producer.push(&one, &Payload::None).unwrap());
+}
+
+#[test]
+fn memory_of_another_layout_is_refused_with_a_sentence() {
+    let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+    for len in [0, PAIR_MEMORY_LEN - 1, PAIR_MEMORY_LEN + 4096] {
+        ftruncate(&file, len as u64).unwrap();
+        let refused = Memory::map(&file).err().expect("refused");
+        assert_eq!(
+            refused.to_string(),
+            "omxd is of another version than this program's library"
+        );
+    }
+}

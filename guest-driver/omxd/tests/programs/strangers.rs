@@ -1,0 +1,295 @@
+//! Programs of the same host that take, ring, ask or claim what is not theirs, and a program that lacks descriptors.
+
+use std::{io::IoSlice, mem::MaybeUninit, os::fd::AsFd, process::Command, sync::atomic::Ordering, time::Duration};
+
+use netif::testing::Veth;
+use omx::{Board, Counter, Endpoint, EndpointOptions, Segment};
+use omxd::{News, Session, next_visit};
+use rustix::{
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+use crate::{
+    liar::{Liar, map, next_pair},
+    rig::{Echo, LIMIT, in_own_world, open, wait_until},
+    same_host::{options, reach},
+};
+
+/// Rings of the memory, as the liar sees them.
+const MESSAGES: usize = 0;
+const ANSWERS: usize = 2;
+const ANSWERS_OF_THE_OTHER: usize = 3;
+const MESSAGES_OF_THE_OTHER: usize = 1;
+const CONNECT: u64 = 1 << 32;
+const EAGER: u64 = 3 << 32;
+
+fn name(endpoint: &Endpoint) -> (ether::MacAddr, u8) {
+    (endpoint.address().mac(), endpoint.address().endpoint())
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn descriptors_that_come_with_a_bell_are_not_kept() {
+    in_own_world("strangers::descriptors_that_come_with_a_bell_are_not_kept", || {
+        let veth = Veth::new(1500);
+        let endpoint = Endpoint::open(&EndpointOptions {
+            progress: false,
+            ..options(&veth.a)
+        })
+        .unwrap();
+        let liar = Liar::meet_as(&veth.a, None, 0);
+        endpoint.progress();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let before = descriptors();
+        for _ in 0..50 {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let fds = [null.as_fd(); 4];
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+            sendmsg(&liar.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::empty()).unwrap();
+        }
+        // Taken, as far as there is room in a look.
+        wait_until("all bells were heard", || {
+            endpoint.progress();
+            rustix::io::ioctl_fionread(&liar.socket).is_ok() && sent_is_read(&liar)
+        });
+        assert!(descriptors() <= before + 2, "{} and {before} before", descriptors());
+    });
+}
+
+/// Whether the other side has read everything: the kernel counts what it has not.
+fn sent_is_read(liar: &Liar) -> bool {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ writes one number.
+    let answered = unsafe {
+        libc::ioctl(
+            std::os::fd::AsRawFd::as_raw_fd(&liar.socket),
+            libc::TIOCOUTQ,
+            &raw mut unread,
+        )
+    };
+    assert_eq!(answered, 0);
+    unread == 0
+}
+
+#[test]
+fn programs_that_do_not_look_at_their_visits_keep_nobody_from_opening() {
+    in_own_world(
+        "strangers::programs_that_do_not_look_at_their_visits_keep_nobody_from_opening",
+        || {
+            let veth = Veth::new(1500);
+            // As its unit starts it, but with few descriptors: root with three capabilities.
+            let mut omxd = Command::new("prlimit")
+                .args([
+                    "--nofile=1024",
+                    "setpriv",
+                    "--bounding-set",
+                    "-all,+net_raw,+net_admin,+chown",
+                ])
+                .args(["--inh-caps", "-all"])
+                .args([env!("CARGO_BIN_EXE_omxd"), "--interface", &veth.a])
+                .spawn()
+                .unwrap();
+            let board = Board::named(&veth.a).unwrap();
+            wait_until("omxd", || {
+                Session::connect_to_running(board.interface()).unwrap().is_some()
+            });
+            let sleepers: Vec<_> = (0..8)
+                .map(|_| {
+                    let session = Session::connect(board.interface()).unwrap();
+                    let opened = session.open_endpoint(None).unwrap();
+                    (session, opened)
+                })
+                .collect();
+            let (asking, own) = &sleepers[0];
+            for (_, victim) in &sleepers[1..] {
+                let mut last = None;
+                // Until it is told that the other one does not take visits.
+                while asking.meet(victim.endpoint, last).is_ok() {
+                    last = next_pair(&own.visits).map(|pair| pair.id).or(last);
+                }
+            }
+            let opened = Endpoint::open(&options(&veth.a)).map(drop);
+            omxd.kill().unwrap();
+            omxd.wait().unwrap();
+            opened.unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_wrong_key_does_not_tell_the_session() {
+    in_own_world("strangers::a_wrong_key_does_not_tell_the_session", || {
+        let veth = Veth::new(1500);
+        let endpoint = Endpoint::open(&EndpointOptions {
+            key: 4711,
+            endpoint: Some(3),
+            ..options(&veth.a)
+        })
+        .unwrap();
+        let liar = Liar::meet_as(&veth.a, None, 3);
+        liar.write(ANSWERS, &[vec![CONNECT, 77, 1 << 32 | 9, 0]]);
+        let answer = Liar::data(ANSWERS_OF_THE_OTHER);
+        wait_until("an answer", || {
+            endpoint.progress();
+            liar.words[answer].load(Ordering::Acquire) != 0
+        });
+        assert_eq!(liar.words[answer + 2].load(Ordering::Relaxed), 0);
+        assert_eq!(liar.words[Liar::data(MESSAGES_OF_THE_OTHER)].load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn messages_of_a_program_that_ended_are_not_pushed_out_by_a_stranger() {
+    in_own_world(
+        "strangers::messages_of_a_program_that_ended_are_not_pushed_out_by_a_stranger",
+        || {
+            let veth = Veth::new(1500);
+            let own = Endpoint::open(&EndpointOptions {
+                unexpected_bytes_max: 64 << 10,
+                endpoint: Some(0),
+                progress: false,
+                ..options(&veth.a)
+            })
+            .unwrap();
+            let honest = open(&veth.a, None).unwrap();
+            let connecting = honest.iconnect(name(&own).0, 0, 0, 0, 0).unwrap();
+            let mut status = None;
+            wait_until("connected", || {
+                own.progress();
+                status = honest.test(connecting).unwrap();
+                status.is_some()
+            });
+            let to = status.unwrap().address.unwrap();
+            let data = [7_u8; 4000];
+            for _ in 0..25 {
+                honest.send(&data, to, 1).unwrap();
+            }
+            drop(honest);
+            wait_until("no room, and its end is known", || {
+                own.progress();
+                own.counters().get(Counter::UnexpEventqFull) > 0 && own.counters().get(Counter::PartnersLost) > 0
+            });
+            // Its number is the liar's now, who connects again and again and leaves a message each time.
+            let liar = Liar::meet_as(&veth.a, None, 0);
+            let (mut id, mut words) = (liar.id, liar.words);
+            for turn in 1..=40 {
+                for (ring, record) in [(ANSWERS, [CONNECT, 77, 9, 0]), (MESSAGES, [EAGER | 4000, 2, 0, 0])] {
+                    for (at, word) in record.iter().enumerate().rev() {
+                        words[Liar::data(ring) + at].store(*word, Ordering::Release);
+                    }
+                }
+                let asked = own.counters().get(Counter::SharedConnectReply);
+                wait_until("it is connected", || {
+                    own.progress();
+                    own.counters().get(Counter::SharedConnectReply) > asked || turn > 1
+                });
+                let mut pair = None;
+                wait_until("a pair", || {
+                    own.progress();
+                    _ = liar.session.meet(0, Some(id));
+                    pair = next_pair(&liar.visits);
+                    pair.is_some()
+                });
+                let pair = pair.unwrap();
+                (id, words) = (pair.id, map(&pair));
+            }
+            let mut buffer = [0; 4000];
+            for number in 0..25 {
+                // SAFETY: the buffer lives until the request is over.
+                let receive = unsafe { own.irecv(&[Segment::of_mut(&mut buffer)], 1, u64::MAX, 0) }.unwrap();
+                let status = own.wait(receive, Some(Duration::from_secs(10))).unwrap();
+                assert!(status.is_some(), "message {number} is lost");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_pair_that_one_side_had_no_descriptors_for_is_made_anew() {
+    in_own_world(
+        "strangers::a_pair_that_one_side_had_no_descriptors_for_is_made_anew",
+        || {
+            let veth = Veth::new(1500);
+            let _victim = open(&veth.a, Some(0)).unwrap();
+            let session = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+            let opened = session.open_endpoint(None).unwrap();
+            session.meet(0, None).unwrap();
+            let before = getrlimit(Resource::Nofile);
+            let none = Rlimit {
+                current: Some(3),
+                ..before
+            };
+            setrlimit(Resource::Nofile, none).unwrap();
+            let missed = next_visit(opened.visits.as_fd());
+            setrlimit(Resource::Nofile, before).unwrap();
+            let Ok(Some(News::Missed { id, endpoint: 0 })) = missed else {
+                panic!("{missed:?}")
+            };
+            session.meet(0, Some(id)).unwrap();
+            assert!(next_pair(&opened.visits).is_some());
+        },
+    );
+}
+
+#[test]
+fn a_program_that_lacked_descriptors_for_a_moment_connects_afterwards() {
+    in_own_world(
+        "strangers::a_program_that_lacked_descriptors_for_a_moment_connects_afterwards",
+        || {
+            let veth = Veth::new(1500);
+            let own = open(&veth.a, Some(0)).unwrap();
+            let mut echo = Echo::start(&veth.a, &[]);
+            let other = echo.go_as();
+            let before = getrlimit(Resource::Nofile);
+            let few = Rlimit {
+                current: Some(200),
+                ..before
+            };
+            setrlimit(Resource::Nofile, few).unwrap();
+            let mut all = Vec::new();
+            while let Ok(file) = std::fs::File::open("/dev/null") {
+                all.push(file);
+            }
+            // Whatever comes of this one.
+            _ = own.connect(other.0, other.1, 0, Some(Duration::from_millis(300)));
+            drop(all);
+            own.connect(other.0, other.1, 0, Some(LIMIT)).unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_message_that_there_is_no_room_for_is_offered_to_receives_that_it_may_be_for_only() {
+    in_own_world(
+        "strangers::a_message_that_there_is_no_room_for_is_offered_to_receives_that_it_may_be_for_only",
+        || {
+            let veth = Veth::new(1500);
+            let own = Endpoint::open(&EndpointOptions {
+                unexpected_bytes_max: 1 << 10,
+                ..options(&veth.a)
+            })
+            .unwrap();
+            let from = open(&veth.a, None).unwrap();
+            let to = reach(&from, name(&own));
+            from.send(&[1; 2000], to, 7).unwrap();
+            let refused = || own.counters().get(Counter::UnexpEventqFull);
+            wait_until("it is refused", || refused() > 0);
+            let before = refused();
+            let mut others = Vec::new();
+            for number in 0..100 {
+                // SAFETY: no memory.
+                others.push(unsafe { own.irecv(&[], 1000 + number, u64::MAX, 0) }.unwrap());
+                own.progress();
+            }
+            assert_eq!(refused(), before);
+            let mut buffer = [0; 2000];
+            own.receive(&mut buffer, 7, u64::MAX).unwrap();
+            assert_eq!(buffer, [1; 2000]);
+        },
+    );
+}
