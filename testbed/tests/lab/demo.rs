@@ -45,13 +45,6 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         "one delay each way: {}",
         rtt("timeout", 1000)
     );
-    // The promise is 0.15; how far a busy machine is from it is not what is tested here.
-    let (quick, marked) = (rtt("disabled", 0), rtt("open-mx", 1000));
-    assert!(
-        marked - quick < 0.5 * (rtt("timeout", 1000) - quick),
-        "{quick} disabled, {marked} open-mx, {} timeout",
-        rtt("timeout", 1000)
-    );
     let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
     // A message is acknowledged with the next one, or with a packet of its own when that comes late.
     assert!(

@@ -97,27 +97,23 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
             assert_eq!(tiny("0"), 0, "{node}: every message that somebody waits for is marked");
         }
 
-        let rtt_us = |strategy: &[&str]| {
+        // A delay that no busy machine comes near: what a message takes besides is the machine's business.
+        let rtt_us = |strategy: &str| {
             for nic in ["n1", "n2"] {
-                world.ok(&[&["nic", "coalesce", nic], strategy].concat());
+                world.ok(&["nic", "coalesce", nic, strategy, "--delay", "100ms"]);
             }
-            2.0 * perf(&world, "-d n2:0 -S 16 -E 17 -N 150")[0]["us_median"]
+            2.0 * perf(&world, "-d n2:0 -S 16 -E 17 -N 15")[0]["us_median"]
                 .as_f64()
                 .unwrap()
         };
-        let disabled = rtt_us(&["disabled"]);
-        let timeout = rtt_us(&["timeout", "--delay", "1ms"]);
-        let open_mx = rtt_us(&["open-mx", "--delay", "1ms"]);
-        println!("there and back: disabled {disabled} µs, timeout {timeout} µs, open-mx {open_mx} µs");
-        assert!(timeout >= 2000.0, "one delay each way: {timeout}");
-        // `weft demo` shows how little a mark leaves of it; a busy machine must not make this test fail.
-        assert!(
-            open_mx - disabled < 0.5 * (timeout - disabled),
-            "{disabled} {timeout} {open_mx}"
-        );
-        for nic in ["n1", "n2"] {
-            let reasons = &world.stats(nic)["interrupts"]["by_reason"];
-            assert!(reasons["mark"].as_u64().unwrap() >= 150, "{nic}: {reasons}");
+        let timeout = rtt_us("timeout");
+        assert!(timeout > 100e3, "messages without a mark wait for the card: {timeout}");
+        let marks = || ["n1", "n2"].map(|nic| world.stats(nic)["interrupts"]["by_reason"]["mark"].as_u64().unwrap());
+        let before = marks();
+        let open_mx = rtt_us("open-mx");
+        assert!(open_mx < 100e3, "no message waits: {open_mx}, {timeout} when all do");
+        for (before, after) in before.into_iter().zip(marks()) {
+            assert!(after - before >= 15, "{before} interrupts for marks, then {after}");
         }
     }
 }
