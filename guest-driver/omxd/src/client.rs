@@ -194,6 +194,7 @@ impl Session {
             endpoint,
             command: command(),
             data_socket: true,
+            rest_socket: true,
         };
         let (Reply::Opened(opened), fds) = self.request(&request, OPEN_LIMIT)? else {
             return Err(OmxdError::Protocol);
@@ -205,13 +206,17 @@ impl Session {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(OmxdError::Protocol);
         let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
-        let bulk = fds.next();
+        let (mut bulk, mut rest) = (fds.next(), fds.next());
+        if opened.rest_socket && rest.is_none() {
+            rest = bulk.take();
+        }
         let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
             layout: opened.layout(),
             socket,
             bulk,
+            rest,
         })?;
         Ok(OpenedEndpoint {
             endpoint: opened.endpoint,

@@ -45,11 +45,33 @@ pub(crate) fn for_data(endpoint: u8) -> [I; 7] {
     ]
 }
 
-/// Chooses a member of a group, as [`netif::AfPacket::share_look`] has them: 0 for the data that this endpoint asked for, 1 for its
-/// other frames, and 2, the authority's port, for all else. What is too short for it is 0's, whose filter does not pass it, nor does
-/// the authority's.
-pub(crate) fn among_sockets(endpoint: u8) -> [I; 24] {
-    let mut program = sort_out(endpoint, [I::choose(1), I::choose(0), I::choose(2)]);
+/// Which sockets of an endpoint share the kernel's look with the authority's port ([`netif::AfPacket::share_look`]), in this order: one
+/// for its data, its ring, and one for the rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Members {
+    pub(crate) data: bool,
+    pub(crate) rest: bool,
+}
+
+/// Chooses a member of a group: the socket for the data that this endpoint asked for, if there is one, its ring for its other frames, and
+/// for all else the authority's port, or, when that is gone, the rest's socket. What is too short to be seen is the first member's:
+/// its filter does not pass it, nor does the authority's; without a filter the endpoint drops it.
+pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
+    let ring = u32::from(members.data);
+    let others = if members.rest {
+        // The last one of as many as there are, and of one fewer.
+        let before_port = ring + 2;
+        before_port * (before_port + 1) - 1
+    } else {
+        ring + 1
+    };
+    let mut program = vec![
+        // To another station: seen by who asked for that, and nobody's here.
+        I::load_packet_type(),
+        I::if_at_least(libc::PACKET_OTHERHOST.into(), 0, 1),
+        I::choose(others),
+    ];
+    program.extend(sort_out(endpoint, [I::choose(ring), I::choose(0), I::choose(others)]));
     for instruction in &mut program {
         if instruction.code == I::load_byte(0).code {
             instruction.operand -= LINK_HEADER_LEN;
@@ -135,12 +157,18 @@ mod tests {
 
     /// What the kernel does with the few instructions used here.
     fn run(program: &[I], frame: &[u8]) -> u32 {
+        run_as(libc::PACKET_HOST, program, frame)
+    }
+
+    fn run_as(packet_type: u8, program: &[I], frame: &[u8]) -> u32 {
         let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
         loop {
             let i = program[at];
             at += 1;
             let same = |other: I| i.code == other.code;
-            if same(I::load_byte(0)) {
+            if i == I::load_packet_type() {
+                a = packet_type.into();
+            } else if same(I::load_byte(0)) {
                 let Some(byte) = frame.get(i.operand as usize) else {
                     return 0;
                 };
@@ -183,6 +211,36 @@ mod tests {
         frame
     }
 
+    const ALL_MEMBERS: [Members; 4] = [
+        Members {
+            data: false,
+            rest: false,
+        },
+        Members {
+            data: false,
+            rest: true,
+        },
+        Members {
+            data: true,
+            rest: false,
+        },
+        Members { data: true, rest: true },
+    ];
+
+    /// Sockets of an endpoint in a group.
+    fn size(members: Members) -> u32 {
+        1 + u32::from(members.data) + u32::from(members.rest)
+    }
+
+    /// The port's, and without it the rest's.
+    fn assert_is_for_others(program: &[I], members: Members, frame: &[u8], packet_type: u8) {
+        let chosen = run_as(packet_type, program, &frame[14..]);
+        assert_eq!(chosen % (size(members) + 1), size(members), "{members:?}");
+        if members.rest {
+            assert_eq!(chosen % size(members), size(members) - 1, "{members:?}");
+        }
+    }
+
     #[test]
     fn every_frame_goes_to_its_endpoint_or_to_the_authority_and_to_nobody_else() {
         let open = 1 << 3 | 1 << 31;
@@ -201,9 +259,17 @@ mod tests {
                     let data = for_data(endpoint);
                     assert_eq!(passes(&data, &frame), is_data);
                     assert!(!passes(&for_data(endpoint ^ 1), &frame));
-                    let member = if is_data { 0 } else { 1 };
-                    assert_eq!(run(&among_sockets(endpoint), &frame[14..]), member);
-                    assert_eq!(run(&among_sockets(endpoint ^ 1), &frame[14..]), 2);
+                    for members in ALL_MEMBERS {
+                        let member = if is_data || !members.data { 0 } else { 1 };
+                        let program = among_sockets(endpoint, members);
+                        // With the port and without it.
+                        for count in [size(members) + 1, size(members)] {
+                            assert_eq!(run(&program, &frame[14..]) % count, member);
+                        }
+                        assert_is_for_others(&program, members, &frame, libc::PACKET_OTHERHOST);
+                        let program = among_sockets(endpoint ^ 1, members);
+                        assert_is_for_others(&program, members, &frame, libc::PACKET_HOST);
+                    }
                     let is_open = endpoint < 32 && open & 1 << endpoint != 0;
                     assert_eq!(passes(&authority, &frame), !is_open);
                 }
@@ -213,7 +279,10 @@ mod tests {
                 assert!(!passes(&own, &frame) && passes(&authority, &frame));
                 assert!(!passes(&for_messages(endpoint), &frame));
                 assert!(!passes(&for_data(endpoint), &frame));
-                assert_eq!(run(&among_sockets(endpoint), &frame[14..]), 2);
+                for members in ALL_MEMBERS {
+                    let program = among_sockets(endpoint, members);
+                    assert_is_for_others(&program, members, &frame, libc::PACKET_HOST);
+                }
             }
         }
         assert!(!passes(&for_endpoint(3), &frame(42, 3)[..20]));

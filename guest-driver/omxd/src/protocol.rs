@@ -22,7 +22,7 @@ use crate::OmxdError;
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
-pub(crate) const FDS_MAX: usize = 5;
+pub(crate) const FDS_MAX: usize = 6;
 
 /// The number that stands for the raw endpoint (`mxoe-wire.md` 1.3).
 pub const RAW_ENDPOINT: u8 = 255;
@@ -82,6 +82,9 @@ pub(crate) enum Request {
         /// The program knows what to do with a second packet socket.
         #[serde(default)]
         data_socket: bool,
+        /// It keeps one that receives nothing, behind the others.
+        #[serde(default)]
+        rest_socket: bool,
     },
     /// The endpoint this process got from an earlier authority.
     Resume { endpoint: u8, command: String },
@@ -179,6 +182,9 @@ pub(crate) struct Opened {
     pub board_name: String,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`] of this path.
     pub pull_queue_ns_max: u64,
+    /// The last of the sockets receives nothing.
+    #[serde(default)]
+    pub rest_socket: bool,
 }
 
 impl Opened {

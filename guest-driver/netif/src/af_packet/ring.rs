@@ -73,8 +73,8 @@ impl RingLayout {
             && self.block_len.checked_mul(self.blocks).is_some()
     }
 
-    /// One slot of a page: no ring for frames.
-    pub(super) fn page() -> Self {
+    /// One slot of a page: what a socket has that has no ring for frames.
+    pub fn page() -> Self {
         let page_len = rustix::param::page_size();
         Self {
             block_len: page_len,

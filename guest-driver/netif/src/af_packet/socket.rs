@@ -87,6 +87,11 @@ pub(super) fn attach_filter(socket: BorrowedFd<'_>, filter: &[Instruction]) -> i
     })
 }
 
+/// Takes the filter off; fails if it is locked.
+pub(super) fn detach_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option_of(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
+}
+
 /// Calls `set` with the program as the kernel wants it.
 pub(super) fn with_program(
     program: &[Instruction],

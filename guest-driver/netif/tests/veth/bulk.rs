@@ -8,7 +8,7 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Wake,
+    AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, RingLayout, Wake,
     testing::{Veth, group_of, in_private_network, set_option},
 };
 
@@ -175,9 +175,9 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                     }
                 };
                 send(&[1]);
-                let with = (ring.socket.as_fd(), ring.layout);
-                let look = port.share_look(bulk.as_fd(), with, &AMONG).unwrap();
-                let again = port.share_look(bulk.as_fd(), with, &AMONG);
+                let members = [(bulk.as_fd(), RingLayout::page()), (ring.socket.as_fd(), ring.layout)];
+                let look = port.share_look(&members, &AMONG).unwrap();
+                let again = port.share_look(&members, &AMONG);
                 assert!(again.is_err(), "sockets share once");
                 let bulk = Some(bulk);
                 let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
@@ -258,8 +258,11 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
             let ring = || PreparedSocket::new(&veth.b, EtherType::MXOE, &AfPacketOptions::default(), &all).unwrap();
             let (sharing_bulk, sharing_ring) = (bulk(), ring());
             let port = open(&veth.b);
-            let with = (sharing_ring.socket.as_fd(), sharing_ring.layout);
-            let _look = port.share_look(sharing_bulk.as_fd(), with, &AMONG).unwrap();
+            let members = [
+                (sharing_bulk.as_fd(), RingLayout::page()),
+                (sharing_ring.socket.as_fd(), sharing_ring.layout),
+            ];
+            let _look = port.share_look(&members, &AMONG).unwrap();
             let (alone_bulk, alone_ring) = (bulk(), ring());
             for socket in [alone_bulk.as_fd(), alone_ring.socket.as_fd()] {
                 PreparedSocket::keep_alone(socket).unwrap();

@@ -1,14 +1,15 @@
 //! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Peers;
-use netif::{AfPacket, AfPacketOptions, Interface, NetifError, PreparedSocket, RingLayout};
+use netif::{AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedSocket, RingLayout};
 
 use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
 use crate::{
-    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT, filter,
+    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT,
+    filter::{self, Members},
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{self, choose_preset, cut_name},
     table::USER_PEERS_MAX,
@@ -49,6 +50,37 @@ struct Sockets {
     layout: RingLayout,
     ring: OwnedFd,
     bulk: Option<OwnedFd>,
+    /// The others have no filters, and this one gets what is for others when there is no authority.
+    rest: Option<OwnedFd>,
+}
+
+impl Sockets {
+    const fn members(&self) -> Members {
+        Members {
+            data: self.bulk.is_some(),
+            rest: self.rest.is_some(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (BorrowedFd<'_>, RingLayout)> {
+        fn page(socket: &OwnedFd) -> (BorrowedFd<'_>, RingLayout) {
+            (socket.as_fd(), RingLayout::page())
+        }
+        let ring = (self.ring.as_fd(), self.layout);
+        // In the order in which they were made, as `Members` has them.
+        [self.bulk.as_ref().map(page), Some(ring), self.rest.as_ref().map(page)]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Which sockets an endpoint is to have.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// One for its data.
+    data: bool,
+    /// None with a filter.
+    unfiltered: bool,
 }
 
 impl Daemon {
@@ -89,7 +121,8 @@ impl Daemon {
                 endpoint,
                 command,
                 data_socket,
-            } => match self.open(endpoint, id, data_socket) {
+                rest_socket,
+            } => match self.open(endpoint, at, data_socket, rest_socket) {
                 Ok((opened, sockets)) => {
                     // A connection stands for one endpoint.
                     self.endpoints.release(id);
@@ -105,7 +138,7 @@ impl Daemon {
                         visits.as_fd(),
                         counters.as_fd(),
                     ];
-                    fds.extend(sockets.bulk.as_ref().map(AsFd::as_fd));
+                    fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                 }
                 Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -216,13 +249,18 @@ impl Daemon {
         Reply::Done
     }
 
-    /// An endpoint for this connection.
+    /// An endpoint for the connection at this place.
     fn open(
         &mut self,
         endpoint: Option<u8>,
-        connection: u64,
+        at: usize,
         data_socket: bool,
+        rest_socket: bool,
     ) -> Result<(Opened, Sockets), (Refusal, String)> {
+        let (connection, user, pid) = {
+            let program = &self.connections[at];
+            (program.id, program.user, program.pid)
+        };
         let endpoint = self.endpoints.choose(endpoint)?;
         let system = |error: OmxdError| {
             let reason = match error {
@@ -238,24 +276,33 @@ impl Daemon {
             .options
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
-        let wanted = self.options.data_socket;
-        let data_socket = data_socket && wanted.unwrap_or_else(|| setup::has_data_socket(driver.as_deref()));
-        let mut sockets = self
-            .prepare(&interface, endpoint, data_socket)
-            .map_err(|e| system(e.into()))?;
+        let data_socket = data_socket
+            && self
+                .options
+                .data_socket
+                .unwrap_or_else(|| setup::has_data_socket(driver.as_deref(), interface.mtu));
+        let mut wanted = Wanted {
+            data: data_socket,
+            // A filter would keep nothing from it that it could not read all the same.
+            unfiltered: rest_socket && !self.shares_with_open() && setup::may_read_every_frame(user, pid),
+        };
+        let prepare = |daemon: &Self, wanted| {
+            let sockets = daemon.prepare(&interface, endpoint, wanted);
+            sockets.map_err(|e| system(e.into()))
+        };
+        let mut sockets = prepare(self, wanted)?;
         let mut shares = self.share_look(&sockets, endpoint, connection);
         if let Err(error) = &shares {
             tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
-            sockets = self
-                .prepare(&interface, endpoint, data_socket)
-                .map_err(|e| system(e.into()))?;
+            wanted.unfiltered = false;
+            sockets = prepare(self, wanted)?;
             shares = Ok(false);
         }
         if matches!(shares, Ok(false)) {
             // Also where there are no groups: there may have been some before, or be some with the next authority, and a socket in no
             // group can be bound to whatever the host sends.
-            for socket in [Some(&sockets.ring), sockets.bulk.as_ref()].into_iter().flatten() {
-                PreparedSocket::keep_alone(socket.as_fd()).map_err(|e| system(e.into()))?;
+            for (socket, _) in sockets.all() {
+                PreparedSocket::keep_alone(socket).map_err(|e| system(e.into()))?;
             }
         }
         let opened = Opened {
@@ -269,15 +316,18 @@ impl Daemon {
             preset: self.preset.name().to_owned(),
             board_name: self.board_name.clone(),
             pull_queue_ns_max,
+            rest_socket: sockets.rest.is_some(),
         };
         Ok((opened, sockets))
     }
 
     /// Sockets for an endpoint; one for its data only if this process may give it enough memory.
-    fn prepare(&self, interface: &Interface, endpoint: u8, data_socket: bool) -> Result<Sockets, NetifError> {
+    fn prepare(&self, interface: &Interface, endpoint: u8, wanted: Wanted) -> Result<Sockets, NetifError> {
+        let none: &[Instruction] = &[];
         let prepare_bulk = || {
             let filter = filter::for_data(endpoint);
-            let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, &filter);
+            let filter = if wanted.unfiltered { none } else { &filter };
+            let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, filter);
             bulk.inspect_err(|error| {
                 let sentence = format!("{error}; data for endpoint {endpoint} comes through its ring");
                 if self.options.data_socket.is_some() {
@@ -288,7 +338,7 @@ impl Daemon {
             })
             .ok()
         };
-        let bulk = data_socket.then(prepare_bulk).flatten();
+        let bulk = wanted.data.then(prepare_bulk).flatten();
         let options = AfPacketOptions {
             ring_len: self.options.ring_len,
             linear_head: true,
@@ -298,24 +348,28 @@ impl Daemon {
             Some(_) => filter::for_messages(endpoint),
             None => filter::for_endpoint(endpoint),
         };
-        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, &filter)?;
+        let filter = if wanted.unfiltered { none } else { &filter };
+        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, filter)?;
+        let rest = || PreparedSocket::rest(interface, EtherType::MXOE);
         Ok(Sockets {
             layout: prepared.layout,
             ring: prepared.socket,
             bulk,
+            rest: wanted.unfiltered.then(rest).transpose()?,
         })
     }
 
     /// Lets the kernel look once at each frame for this endpoint's sockets and the authority's port together, unless it does for
-    /// another open endpoint's; whether it does. Without a socket for data it would gain nothing.
+    /// another open endpoint's; whether it does. With one socket that has a filter it would gain nothing.
     fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
-        let Some(bulk) = sockets.bulk.as_ref().filter(|_| !self.shares_with_open()) else {
+        let members = sockets.members();
+        if !(members.data || members.rest) || self.shares_with_open() {
             return Ok(false);
-        };
+        }
         // The port of a group is the youngest of its sockets.
         let port = self.new_port()?;
-        let program = filter::among_sockets(endpoint);
-        let look = port.share_look(bulk.as_fd(), (sockets.ring.as_fd(), sockets.layout), &program)?;
+        let program = filter::among_sockets(endpoint, members);
+        let look = port.share_look(&sockets.all().collect::<Vec<_>>(), &program)?;
         let shares = Sharing {
             endpoint,
             connection,

@@ -19,7 +19,7 @@ use rustix::net::{
 
 use crate::{
     authority::Omxd,
-    rig::{LIMIT, in_own_world, open, wait_until},
+    rig::{Echo, LIMIT, exchange, in_own_world, open, wait_until},
 };
 
 const LEN: usize = 1 << 20;
@@ -62,13 +62,14 @@ fn large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_hav
         "data_socket::large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_have_memory",
         || {
             let without = ["setpriv", "--bounding-set", "-net_admin"];
+            // By MTU: a frame that is longer than a page comes through the ring, unless somebody wants it otherwise.
             for (before, options, has_one) in [
-                (&[][..], &[][..], true),
-                (&[], &["--data-socket", "true"], true),
-                (&[], &["--data-socket", "false"], false),
-                (&without, &[], false),
+                (&[][..], &[][..], [true, false]),
+                (&[], &["--data-socket", "true"], [true, true]),
+                (&[], &["--data-socket", "false"], [false, false]),
+                (&without, &[], [false, false]),
             ] {
-                for mtu in [1500, 9000] {
+                for (mtu, has_one) in [1500, 9000].into_iter().zip(has_one) {
                     let veth = Veth::new(mtu);
                     let omxds = [&veth.a, &veth.b].map(|interface| Omxd::start(before, interface, options));
                     let opened = omxds[0].session().unwrap().open_endpoint(None).unwrap();
@@ -198,6 +199,100 @@ fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
                 });
                 drop(second);
                 wait_until("both to be gone", || looks(&veth.b) == alone);
+            }
+        },
+    );
+}
+
+/// Packet sockets for our frames of an interface: all, and those whose filter was taken off.
+fn sockets(interface: &str) -> [usize; 2] {
+    let output = Command::new("ss").args(["-0", "-b", "-n"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let bound = format!("[{}]:{interface} ", EtherType::MXOE.0);
+    let sockets = text.split("p_raw").filter(|socket| socket.contains(&bound));
+    let (filtered, others): (Vec<_>, Vec<_>) = sockets.partition(|socket| socket.contains("bpf filter"));
+    [filtered.len() + others.len(), others.len()]
+}
+
+/// A filter costs every frame some time, and keeps nothing from who may open packet sockets of its own.
+#[test]
+fn only_a_program_that_may_read_every_frame_has_sockets_without_a_filter() {
+    in_own_world(
+        "data_socket::only_a_program_that_may_read_every_frame_has_sockets_without_a_filter",
+        || {
+            let user = ["setpriv", "--reuid=65533", "--regid=65534", "--clear-groups"];
+            let deprived = ["setpriv", "--bounding-set", "-net_raw"];
+            for (mtu, before, wanted) in [
+                // The authority's; ring, data and rest.
+                (1500, &[][..], [4, 2]),
+                (1500, &user, [3, 0]),
+                (1500, &deprived, [3, 0]),
+                // Ring and rest.
+                (9000, &[], [3, 1]),
+                (9000, &deprived, [2, 0]),
+            ] {
+                let veth = Veth::new(mtu);
+                let _omxd = Omxd::start(&[], &veth.b, &["--group", "nogroup"]);
+                let mut program = Echo::start(&veth.b, before);
+                let (mac, number) = program.go_as();
+                wait_until("the authority's port before to be gone", || {
+                    sockets(&veth.b)[0] <= wanted[0]
+                });
+                assert_eq!(sockets(&veth.b), wanted, "{mtu} {before:?}");
+                let sender = open(&veth.a, None).unwrap();
+                let to = sender.connect(mac, number, 0, Some(LIMIT)).unwrap();
+                for len in [0, 100, LEN] {
+                    exchange(&sender, to, len, 1);
+                }
+                if wanted[0] > 2 {
+                    // One at a time shares the authority's look.
+                    let second = open(&veth.b, None).unwrap();
+                    assert_eq!(
+                        sockets(&veth.b)[1],
+                        wanted[1],
+                        "of the second endpoint: {mtu} {before:?}"
+                    );
+                    second.close().unwrap();
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn sockets_without_a_filter_get_nothing_of_others_when_the_authority_is_gone() {
+    in_own_world(
+        "data_socket::sockets_without_a_filter_get_nothing_of_others_when_the_authority_is_gone",
+        || {
+            for mtu in [1500, 9000] {
+                let veth = Veth::new(mtu);
+                let mut omxd = Omxd::start(&[], &veth.b, &[]);
+                let [first, second] = [0, 1].map(|_| open(&veth.b, None).unwrap());
+                assert_ne!(sockets(&veth.b)[1], 0, "the first one's sockets have none");
+                let sender = open(&veth.a, None).unwrap();
+                let ends = [&first, &second].map(|receiver| (connect(&sender, receiver), receiver));
+                omxd.kill();
+                for switched in [false, true] {
+                    if switched {
+                        for up in [false, true] {
+                            veth.set_up(&veth.b, up);
+                        }
+                        veth.await_running();
+                    }
+                    for (at, receiver) in &ends {
+                        transfer(&sender, receiver, *at, 1);
+                        sender.send(b"short", *at, 2).unwrap();
+                        receiver.receive(&mut [0; 5], 2, u64::MAX).unwrap();
+                    }
+                    first.progress();
+                    let counters = first.counters();
+                    // What comes again, because it was late, is no frame of others.
+                    let of_others = |counter: Counter| {
+                        counter.name().ends_with("BAD_ENDPOINT") || counter.name().ends_with("MAGIC_ENDPOINT")
+                    };
+                    let dropped: Vec<_> = counters.nonzero().filter(|(counter, _)| of_others(*counter)).collect();
+                    assert_eq!(dropped, [], "MTU {mtu}, link switched: {switched}");
+                }
             }
         },
     );
