@@ -7,7 +7,7 @@ use mxoe::engine::Counters;
 
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
-    clock, completion::selector, helper, late::Wanted, memory::Segments, progress::Core,
+    clock, completion::selector, helper, late::Wanted, memory::Segments, post::INLINE_LEN_MAX, progress::Core,
 };
 
 impl Endpoint {
@@ -152,8 +152,10 @@ impl Endpoint {
             self.leave();
             return request.map(Request).ok_or(Error::NoResources);
         }
-        let now = clock::now();
-        core.now = now;
+        // The engine asks for no time when a short message is posted.
+        let may_do_without = !synchronous && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
+        let mut now = (!may_do_without || core.gather.wants_time()).then(clock::now);
+        core.now = now.unwrap_or(core.now);
         let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
         let others_held = !core.gather.is_empty();
         let watched = self.shared.helped && core.stopped == 0;
@@ -161,7 +163,7 @@ impl Endpoint {
             && let Some(request) = sent
         {
             core.held(request);
-            self.shared.stepped_at.store(now.as_nanos(), Ordering::Relaxed);
+            self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
             core.wake_if(before);
             drop(core);
             if !self.shared.holds.load(Ordering::Relaxed) {
@@ -170,6 +172,8 @@ impl Endpoint {
             self.leave();
             return Ok(request);
         }
+        let now = *now.get_or_insert_with(clock::now);
+        core.now = now;
         if core.stopped == 0 {
             // What was posted goes out before anything else is looked at.
             core.flush(now);

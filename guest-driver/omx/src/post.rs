@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Longest message that the engine copies when it is posted.
-const INLINE_LEN_MAX: usize = 128;
+pub(crate) const INLINE_LEN_MAX: usize = 128;
 
 /// A message whose frame went to the port before anything was remembered of it.
 pub(crate) struct AtOnce {
@@ -131,7 +131,7 @@ impl Core {
         debug_assert!(matches!(posted, Ok(Posted::Early(_))));
         self.early(request);
         self.gather.offer();
-        self.gather.posted(self.now, watched);
+        self.gather.posted(Some(self.now), watched);
         Some(request)
     }
 
@@ -162,11 +162,7 @@ impl Core {
     }
 
     fn early(&mut self, request: Key) {
-        if let Some(entry) = self.store.requests.get_mut(request) {
-            entry.status.transferred = entry.status.length;
-            entry.buffered = true;
-        }
-        self.store.requests.complete(request, StatusCode::Success);
+        self.store.requests.complete_early(request);
     }
 
     fn send_inline(

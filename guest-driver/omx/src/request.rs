@@ -229,14 +229,29 @@ impl Requests {
         self.entries.get_mut(key)
     }
 
+    /// A send is over as soon as it is posted: its bytes are safe elsewhere.
+    #[inline]
+    pub(crate) fn complete_early(&mut self, key: Key) {
+        self.complete_with(key, StatusCode::Success, |entry| {
+            entry.status.transferred = entry.status.length;
+            entry.buffered = true;
+        });
+    }
+
     /// The request is over. Its status says how, but for the code.
     #[inline]
     pub(crate) fn complete(&mut self, key: Key, code: StatusCode) {
+        self.complete_with(key, code, |_| ());
+    }
+
+    #[inline]
+    fn complete_with(&mut self, key: Key, code: StatusCode, with: impl FnOnce(&mut Entry)) {
         let last = self.last_done;
         let Some(entry) = self.entries.get_mut(key) else { return };
         if entry.state == State::Done {
             return;
         }
+        with(entry);
         entry.state = State::Done;
         entry.status.code = code;
         entry.memory = Segments::EMPTY;
@@ -265,10 +280,7 @@ impl Requests {
     /// A send is over.
     #[inline]
     pub(crate) fn complete_send(&mut self, key: Key, code: StatusCode, transferred: u32) {
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.status.transferred = transferred;
-        }
-        self.complete(key, code);
+        self.complete_with(key, code, |entry| entry.status.transferred = transferred);
     }
 
     /// Something ended whose completion nobody takes.
