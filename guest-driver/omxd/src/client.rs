@@ -171,8 +171,17 @@ impl Session {
     }
 
     fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+        self.request_with(request, &[], limit)
+    }
+
+    fn request_with(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         self.catch_up(limit)?;
-        let answer = reach::ask(self.socket.as_fd(), request, limit);
+        let answer = reach::ask_with(self.socket.as_fd(), request, fds, limit);
         if matches!(answer, Err(OmxdError::Late)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
@@ -196,7 +205,10 @@ impl Session {
             data_socket: true,
             rest_socket: true,
         };
-        let (Reply::Opened(opened), fds) = self.request(&request, OPEN_LIMIT)? else {
+        // Where there is none, the endpoint's sockets have filters.
+        let proof = PreparedSocket::proof().ok();
+        let proof: Vec<_> = proof.iter().map(AsFd::as_fd).collect();
+        let (Reply::Opened(opened), fds) = self.request_with(&request, &proof, OPEN_LIMIT)? else {
             return Err(OmxdError::Protocol);
         };
         Self::take(&opened, fds)

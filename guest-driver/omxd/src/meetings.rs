@@ -112,7 +112,9 @@ impl Meetings {
         let system = |error: OmxdError| (Refusal::System, error.to_string());
         let (here, there) = socket_pair(true).map_err(system)?;
         let memory = sealed_memory("omx-pair", PAIR_MEMORY_LEN).map_err(system)?;
+        // No two pairs have one number, whatever becomes of them.
         let pair = self.pair_next;
+        self.pair_next += 1;
         // A program that does not look at its visits has so many of them waiting, and no more. Should the second one not get its own,
         // the first one's pair is over at once: nobody has the other end of its socket.
         for (to, number, visit, end) in [
@@ -144,7 +146,6 @@ impl Meetings {
                 (Refusal::Busy, sentence)
             })?;
         }
-        self.pair_next += 1;
         self.pairs.insert(names, pair);
         Ok(())
     }

@@ -75,7 +75,8 @@ pub struct BoardStatus {
 pub(crate) enum Request {
     /// Whether somebody is there.
     Hello,
-    /// An endpoint for this connection, this number or any.
+    /// An endpoint for this connection, this number or any. With [`netif::PreparedSocket::proof`] beside it and `rest_socket` it may
+    /// get sockets without filters.
     Open {
         endpoint: Option<u8>,
         command: String,

@@ -213,7 +213,17 @@ pub(crate) fn ask(
     request: &Request,
     limit: Duration,
 ) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-    protocol::send(socket, request, &[])?;
+    ask_with(socket, request, &[], limit)
+}
+
+/// The same with descriptors.
+pub(crate) fn ask_with(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    fds: &[BorrowedFd<'_>],
+    limit: Duration,
+) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    protocol::send(socket, request, fds)?;
     let (reply, fds) = hear(socket, limit)?;
     if let Reply::Refused { reason, sentence } = reply {
         return Err(OmxdError::Refused { reason, sentence });

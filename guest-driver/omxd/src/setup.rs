@@ -62,21 +62,6 @@ pub(crate) fn has_data_socket(driver: Option<&str>, mtu: usize) -> bool {
     driver == Some("veth") && mtu < rustix::param::page_size()
 }
 
-/// Whether this process of this user may open packet sockets of its own, and so read every frame of the interface: it is root's, and root
-/// has not been deprived of that. What cannot be found out is not so.
-pub(crate) fn may_read_every_frame(user: u32, pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    user == 0 && has_net_raw(&status)
-}
-
-/// Whether CAP_NET_RAW is effective, by the text of `/proc/<pid>/status`.
-fn has_net_raw(status: &str) -> bool {
-    const CAP_NET_RAW: u64 = 1 << 13;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
-    effective.is_some_and(|effective| effective & CAP_NET_RAW != 0)
-}
-
 /// `localhost` for loopback, else the node's name and the board's number: where it stands among the interfaces that are boards.
 pub(crate) fn default_board_name(interface: &Interface) -> String {
     if interface.loopback {
@@ -161,10 +146,6 @@ mod tests {
 
     #[test]
     fn data_has_a_socket_of_its_own_where_the_sender_s_core_would_copy_it() {
-        assert!(has_net_raw("Name:\tx\nCapPrm:\t0\nCapEff:\t0000000000002000\n"));
-        for status in ["", "CapEff:\t000001ffffffdfff\nCapBnd:\t2000\n", "CapEff:\tall\n"] {
-            assert!(!has_net_raw(status), "{status}");
-        }
         assert!(has_data_socket(Some("veth"), 1500) && !has_data_socket(Some("veth"), 9000));
         assert!(!has_data_socket(Some("virtio_net"), 1500) && !has_data_socket(None, 1500));
     }

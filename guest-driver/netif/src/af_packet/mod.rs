@@ -175,6 +175,23 @@ impl PreparedSocket {
         Self::without_ring(interface, ether_type, None, &[Instruction::drop()])
     }
 
+    /// What proves that this process may read every frame of its network namespace: a packet socket that receives nothing, and could.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] where it may not.
+    pub fn proof() -> Result<OwnedFd, NetifError> {
+        socket::open().map_err(|source| NetifError::Io {
+            what: "open a packet socket",
+            source,
+        })
+    }
+
+    /// Whether it is such a [proof](Self::proof), of this process's network namespace. No socket that was handed out is one: their
+    /// filters are locked. Always false before Linux 5.14.
+    pub fn is_proof(socket: BorrowedFd<'_>) -> bool {
+        socket::reads_every_frame(socket).unwrap_or(false)
+    }
+
     /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out,
     /// unless it is in one itself. It costs a frame a little.
     ///

@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice},
     mem::{self, MaybeUninit},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use ether::EtherType;
@@ -48,19 +48,42 @@ pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, optio
 
 /// The value of a number option of level SOL_PACKET.
 pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as socklen_t;
+    number_of(socket, libc::SOL_PACKET, option)
+}
+
+fn number_of(socket: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<c_int> {
+    let mut value = [0; size_of::<c_int>()];
+    option_of(socket, level, option, &mut value)?;
+    Ok(c_int::from_ne_bytes(value))
+}
+
+fn option_of(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<()> {
+    let mut len = value.len() as socklen_t;
     // SAFETY: pointer and length describe `value`, which outlives the call.
     check(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
-            libc::SOL_PACKET,
+            level,
             option,
-            (&raw mut value).cast(),
+            value.as_mut_ptr().cast(),
             &raw mut len,
         )
-    })?;
-    Ok(value)
+    })
+}
+
+/// Which network namespace a socket belongs to, as Linux 5.14 and later number them.
+const SO_NETNS_COOKIE: c_int = 71;
+
+/// Whether it is a packet socket of this network namespace whose filter can be changed: with it every frame of every interface can be
+/// read.
+pub(super) fn reads_every_frame(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let namespace_of = |socket: BorrowedFd<'_>| {
+        let mut cookie = [0; 8];
+        option_of(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie).map(|()| cookie)
+    };
+    Ok(number_of(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? == libc::AF_PACKET
+        && number_of(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER)? == 0
+        && namespace_of(socket)? == namespace_of(open()?.as_fd())?)
 }
 
 /// From now on the socket receives frames of this EtherType from this interface and sends to it.

@@ -358,3 +358,26 @@ fn a_prepared_socket_that_is_bound_anew_receives_nothing_else() {
         },
     );
 }
+
+#[test]
+fn only_a_packet_socket_of_this_network_namespace_whose_filter_can_be_changed_proves_that_every_frame_may_be_read() {
+    in_private_network(
+        "bulk::only_a_packet_socket_of_this_network_namespace_whose_filter_can_be_changed_proves_that_every_frame_may_be_read",
+        || {
+            let veth = Veth::new(1500);
+            let proof = PreparedSocket::proof().unwrap();
+            assert!(PreparedSocket::is_proof(proof.as_fd()));
+            let all = [Instruction::pass()];
+            let handed_out = PreparedSocket::new(&veth.b, EtherType::MXOE, &AfPacketOptions::default(), &all).unwrap();
+            assert!(!PreparedSocket::is_proof(handed_out.socket.as_fd()));
+            let another = std::net::UdpSocket::bind("[::]:0").unwrap();
+            assert!(!PreparedSocket::is_proof(another.as_fd()));
+            assert!(!PreparedSocket::is_proof(
+                std::fs::File::open("/dev/null").unwrap().as_fd()
+            ));
+            // SAFETY: no pointers; the thread that this runs on ends with the test.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            assert!(!PreparedSocket::is_proof(proof.as_fd()), "of another network namespace");
+        },
+    );
+}

@@ -212,6 +212,11 @@ impl Local {
                     }
                 }
                 Err(error) if is_away(&error) => return Ok(false),
+                // Others came to it, or to this endpoint, and it has not looked at them yet.
+                Err(OmxdError::Refused {
+                    reason: omxd::Refusal::Busy,
+                    ..
+                }) => return Ok(false),
                 Err(OmxdError::Refused { reason, sentence }) => {
                     let code = match reason {
                         omxd::Refusal::NotOpen => StatusCode::EndpointClosed,

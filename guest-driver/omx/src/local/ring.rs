@@ -19,7 +19,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::memory::Segments;
 
-const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8;
+/// Words that are used.
+const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - HEAD_WORDS;
 /// Words before the records of all rings, a page.
 const HEAD_WORDS: usize = 512;
 /// Words of the head that belong to one ring; each of the following four has cache lines of its own.

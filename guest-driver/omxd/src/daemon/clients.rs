@@ -100,9 +100,9 @@ impl Daemon {
     }
 
     pub(super) fn serve(&mut self, at: usize) {
-        match protocol::receive::<Request>(self.connections[at].socket.as_fd()) {
-            Ok(Some((request, _))) => {
-                if let Err(error) = self.answer(at, request) {
+        match protocol::receive_cut::<Request>(self.connections[at].socket.as_fd()) {
+            Ok(Some(received)) => {
+                if let Err(error) = self.answer(at, received.message, &received.fds) {
                     tracing::debug!("{error}");
                     self.disconnect(at);
                 }

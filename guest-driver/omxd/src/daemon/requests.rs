@@ -84,7 +84,8 @@ struct Wanted {
 }
 
 impl Daemon {
-    pub(super) fn answer(&mut self, at: usize, request: Request) -> Result<(), OmxdError> {
+    /// Answers the connection at this place; `shown`: descriptors beside the request.
+    pub(super) fn answer(&mut self, at: usize, request: Request, shown: &[OwnedFd]) -> Result<(), OmxdError> {
         let (id, pid) = (self.connections[at].id, self.connections[at].pid);
         let who = |endpoint, mut command: String| {
             command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
@@ -122,27 +123,31 @@ impl Daemon {
                 command,
                 data_socket,
                 rest_socket,
-            } => match self.open(endpoint, at, data_socket, rest_socket) {
-                Ok((opened, sockets)) => {
-                    // A connection stands for one endpoint.
-                    self.endpoints.release(id);
-                    self.meetings.forget(id);
-                    self.counters.forget(id);
-                    let visits = self.meetings.open(id)?;
-                    let counters = self.counters.open(id)?;
-                    self.endpoints.give(id, who(opened.endpoint, command));
-                    self.endpoints_changed();
-                    let mut fds = vec![
-                        sockets.ring.as_fd(),
-                        self.table.readable(),
-                        visits.as_fd(),
-                        counters.as_fd(),
-                    ];
-                    fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
-                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
+            } => {
+                // Who may read every frame has nothing kept from it by a filter.
+                let unfiltered = rest_socket && shown.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
+                match self.open(endpoint, id, data_socket, unfiltered) {
+                    Ok((opened, sockets)) => {
+                        // A connection stands for one endpoint.
+                        self.endpoints.release(id);
+                        self.meetings.forget(id);
+                        self.counters.forget(id);
+                        let visits = self.meetings.open(id)?;
+                        let counters = self.counters.open(id)?;
+                        self.endpoints.give(id, who(opened.endpoint, command));
+                        self.endpoints_changed();
+                        let mut fds = vec![
+                            sockets.ring.as_fd(),
+                            self.table.readable(),
+                            visits.as_fd(),
+                            counters.as_fd(),
+                        ];
+                        fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
+                        return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
+                    }
+                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
                 }
-                Err((reason, sentence)) => Reply::Refused { reason, sentence },
-            },
+            }
             Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
                 Ok(()) => {
                     self.endpoints_changed();
@@ -249,18 +254,14 @@ impl Daemon {
         Reply::Done
     }
 
-    /// An endpoint for the connection at this place.
+    /// An endpoint for this connection, if possible with a socket for its data and with no filters.
     fn open(
         &mut self,
         endpoint: Option<u8>,
-        at: usize,
+        connection: u64,
         data_socket: bool,
-        rest_socket: bool,
+        unfiltered: bool,
     ) -> Result<(Opened, Sockets), (Refusal, String)> {
-        let (connection, user, pid) = {
-            let program = &self.connections[at];
-            (program.id, program.user, program.pid)
-        };
         let endpoint = self.endpoints.choose(endpoint)?;
         let system = |error: OmxdError| {
             let reason = match error {
@@ -283,8 +284,7 @@ impl Daemon {
                 .unwrap_or_else(|| setup::has_data_socket(driver.as_deref(), interface.mtu));
         let mut wanted = Wanted {
             data: data_socket,
-            // A filter would keep nothing from it that it could not read all the same.
-            unfiltered: rest_socket && !self.shares_with_open() && setup::may_read_every_frame(user, pid),
+            unfiltered: unfiltered && !self.shares_with_open(),
         };
         let prepare = |daemon: &Self, wanted| {
             let sockets = daemon.prepare(&interface, endpoint, wanted);

@@ -222,11 +222,14 @@ fn only_a_program_that_may_read_every_frame_has_sockets_without_a_filter() {
         || {
             let user = ["setpriv", "--reuid=65533", "--regid=65534", "--clear-groups"];
             let deprived = ["setpriv", "--bounding-set", "-net_raw"];
+            let pretender = [&deprived[..], &["unshare", "--map-root-user"]].concat();
             for (mtu, before, wanted) in [
                 // The authority's; ring, data and rest.
                 (1500, &[][..], [4, 2]),
                 (1500, &user, [3, 0]),
                 (1500, &deprived, [3, 0]),
+                // All that in a user namespace of its own, where it means nothing to the network namespace.
+                (1500, &pretender, [3, 0]),
                 // Ring and rest.
                 (9000, &[], [3, 1]),
                 (9000, &deprived, [2, 0]),

@@ -185,8 +185,10 @@ fn a_partner_learns_that_a_program_was_killed_though_its_child_lives() {
             let (mac, number) = said.split_once(' ').unwrap();
             let to = reach(&own, (mac.parse().unwrap(), number.parse().unwrap()));
             own.send(b"x", to, 1).unwrap();
-            let _child = Child(program.hear().parse().unwrap());
+            let child = Child(program.hear().parse().unwrap());
             drop(program);
+            let kept = std::fs::read_dir(format!("/proc/{}/fd", child.0)).unwrap().count();
+            assert!(kept > 5, "the child has {kept} descriptors");
             let board = Board::named(&veth.a).unwrap();
             wait_until("omxd knows", || board.status().unwrap().0.endpoints.len() == 1);
             is_told(&own, to);
@@ -203,7 +205,8 @@ fn program_with_a_child() {
     let endpoint = open(&interface, None).unwrap();
     println!("\n@{} {}", endpoint.address().mac(), endpoint.address().endpoint());
     endpoint.receive(&mut [0; 8], 1, u64::MAX).unwrap();
-    println!("\n@{}", Child::fork().0);
+    let child = Child::fork();
+    println!("\n@{}", child.0);
     // Until it is killed.
     _ = endpoint.receive(&mut [0; 8], 1 << 60, u64::MAX);
 }

@@ -3,7 +3,7 @@
 use std::{io::IoSlice, mem::MaybeUninit, os::fd::AsFd, process::Command, sync::atomic::Ordering, time::Duration};
 
 use netif::testing::Veth;
-use omx::{Board, Counter, Endpoint, EndpointOptions, Segment};
+use omx::{Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
 use omxd::{News, Session, next_visit};
 use rustix::{
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
@@ -117,6 +117,100 @@ fn programs_that_do_not_look_at_their_visits_keep_nobody_from_opening() {
             omxd.kill().unwrap();
             omxd.wait().unwrap();
             opened.unwrap();
+        },
+    );
+}
+
+/// A meeting that came about for one side alone has a number that no later one has, or its end would take messages of others along.
+#[test]
+fn a_stranger_who_cannot_be_met_takes_no_message_of_an_honest_program_along() {
+    in_own_world(
+        "strangers::a_stranger_who_cannot_be_met_takes_no_message_of_an_honest_program_along",
+        || {
+            let veth = Veth::new(1500);
+            let victim = Endpoint::open(&EndpointOptions {
+                progress: false,
+                endpoint: Some(0),
+                ..options(&veth.a)
+            })
+            .unwrap();
+            let honest = open(&veth.a, Some(1)).unwrap();
+            let board = Board::named(&veth.a).unwrap();
+            let [stranger, other] = [2, 3].map(|number| {
+                let session = Session::connect(board.interface()).unwrap();
+                let opened = session.open_endpoint(Some(number)).unwrap();
+                (session, opened)
+            });
+            // Until its own channel is full.
+            let mut last = None;
+            while stranger.0.meet(3, last).is_ok() {
+                last = next_pair(&other.1.visits).map(|pair| pair.id).or(last);
+            }
+            assert!(
+                stranger.0.meet(0, None).is_err(),
+                "the victim has heard of it, the stranger not"
+            );
+            let connecting = honest.iconnect(victim.address().mac(), 0, 0, 0, 0).unwrap();
+            let mut connected = None;
+            wait_until("they are connected", || {
+                victim.progress();
+                connected = honest.test(connecting).unwrap();
+                connected.is_some()
+            });
+            let data = vec![7; 100_000];
+            // SAFETY: waited for below.
+            let send = unsafe { honest.isend(&[Segment::of(&data)], connected.unwrap().address.unwrap(), 5, 0, false) }
+                .unwrap();
+            // It is announced, and the stranger's pair seen to be over.
+            for _ in 0..10_000 {
+                victim.progress();
+            }
+            let mut received = vec![0; data.len()];
+            victim.receive(&mut received, 5, u64::MAX).unwrap();
+            assert!(received == data);
+            assert_eq!(
+                honest.wait(send, Some(LIMIT)).unwrap().unwrap().code,
+                StatusCode::Success
+            );
+        },
+    );
+}
+
+/// Nobody can help it that others came and went while a program did not look.
+#[test]
+fn an_endpoint_that_many_came_to_while_it_did_not_look_is_reached_when_it_does() {
+    in_own_world(
+        "strangers::an_endpoint_that_many_came_to_while_it_did_not_look_is_reached_when_it_does",
+        || {
+            let veth = Veth::new(1500);
+            let busy = Endpoint::open(&EndpointOptions {
+                progress: false,
+                endpoint: Some(0),
+                ..options(&veth.a)
+            })
+            .unwrap();
+            let board = Board::named(&veth.a).unwrap();
+            let is_full = (0..400).any(|_| {
+                let session = Session::connect(board.interface()).unwrap();
+                let _opened = session.open_endpoint(None).unwrap();
+                session.meet(0, None).is_err()
+            });
+            assert!(is_full);
+            let late = open(&veth.a, None).unwrap();
+            let connecting = late.iconnect(busy.address().mac(), 0, 0, 0, 0).unwrap();
+            assert!(
+                late.wait(connecting, Some(Duration::from_millis(20)))
+                    .unwrap()
+                    .is_none(),
+                "it does not look"
+            );
+            let mut connected = None;
+            wait_until("it looks", || {
+                busy.progress();
+                connected = late.test(connecting).unwrap();
+                connected.is_some()
+            });
+            assert_eq!(connected.unwrap().code, StatusCode::Success);
         },
     );
 }
