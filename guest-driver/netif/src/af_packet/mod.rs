@@ -25,6 +25,7 @@
 
 mod bulk;
 mod group;
+mod prepared;
 mod ring;
 pub(crate) mod socket;
 mod vnet;
@@ -38,10 +39,13 @@ use std::{
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 use rustix::{event::PollFlags, io::Errno};
 
-pub use self::ring::RingLayout;
 use self::{
     bulk::Bulk,
     ring::{RxRing, VLAN_TAG_LEN},
+};
+pub use self::{
+    prepared::{PreparedSocket, SharedLook},
+    ring::RingLayout,
 };
 use crate::{
     Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for,
@@ -88,216 +92,6 @@ pub struct AfPacket {
     lent: bool,
     counters: NetifCounters,
 }
-
-/// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
-/// interface. Its filter is locked and looks at all that the socket was bound to, so that whoever binds it anew receives nothing else.
-///
-/// Made with an empty filter it receives nothing until it shares a look ([`AfPacket::share_look`]), and then all that the group's program
-/// makes its, and what becomes its when another member leaves. That saves a frame a second program (over veth some 30 ns of the sender's
-/// core), and is for those who may read every frame anyway.
-pub struct PreparedSocket {
-    /// The interface as it was when the socket was bound.
-    pub interface: Interface,
-    /// Where the slots of the ring lie.
-    pub layout: RingLayout,
-    /// The socket.
-    pub socket: OwnedFd,
-    /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]).
-    pub bulk: Option<OwnedFd>,
-    /// One that is merely kept ([`PreparedSocket::rest`]).
-    pub rest: Option<OwnedFd>,
-}
-
-/// What keeps the members of a group as they are while others have its sockets, whatever these do: to be kept until then.
-///
-/// As long as a socket is open here, it stays in the group, where nobody else finds room; as long as a ring of it is mapped here, the
-/// kernel changes none of its rings, which would change the order of the members.
-pub struct SharedLook {
-    // Unmapped before the sockets are closed.
-    _rings: Vec<RxRing>,
-    _sockets: Vec<OwnedFd>,
-}
-
-impl PreparedSocket {
-    /// Prepares a socket for frames of `ether_type` that pass `filter`; frames that arrive from now on wait in its ring.
-    ///
-    /// # Errors
-    /// As [`AfPacket::open`].
-    pub fn new(
-        name: &str,
-        ether_type: EtherType,
-        options: &AfPacketOptions,
-        filter: &[Instruction],
-    ) -> Result<Self, NetifError> {
-        Self::prepare(name, ether_type, options, Some(filter))
-    }
-
-    /// A second socket, for frames that come in numbers, of `ether_type` and passed by `filter`; those that arrive from now on wait
-    /// in it, up to `len` bytes and as much again for what the kernel needs beside them.
-    ///
-    /// # Errors
-    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
-    pub fn bulk(
-        interface: &Interface,
-        ether_type: EtherType,
-        len: usize,
-        filter: &[Instruction],
-    ) -> Result<OwnedFd, NetifError> {
-        Self::without_ring(interface, ether_type, Some(len), filter)
-    }
-
-    fn without_ring(
-        interface: &Interface,
-        ether_type: EtherType,
-        len: Option<usize>,
-        filter: &[Instruction],
-    ) -> Result<OwnedFd, NetifError> {
-        let io = |what| move |source| NetifError::Io { what, source };
-        let socket = open_socket(&interface.name)?;
-        let fd = socket.as_fd();
-        if let Some(len) = len {
-            socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
-        }
-        attach_for_good(fd, interface, ether_type, filter)?;
-        // Never used for frames: see `SharedLook`.
-        RingLayout::page()
-            .request(fd, libc::PACKET_TX_RING)
-            .map_err(io("set up a page to be mapped"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
-        Ok(socket)
-    }
-
-    /// A socket that receives nothing: a member of a group to which its program can give what is for nobody else.
-    ///
-    /// # Errors
-    /// As [`AfPacket::open`].
-    pub fn rest(interface: &Interface, ether_type: EtherType) -> Result<OwnedFd, NetifError> {
-        Self::without_ring(interface, ether_type, None, &[Instruction::drop()])
-    }
-
-    /// What proves that this process may read every frame of its network namespace: a packet socket that receives nothing, and could.
-    ///
-    /// # Errors
-    /// [`NetifError::Io`] where it may not.
-    pub fn proof() -> Result<OwnedFd, NetifError> {
-        socket::open().map_err(|source| NetifError::Io {
-            what: "open a packet socket",
-            source,
-        })
-    }
-
-    /// Whether it is such a [proof](Self::proof), of this process's network namespace. No socket that was handed out is one: their
-    /// filters are locked. Always false before Linux 5.14.
-    pub fn is_proof(socket: BorrowedFd<'_>) -> bool {
-        socket::reads_every_frame(socket).unwrap_or(false)
-    }
-
-    /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out,
-    /// unless it is in one itself. It costs a frame a little.
-    ///
-    /// # Errors
-    /// [`NetifError::Io`] if the socket is in a group, or its interface is down.
-    pub fn keep_alone(socket: BorrowedFd<'_>) -> Result<(), NetifError> {
-        group::alone(socket).map_err(|source| NetifError::Io {
-            what: "put the packet socket into a group of its own",
-            source,
-        })
-    }
-
-    fn prepare(
-        name: &str,
-        ether_type: EtherType,
-        options: &AfPacketOptions,
-        filter: Option<&[Instruction]>,
-    ) -> Result<Self, NetifError> {
-        let interface = Interface::find(name)?;
-        if !interface.up {
-            return Err(NetifError::Down { name: name.to_owned() });
-        }
-        let io = |what| move |source| NetifError::Io { what, source };
-        let socket = open_socket(name)?;
-        let fd = socket.as_fd();
-        socket::set_option(
-            fd,
-            libc::PACKET_VERSION,
-            &(libc::tpacket_versions::TPACKET_V2 as libc::c_int),
-        )
-        .map_err(io("choose the receive ring's version"))?;
-        if options.qdisc_bypass {
-            socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32).map_err(io("bypass traffic control"))?;
-        }
-        let frame_len = interface.mtu + ETHERNET_HEADER_LEN;
-        let linear_head = options.linear_head && frame_len + KERNEL_HEADROOM_LEN >= rustix::param::page_size();
-        if linear_head {
-            vnet::enable(fd).map_err(io("send with heads of their own"))?;
-        }
-        if let Some(filter) = filter {
-            attach_for_good(fd, &interface, ether_type, filter)?;
-        }
-        socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
-        let layout = RingLayout::new(frame_len, options.ring_len);
-        layout
-            .request(fd, libc::PACKET_RX_RING)
-            .map_err(io("set up the receive ring"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
-        Ok(Self {
-            interface,
-            layout,
-            socket,
-            bulk: None,
-            rest: None,
-        })
-    }
-}
-
-/// Gives a socket a filter that nobody can change any more. Neither binding a socket nor switching the interface to promiscuous mode
-/// needs a privilege, so it begins with what keeps both from showing more: frames of this EtherType that came from this interface and
-/// were not for another station, and none that this host sends. An empty filter passes nothing and can be taken off.
-fn attach_for_good(
-    socket: BorrowedFd<'_>,
-    interface: &Interface,
-    ether_type: EtherType,
-    filter: &[Instruction],
-) -> Result<(), NetifError> {
-    use Instruction as I;
-    let io = |what| move |source| NetifError::Io { what, source };
-    if filter.is_empty() {
-        return socket::attach_filter(socket, &[I::drop()]).map_err(io("attach the filter"));
-    }
-    let mut guarded = vec![
-        I::load_interface(),
-        I::if_equal(interface.index.cast_unsigned(), 1, 0),
-        I::drop(),
-        I::load_packet_type(),
-        I::if_at_least(libc::PACKET_OTHERHOST.into(), 0, 1),
-        I::drop(),
-        I::load_half(ETHERNET_HEADER_LEN as u32 - 2),
-        I::if_equal(ether_type.0.into(), 1, 0),
-        I::drop(),
-    ];
-    guarded.extend_from_slice(filter);
-    socket::attach_filter(socket, &guarded).map_err(io("attach the filter"))?;
-    socket::lock_filter(socket).map_err(io("lock the filter"))
-}
-
-/// A packet socket that receives nothing yet.
-fn open_socket(interface: &str) -> Result<OwnedFd, NetifError> {
-    socket::open().map_err(|source| match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege {
-            name: interface.to_owned(),
-        },
-        _ => NetifError::Io {
-            what: "open a packet socket",
-            source,
-        },
-    })
-}
-
-/// Bytes that the kernel may keep free before a frame: with them, a frame as long as a page is put into pages.
-const KERNEL_HEADROOM_LEN: usize = 64;
-
-/// Bytes that may wait in a socket to be sent: a burst of the longest frames several times over.
-const SEND_BUFFER_LEN: usize = 4 << 20;
 
 impl AfPacket {
     /// Opens a port on the interface `name` for frames of `ether_type`; frames that arrive from now on are received.
