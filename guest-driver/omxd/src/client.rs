@@ -95,8 +95,10 @@ pub enum News {
     },
     /// The program of the other end is gone, also if a child of it has the socket.
     Over {
-        /// The pair's number.
-        id: u64,
+        /// The pair's number; `None`: whichever there is.
+        id: Option<u64>,
+        /// The other endpoint.
+        endpoint: u8,
     },
 }
 
@@ -110,7 +112,8 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
     };
     let (id, endpoint) = (message.pair, message.endpoint);
     if message.over {
-        return Ok(Some(News::Over { id }));
+        let id = (id != Visit::ANY_PAIR).then_some(id);
+        return Ok(Some(News::Over { id, endpoint }));
     }
     if cut {
         return Ok(Some(News::Missed { id, endpoint }));

@@ -319,7 +319,11 @@ impl Daemon {
                 self.table.set_name(peer, name);
             }
         }
-        if self.endpoints.expire(now) {
+        let freed = self.endpoints.expire(now);
+        for endpoint in &freed {
+            self.meetings.forget_endpoint(*endpoint);
+        }
+        if !freed.is_empty() {
             self.endpoints_changed();
         }
         if self.looked.elapsed() >= LOOK_EVERY {

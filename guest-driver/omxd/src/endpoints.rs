@@ -123,16 +123,16 @@ impl Endpoints {
         }
     }
 
-    /// Frees numbers whose programs did not come back. True if there was one.
-    pub(crate) fn expire(&mut self, now: Time) -> bool {
-        let mut any = false;
-        for owner in &mut self.owners {
+    /// Frees numbers whose programs did not come back; which.
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<u8> {
+        let mut freed = Vec::new();
+        for (number, owner) in (0..).zip(&mut self.owners) {
             if matches!(owner, Owner::Before { until } if *until <= now) {
                 *owner = Owner::Nobody;
-                any = true;
+                freed.push(number);
             }
         }
-        any
+        freed
     }
 
     /// When [`Endpoints::expire`] has something to do.

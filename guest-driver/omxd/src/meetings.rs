@@ -30,6 +30,8 @@ pub(crate) struct Meetings {
     /// The last pair of two connections, the smaller number first.
     pairs: HashMap<(u64, u64), u64>,
     pair_next: u64,
+    /// Endpoints that an earlier authority opened, by connection.
+    resumed: HashMap<u64, u8>,
 }
 
 impl Default for Meetings {
@@ -39,6 +41,7 @@ impl Default for Meetings {
             pairs: HashMap::new(),
             // Not the numbers of an earlier authority, which programs may remember.
             pair_next: u64::from(begin_serial()) << 32,
+            resumed: HashMap::new(),
         }
     }
 }
@@ -52,9 +55,25 @@ impl Meetings {
         Ok(theirs)
     }
 
+    /// The same for an endpoint that an earlier authority opened.
+    pub(crate) fn open_again(&mut self, connection: u64, endpoint: u8) -> Result<OwnedFd, OmxdError> {
+        self.resumed.insert(connection, endpoint);
+        self.open(connection)
+    }
+
+    /// An endpoint is gone that an earlier authority opened: whoever has met it is told.
+    pub(crate) fn forget_endpoint(&self, endpoint: u8) {
+        for channel in self.channels.values() {
+            say_over(channel, endpoint, Visit::ANY_PAIR);
+        }
+    }
+
     /// The connection is gone. Whoever met it is told: the socket that they share says so only when no child has it any more.
     pub(crate) fn forget(&mut self, connection: u64) {
         self.channels.remove(&connection);
+        if let Some(endpoint) = self.resumed.remove(&connection) {
+            self.forget_endpoint(endpoint);
+        }
         let channels = &self.channels;
         self.pairs.retain(|(a, b), pair| {
             let other = match connection {
@@ -63,14 +82,7 @@ impl Meetings {
                 _ => return true,
             };
             if let Some(channel) = channels.get(other) {
-                let visit = Visit {
-                    endpoint: 0,
-                    asked: false,
-                    pair: *pair,
-                    over: true,
-                };
-                // A program that does not look at its visits learns it from the socket.
-                let _ = protocol::send(channel.as_fd(), &visit, &[]);
+                say_over(channel, 0, *pair);
             }
             false
         });
@@ -149,6 +161,17 @@ impl Meetings {
         self.pairs.insert(names, pair);
         Ok(())
     }
+}
+
+/// A program that does not look at its visits learns it from the pair's socket, unless a child of the other one has that.
+fn say_over(channel: &OwnedFd, endpoint: u8, pair: u64) {
+    let visit = Visit {
+        endpoint,
+        asked: false,
+        pair,
+        over: true,
+    };
+    let _ = protocol::send(channel.as_fd(), &visit, &[]);
 }
 
 /// Two joined sockets that keep messages apart, never block, and may say who sent a message.

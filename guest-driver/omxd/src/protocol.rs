@@ -122,6 +122,11 @@ pub(crate) struct Visit {
     pub over: bool,
 }
 
+impl Visit {
+    /// In place of a pair's number: whichever there is. What pairs an earlier authority made is not known.
+    pub(crate) const ANY_PAIR: u64 = u64::MAX;
+}
+
 /// Why the authority says no.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Refusal {

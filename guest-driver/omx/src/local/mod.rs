@@ -419,8 +419,9 @@ impl Local {
                     self.begin_anew(store, id, endpoint);
                     self.missed = Some(id);
                 }
-                Ok(Some(News::Over { id })) => {
-                    if let Some(at) = self.pairs.iter().position(|pair| pair.id == id) {
+                Ok(Some(News::Over { id, endpoint })) => {
+                    let is_it = |pair: &Pair| id.map_or(pair.endpoint == endpoint, |id| pair.id == id);
+                    if let Some(at) = self.pairs.iter().position(is_it) {
                         self.remove(store, at, StatusCode::EndpointClosed);
                     }
                 }

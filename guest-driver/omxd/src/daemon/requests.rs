@@ -151,7 +151,7 @@ impl Daemon {
             Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
                 Ok(()) => {
                     self.endpoints_changed();
-                    let visits = self.meetings.open(id)?;
+                    let visits = self.meetings.open_again(id, endpoint)?;
                     let counters = self.counters.open(id)?;
                     let fds = [visits.as_fd(), counters.as_fd()];
                     return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use netif::testing::Veth;
-use omx::{Address, Board, Endpoint, EndpointOptions, Segment, StatusCode};
+use omx::{Address, Endpoint, EndpointOptions, Segment, StatusCode};
 
 use crate::{
+    authority::Omxd,
     rig::{Echo, LIMIT, Program, exchange, in_own_world, open, wait_until},
     same_host::{isend, options, reach},
 };
@@ -178,20 +179,34 @@ fn a_partner_learns_that_a_program_was_killed_though_its_child_lives() {
     in_own_world(
         "endings::a_partner_learns_that_a_program_was_killed_though_its_child_lives",
         || {
-            let veth = Veth::new(1500);
-            let own = open(&veth.a, None).unwrap();
-            let mut program = Program::start(&[], "endings::program_with_a_child", "OMX_TEST_CHILD", &veth.a);
-            let said = program.hear();
-            let (mac, number) = said.split_once(' ').unwrap();
-            let to = reach(&own, (mac.parse().unwrap(), number.parse().unwrap()));
-            own.send(b"x", to, 1).unwrap();
-            let child = Child(program.hear().parse().unwrap());
-            drop(program);
-            let kept = std::fs::read_dir(format!("/proc/{}/fd", child.0)).unwrap().count();
-            assert!(kept > 5, "the child has {kept} descriptors");
-            let board = Board::named(&veth.a).unwrap();
-            wait_until("omxd knows", || board.status().unwrap().0.endpoints.len() == 1);
-            is_told(&own, to);
+            // An authority does not know whom programs met before it was there.
+            for restart in ["never", "before the program ends", "after it"] {
+                let veth = Veth::new(1500);
+                let mut omxd = Omxd::start(&[], &veth.a, &[]);
+                let own = open(&veth.a, None).unwrap();
+                let mut program = Program::start(&[], "endings::program_with_a_child", "OMX_TEST_CHILD", &veth.a);
+                let said = program.hear();
+                let (mac, number) = said.split_once(' ').unwrap();
+                let to = reach(&own, (mac.parse().unwrap(), number.parse().unwrap()));
+                if restart == "before the program ends" {
+                    omxd.kill();
+                    omxd = Omxd::start(&[], &veth.a, &[]);
+                    wait_until("both are back", || omxd.status().0.endpoints.len() == 2);
+                }
+                own.send(b"x", to, 1).unwrap();
+                let child = Child(program.hear().parse().unwrap());
+                if restart == "after it" {
+                    omxd.kill();
+                }
+                drop(program);
+                let kept = std::fs::read_dir(format!("/proc/{}/fd", child.0)).unwrap().count();
+                assert!(kept > 5, "the child has {kept} descriptors");
+                if restart == "after it" {
+                    omxd = Omxd::start(&[], &veth.a, &[]);
+                }
+                wait_until("omxd knows", || omxd.status().0.endpoints.len() == 1);
+                is_told(&own, to);
+            }
         },
     );
 }
