@@ -204,15 +204,6 @@ fn serve(
     stopped: &mpsc::Receiver<Stop>,
 ) -> Result<(), Failure> {
     let ports = start_ports(config, fabric)?;
-    let _control = match &args.control {
-        Some(path) => {
-            let stop = stop.clone();
-            // The process is ending already if nobody listens.
-            let on_shutdown = Arc::new(move || drop(stop.send(Stop::Asked)));
-            Some(vnic::control::serve(path, fabric.clone(), started, on_shutdown)?)
-        }
-        None => None,
-    };
     let _metrics_unix = args
         .metrics_socket
         .as_ref()
@@ -222,6 +213,16 @@ fn serve(
         .metrics_listen
         .map(|address| vnic::metrics::serve_tcp(address, fabric.clone()))
         .transpose()?;
+    // Last: once it answers, everything else is there.
+    let _control = match &args.control {
+        Some(path) => {
+            let stop = stop.clone();
+            // The process is ending already if nobody listens.
+            let on_shutdown = Arc::new(move || drop(stop.send(Stop::Asked)));
+            Some(vnic::control::serve(path, fabric.clone(), started, on_shutdown)?)
+        }
+        None => None,
+    };
 
     tracing::info!(
         ports = ports.len(),
