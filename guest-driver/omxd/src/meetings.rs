@@ -32,6 +32,8 @@ pub(crate) struct Meetings {
     pair_next: u64,
     /// Endpoints that an earlier authority opened, by connection.
     resumed: HashMap<u64, u8>,
+    /// Such endpoints that are gone: who comes back later has not heard of that.
+    gone: Vec<u8>,
 }
 
 impl Default for Meetings {
@@ -42,6 +44,7 @@ impl Default for Meetings {
             // Not the numbers of an earlier authority, which programs may remember.
             pair_next: u64::from(begin_serial()) << 32,
             resumed: HashMap::new(),
+            gone: Vec::new(),
         }
     }
 }
@@ -58,11 +61,20 @@ impl Meetings {
     /// The same for an endpoint that an earlier authority opened.
     pub(crate) fn open_again(&mut self, connection: u64, endpoint: u8) -> Result<OwnedFd, OmxdError> {
         self.resumed.insert(connection, endpoint);
-        self.open(connection)
+        let channel = self.open(connection)?;
+        if let Some(own) = self.channels.get(&connection) {
+            for gone in &self.gone {
+                say_over(own, *gone, Visit::ANY_PAIR);
+            }
+        }
+        Ok(channel)
     }
 
     /// An endpoint is gone that an earlier authority opened: whoever has met it is told.
-    pub(crate) fn forget_endpoint(&self, endpoint: u8) {
+    pub(crate) fn forget_endpoint(&mut self, endpoint: u8) {
+        if !self.gone.contains(&endpoint) {
+            self.gone.push(endpoint);
+        }
         for channel in self.channels.values() {
             say_over(channel, endpoint, Visit::ANY_PAIR);
         }

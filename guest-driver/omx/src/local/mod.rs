@@ -92,8 +92,8 @@ pub(crate) struct Local {
     pulls: VecDeque<Pull>,
     counters: Counters,
     look_at: Time,
-    /// The last pair that there were no descriptors for.
-    missed: Option<u64>,
+    /// The last pair with each endpoint that there were no descriptors for.
+    missed: [Option<u64>; omxd::ENDPOINTS as usize],
     /// Who opened the endpoint.
     process: rustix::process::Pid,
 }
@@ -120,7 +120,7 @@ impl Local {
             pulls: VecDeque::new(),
             counters: Counters::default(),
             look_at: Time::ZERO,
-            missed: None,
+            missed: [None; omxd::ENDPOINTS as usize],
             process: rustix::process::getpid(),
         };
         local.set_visits(visits)?;
@@ -205,7 +205,8 @@ impl Local {
                 Ok(()) => {
                     self.take_visits(store);
                     let last = self.last.get(usize::from(endpoint)).copied().flatten();
-                    if last == known || last == self.missed {
+                    let missed = self.missed.get(usize::from(endpoint)).copied().flatten();
+                    if last == known || last == missed {
                         // The connection was made anew just now, and its channel is not known here yet; or others come first; or
                         // there were no descriptors for it.
                         return Ok(false);
@@ -417,7 +418,9 @@ impl Local {
                 Ok(Some(News::Missed { id, endpoint })) => {
                     tracing::warn!("cannot share memory with endpoint {endpoint}: no file descriptors left");
                     self.begin_anew(store, id, endpoint);
-                    self.missed = Some(id);
+                    if let Some(missed) = self.missed.get_mut(usize::from(endpoint)) {
+                        *missed = Some(id);
+                    }
                 }
                 Ok(Some(News::Over { id, endpoint })) => {
                     let is_it = |pair: &Pair| id.map_or(pair.endpoint == endpoint, |id| pair.id == id);

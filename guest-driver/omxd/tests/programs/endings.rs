@@ -1,10 +1,11 @@
 //! The end of a message, a conversation, an endpoint or a program, as others of the same host see it. A child that inherited a
 //! program's descriptors keeps none of it from them.
 
-use std::time::Duration;
+use std::{os::fd::AsFd, time::Duration};
 
 use netif::testing::Veth;
-use omx::{Address, Endpoint, EndpointOptions, Segment, StatusCode};
+use omx::{Address, Board, Endpoint, EndpointOptions, Segment, StatusCode};
+use omxd::{News, Session, next_visit};
 
 use crate::{
     authority::Omxd,
@@ -211,7 +212,31 @@ fn a_partner_learns_that_a_program_was_killed_though_its_child_lives() {
     );
 }
 
-/// Another process of that test.
+#[test]
+fn who_comes_back_to_a_restarted_omxd_late_learns_who_ended_before() {
+    in_own_world(
+        "endings::who_comes_back_to_a_restarted_omxd_late_learns_who_ended_before",
+        || {
+            let veth = Veth::new(1500);
+            let mut omxd = Omxd::start(&[], &veth.a, &[]);
+            let connect = || Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+            let (mut late, mut other) = (connect(), connect());
+            late.open_endpoint(Some(0)).unwrap();
+            other.open_endpoint(Some(1)).unwrap();
+            omxd.kill();
+            omxd = Omxd::start(&[], &veth.a, &[]);
+            other.resume(1).unwrap();
+            drop(other);
+            wait_until("omxd knows", || omxd.status().0.endpoints.is_empty());
+            let visits = late.resume(0).unwrap().visits;
+            let told = next_visit(visits.as_fd()).unwrap();
+            assert!(matches!(told, Some(News::Over { id: None, endpoint: 1 })), "{told:?}");
+            assert!(next_visit(visits.as_fd()).unwrap().is_none());
+        },
+    );
+}
+
+/// Another process of the tests above.
 #[test]
 fn program_with_a_child() {
     let Ok(interface) = std::env::var("OMX_TEST_CHILD") else {
