@@ -98,3 +98,27 @@ fn messages_of_a_lost_partner_can_be_taken_out_together() {
     assert_eq!(table.unexpected.take(Selector::ANY), Some(1));
     assert_eq!(table.unexpected.len(), 3);
 }
+
+#[test]
+fn an_undecided_message_is_not_found_nor_a_later_one_in_its_stead() {
+    let mut table = MatchTable::<(), u32>::new(1 << 20, 0);
+    table.unexpected.add(1, 1, 10).unwrap();
+    let undecided = table.unexpected.add(7, 1, 20).unwrap();
+    table.unexpected.add(7, 1, 30).unwrap();
+    table.unexpected.begin_to_decide(undecided);
+    assert_eq!(table.unexpected.peek(Selector::exact(7)), None);
+    assert_eq!(table.unexpected.take(Selector::ANY), Some(10));
+    assert!(!table.unexpected.decided(), "nothing came for it");
+    table.unexpected.begin_to_decide(undecided);
+    assert_eq!(table.unexpected.take(Selector::exact(7)), None);
+    assert_eq!(table.unexpected.take(Selector::ANY), None);
+    assert!(table.unexpected.decided());
+    assert_eq!(table.unexpected.take(Selector::exact(7)), Some(20));
+    // Taken by name while it is undecided: the next one in its place is not.
+    let other = table.unexpected.add(7, 1, 40).unwrap();
+    table.unexpected.begin_to_decide(other);
+    assert_eq!(table.unexpected.remove(other), Some(40));
+    table.unexpected.add(8, 1, 50).unwrap();
+    assert_eq!(table.unexpected.take(Selector::exact(8)), Some(50));
+    assert_eq!(table.unexpected.take(Selector::ANY), Some(30));
+}

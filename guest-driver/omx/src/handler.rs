@@ -67,6 +67,8 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         let (Some(source), Some(mut handler)) = (core.address(source), core.handler.take()) else {
             continue;
         };
+        // Receives that are posted before the handler has decided wait for that.
+        core.store.table.unexpected.begin_to_decide(id);
         core.handler_runs = Some(thread::current().id());
         core.stopped += 1;
         drop(core);
@@ -84,11 +86,14 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         if core.store.has_handler && core.handler.is_none() {
             core.handler = Some(handler);
         }
-        match action {
-            Action::Finished => core.consume(id),
-            Action::Continue => core.match_again(id),
-        }
         core.now = now();
+        let receives_wait = core.store.table.unexpected.decided();
+        if action == Action::Finished {
+            core.consume(id);
+        }
+        if receives_wait {
+            core.match_again();
+        }
         let begin = core.now;
         core.flush(begin);
     }
@@ -113,28 +118,30 @@ impl Core {
             UnexpBody::Partial(key, _) => {
                 self.store.transfers.remove(key);
             }
-            UnexpBody::Own(request, _) => self.own_matched(request, 0, message.length),
+            // The handler had all of it.
+            UnexpBody::Own(request, _) => self.own_matched(request, message.length, message.length),
             UnexpBody::Whole(_) => {}
         }
         self.resume();
     }
 
-    fn match_again(&mut self, id: mxoe::matching::UnexpectedId) {
-        let Some(match_info) = self
-            .store
-            .table
-            .unexpected
-            .get_mut(id)
-            .map(|message| message.match_info)
-        else {
-            return;
-        };
-        let Some(request) = self.store.table.posted.take(match_info) else {
-            return;
-        };
-        if let Some(message) = self.store.table.unexpected.remove(id) {
+    /// Matches receives that waited for the handler with what is unexpected.
+    fn match_again(&mut self) {
+        let mut matched = Vec::new();
+        let mut requests = Vec::new();
+        let table = &mut self.store.table;
+        let posted = &mut table.posted;
+        table.unexpected.remove_if(
+            |message| {
+                let request = posted.take(message.match_info);
+                requests.extend(request);
+                request.is_some()
+            },
+            |message| matched.push(message),
+        );
+        for (request, message) in requests.into_iter().zip(matched) {
             self.give(request, message);
-            self.resume();
         }
+        self.resume();
     }
 }

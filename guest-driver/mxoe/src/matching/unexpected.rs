@@ -52,6 +52,10 @@ pub struct Unexpected<U> {
     bytes: u64,
     bytes_max: u64,
     refused: u64,
+    /// The slot of a message that is undecided.
+    undecided: u32,
+    /// A receive came for it.
+    passed: bool,
 }
 
 impl<U> Unexpected<U> {
@@ -63,6 +67,8 @@ impl<U> Unexpected<U> {
             bytes: 0,
             bytes_max,
             refused: 0,
+            undecided: NIL,
+            passed: false,
         }
     }
 
@@ -137,16 +143,35 @@ impl<U> Unexpected<U> {
         })
     }
 
-    /// Takes out the oldest message that a receive matches.
+    /// Takes out the oldest message that a receive matches, unless that one is [undecided](Self::begin_to_decide).
     pub fn take(&mut self, selector: Selector) -> Option<U> {
         let slot = self.find(selector)?;
+        if slot == self.undecided {
+            self.passed = true;
+            return None;
+        }
         self.take_slot(slot)
     }
 
-    /// The oldest message that a receive would match, with its match information.
+    /// The oldest message that a receive would match, with its match information. `None` also as long as that one is
+    /// [undecided](Self::begin_to_decide).
     pub fn peek(&self, selector: Selector) -> Option<(u64, &U)> {
-        let entry = self.entries.get(self.find(selector)?)?;
+        let slot = self.find(selector).filter(|slot| *slot != self.undecided)?;
+        let entry = self.entries.get(slot)?;
         Some((entry.match_info, &entry.value))
+    }
+
+    /// Somebody else may take this message: until [`Self::decided`] no receive finds it, nor a later one in its stead. One at a time.
+    pub fn begin_to_decide(&mut self, id: UnexpectedId) {
+        if self.entries.is_current(id.slot, id.generation) {
+            self.undecided = id.slot;
+        }
+    }
+
+    /// The message is found again, if it is still there. Whether a receive came for it meanwhile, and found nothing.
+    pub fn decided(&mut self) -> bool {
+        self.undecided = NIL;
+        core::mem::take(&mut self.passed)
     }
 
     /// A message by name.
@@ -195,6 +220,9 @@ impl<U> Unexpected<U> {
 
     fn take_slot(&mut self, slot: u32) -> Option<U> {
         let entry = self.entries.remove(slot)?;
+        if slot == self.undecided {
+            self.undecided = NIL;
+        }
         self.bytes -= entry.bytes;
         match self.entries.get_mut(entry.all.previous) {
             Some(before) => before.all.next = entry.all.next,

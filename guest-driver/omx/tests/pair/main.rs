@@ -359,6 +359,69 @@ fn the_handler_sees_what_is_unexpected_and_may_consume_it_or_post() {
 }
 
 #[test]
+fn a_receive_posted_in_the_handler_gets_the_message_only_if_the_handler_leaves_it() {
+    let Pair { a, b, to_b } = pair();
+    let own = b
+        .connect(b.address().mac(), b.address().endpoint(), KEY, LIMIT)
+        .unwrap();
+    let mut buffers = [[0u8; 16]; 2];
+    let places = buffers.each_mut().map(|buffer| {
+        let segment = Segment::of_mut(buffer);
+        (segment.ptr as usize, segment.len)
+    });
+    let shown = Arc::new(AtomicUsize::new(0));
+    let handle_with = |action: Action, post: usize| {
+        let shown = Arc::clone(&shown);
+        b.set_unexpected_handler(Some(Box::new(move |endpoint, _| {
+            if shown.fetch_add(1, Ordering::Relaxed) == 0 {
+                for (ptr, len) in places.iter().take(post) {
+                    let segment = Segment {
+                        ptr: *ptr as *mut u8,
+                        len: *len,
+                    };
+                    // SAFETY: the test keeps the buffers until the requests are over.
+                    unsafe { endpoint.irecv(&[segment], 0, 0, 0) }.unwrap();
+                    assert_eq!(endpoint.iprobe(0, 0).unwrap(), None, "nobody knows yet");
+                }
+            }
+            action
+        })));
+    };
+    let received = || {
+        let (_, status) = b.wait_any(0, 0, LIMIT).unwrap().unwrap();
+        (status.match_info, status.transferred)
+    };
+    let large = bytes(100_000, 0);
+
+    handle_with(Action::Finished, 1);
+    a.send(b"first", to_b, 1).unwrap();
+    a.send(b"the second", to_b, 2).unwrap();
+    assert_eq!(received(), (2, 10));
+    assert_eq!(shown.swap(0, Ordering::Relaxed), 1, "the second one was expected");
+
+    let send = isend(&a, &large, to_b, 3, false);
+    a.send(b"next", to_b, 4).unwrap();
+    assert_eq!(received(), (4, 4));
+    assert_eq!(wait(&a, send).code, StatusCode::Truncated, "declined");
+    shown.store(0, Ordering::Relaxed);
+
+    handle_with(Action::Continue, 2);
+    a.send(b"5", to_b, 5).unwrap();
+    a.send(b"66", to_b, 6).unwrap();
+    assert_eq!([received(), received()], [(5, 1), (6, 2)], "in order");
+
+    shown.store(0, Ordering::Relaxed);
+    handle_with(Action::Finished, 0);
+    let send = isend(&b, b"to me", own, 7, false);
+    let status = wait(&b, send);
+    assert_eq!(
+        (status.code, status.transferred),
+        (StatusCode::Success, 5),
+        "the handler had it"
+    );
+}
+
+#[test]
 fn receives_must_hold_the_context_id_in_their_mask() {
     let with = |context_id| EndpointOptions {
         context_id,
