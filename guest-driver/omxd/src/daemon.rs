@@ -27,6 +27,7 @@ use crate::{
     filter, leftovers,
     marks::CardMarks,
     meetings::Meetings,
+    owners,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
 };
 
@@ -171,7 +172,8 @@ impl Daemon {
         } else {
             authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
         }
-        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO);
+        let program_of = |endpoint| owners::read(table.private_file(), endpoint);
+        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of);
         let port = open_port(&interface.name, endpoints.open())?;
         let listener = listen_at(&place, group)?;
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use ether::Time;
 
-use crate::{ENDPOINTS, OpenEndpoint, protocol::Refusal};
+use crate::{ENDPOINTS, OpenEndpoint, owners::Program, protocol::Refusal};
 
 /// Programs take their endpoints back within this time after an authority was restarted.
 pub(crate) const GRACE_NS: u64 = 5_000_000_000;
@@ -12,8 +12,8 @@ pub(crate) const GRACE_NS: u64 = 5_000_000_000;
 enum Owner {
     #[default]
     Nobody,
-    /// A program of an earlier authority has it, until then.
-    Before { until: Time },
+    /// A program of an earlier authority has it, until then: this one, if that authority said which.
+    Before { until: Time, program: Option<Program> },
     /// The program behind a connection.
     Client { connection: u64, who: OpenEndpoint },
 }
@@ -25,12 +25,13 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     /// Those that were open when an earlier authority ended are not given away.
-    pub(crate) fn new(open_before: u32, now: Time) -> Self {
+    pub(crate) fn new(open_before: u32, now: Time, program_of: impl Fn(u8) -> Option<Program>) -> Self {
         let mut endpoints = Self::default();
-        for (number, owner) in endpoints.owners.iter_mut().enumerate() {
+        for (number, owner) in (0..).zip(&mut endpoints.owners) {
             if open_before & (1 << number) != 0 {
                 *owner = Owner::Before {
                     until: now.plus_nanos(GRACE_NS),
+                    program: program_of(number),
                 };
             }
         }
@@ -100,9 +101,20 @@ impl Endpoints {
         self.owners[number] = Owner::Client { connection, who };
     }
 
-    /// A program takes its number back, if nobody else got it.
-    pub(crate) fn take_back(&mut self, connection: u64, who: OpenEndpoint) -> Result<(), (Refusal, String)> {
+    /// A program takes its number back, if nobody else got it and it is not another one's.
+    pub(crate) fn take_back(
+        &mut self,
+        connection: u64,
+        who: OpenEndpoint,
+        program: &Program,
+    ) -> Result<(), (Refusal, String)> {
         match self.owners.get(usize::from(who.endpoint)) {
+            Some(Owner::Before {
+                program: Some(before), ..
+            }) if !program.is(before) => {
+                let sentence = format!("endpoint {} belongs to another program", who.endpoint);
+                Err((Refusal::Busy, sentence))
+            }
             Some(Owner::Nobody | Owner::Before { .. }) => {
                 self.give(connection, who);
                 Ok(())
@@ -127,7 +139,7 @@ impl Endpoints {
     pub(crate) fn expire(&mut self, now: Time) -> Vec<u8> {
         let mut freed = Vec::new();
         for (number, owner) in (0..).zip(&mut self.owners) {
-            if matches!(owner, Owner::Before { until } if *until <= now) {
+            if matches!(owner, Owner::Before { until, .. } if *until <= now) {
                 *owner = Owner::Nobody;
                 freed.push(number);
             }
@@ -140,7 +152,7 @@ impl Endpoints {
         self.owners
             .iter()
             .filter_map(|owner| match owner {
-                Owner::Before { until } => Some(*until),
+                Owner::Before { until, .. } => Some(*until),
                 _ => None,
             })
             .min()

@@ -24,19 +24,24 @@ const TRIES: usize = 8;
 /// all the same, behind a process that cannot be looked at, and its next authority finds its peers under their old numbers.
 const UNSEEN_MAX: usize = 16;
 
-/// Opens a file, or makes it, and locks it. `None`: another process has it.
+/// Opens the file whose lock makes an authority, or makes it, and locks it. `None`: another process has it. Nobody else can open it:
+/// whoever can read a file can lock it.
 pub(crate) fn own_file(path: &Path) -> Result<Option<File>, OmxdError> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o644);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     for _ in 0..TRIES {
-        let file = options.open(path).map_err(OmxdError::io("open the peer table"))?;
+        let file = options
+            .open(path)
+            .map_err(OmxdError::io("open the lock of the interface"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(OmxdError::io("lock the peer table")(error)),
+            Err(error) => return Err(OmxdError::io("lock the interface")(error)),
         }
         // It may have been cleared away between the two.
-        let own = file.metadata().map_err(OmxdError::io("look at the peer table"))?;
+        let own = file
+            .metadata()
+            .map_err(OmxdError::io("look at the lock of the interface"))?;
         if fs::metadata(path).is_ok_and(|there| there.ino() == own.ino()) {
             return Ok(Some(file));
         }
@@ -105,10 +110,10 @@ fn named(file: &OsStr) -> Option<Other> {
 
 /// False: an authority serves it all the same.
 fn remove(dir: &Path, other: &Other) -> bool {
-    let Ok(Some(_locked)) = own_file(&other.file(dir, "peers")) else {
+    let Ok(Some(_locked)) = own_file(&other.file(dir, "lock")) else {
         return false;
     };
-    // The table last: it is what is locked.
+    // The lock last.
     for kind in Place::KINDS {
         match fs::remove_file(other.file(dir, kind)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return false,

@@ -15,6 +15,7 @@ mod filter;
 mod leftovers;
 mod marks;
 mod meetings;
+mod owners;
 mod paths;
 mod protocol;
 mod reach;

@@ -35,8 +35,8 @@ impl Place {
         })
     }
 
-    /// What the names of these files end with; the peer table comes last.
-    pub(crate) const KINDS: [&str; 3] = ["sock", "sock-new", "peers"];
+    /// What the names of these files end with; the lock comes last.
+    pub(crate) const KINDS: [&str; 4] = ["sock", "sock-new", "peers", "lock"];
 
     pub(crate) fn base_of(namespace: u64, interface_index: i32) -> String {
         format!("net-{namespace}-if-{interface_index}")
@@ -66,8 +66,13 @@ impl Place {
         self.dir.join(format!("{}.sock-new", self.base))
     }
 
-    /// The peer table, which outlives the authority. Whoever has it locked is the authority.
+    /// The peer table, which outlives the authority.
     pub fn table(&self) -> PathBuf {
         self.dir.join(format!("{}.peers", self.base))
+    }
+
+    /// Whoever has this file locked is the authority.
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join(format!("{}.lock", self.base))
     }
 }

@@ -3,8 +3,11 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    os::fd::{AsFd, BorrowedFd},
+    fs::{File, OpenOptions},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
@@ -181,9 +184,11 @@ fn bad_table(path: impl Into<String>) -> OmxdError {
     OmxdError::BadTable { path: path.into() }
 }
 
-/// The peer table in the hands of the authority. There is one at a time: the file is locked while this lives.
+/// The peer table in the hands of the authority. There is one at a time: a file beside it, whose name ends with `lock`, is locked while
+/// this lives.
 pub struct PeerTableWriter {
     table: PeerTable,
+    lock: File,
     /// For clients: opened for reading only.
     readable: File,
     by_mac: HashMap<MacAddr, u16>,
@@ -197,7 +202,12 @@ impl PeerTableWriter {
     /// # Errors
     /// [`OmxdError::Io`], [`OmxdError::BadTable`].
     pub fn open(path: &Path, own: MacAddr) -> Result<Option<Self>, OmxdError> {
-        let Some(file) = own_file(path)? else { return Ok(None) };
+        let Some(lock) = own_file(&path.with_extension("lock"))? else {
+            return Ok(None);
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o644);
+        let file = options.open(path).map_err(OmxdError::io("open the peer table"))?;
         // Used now: what is old is cleared away first where its namespace is not seen.
         let _ = file.set_modified(SystemTime::now());
         let fresh = file.metadata().map_err(OmxdError::io("look at the peer table"))?.len() == 0;
@@ -208,6 +218,7 @@ impl PeerTableWriter {
         let table = PeerTable::map_with(file, ProtFlags::READ | ProtFlags::WRITE)?;
         let mut writer = Self {
             table,
+            lock,
             readable,
             by_mac: HashMap::new(),
             fixed: false,
@@ -246,6 +257,11 @@ impl PeerTableWriter {
     /// The file, opened so that nobody can write through it.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
+    }
+
+    /// Has room for what the next authority of the interface is to know, and others are not.
+    pub(crate) const fn private_file(&self) -> &File {
+        &self.lock
     }
 
     /// From now on peers come in by [`PeerTableWriter::add`] alone.

@@ -10,6 +10,7 @@ use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
 use crate::{
     BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT,
     filter::{self, Members},
+    owners::{self, Program},
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{self, choose_preset, cut_name},
     table::USER_PEERS_MAX,
@@ -84,9 +85,20 @@ struct Wanted {
 }
 
 impl Daemon {
+    /// The next authority gives the endpoint back to this program alone.
+    fn remember_owner(&self, endpoint: u8, program: &Program) {
+        if let Err(error) = owners::write(self.table.private_file(), endpoint, program) {
+            tracing::warn!("endpoint {endpoint} will not be known again when omxd is restarted: {error}");
+        }
+    }
+
     /// Answers the connection at this place; `shown`: descriptors beside the request.
     pub(super) fn answer(&mut self, at: usize, request: Request, shown: &[OwnedFd]) -> Result<(), OmxdError> {
-        let (id, pid) = (self.connections[at].id, self.connections[at].pid);
+        let (id, pid, user) = (
+            self.connections[at].id,
+            self.connections[at].pid,
+            self.connections[at].user,
+        );
         let who = |endpoint, mut command: String| {
             command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
             OpenEndpoint { endpoint, pid, command }
@@ -134,6 +146,7 @@ impl Daemon {
                         self.counters.forget(id);
                         let visits = self.meetings.open(id)?;
                         let counters = self.counters.open(id)?;
+                        self.remember_owner(opened.endpoint, &Program::new(user, pid));
                         self.endpoints.give(id, who(opened.endpoint, command));
                         self.endpoints_changed();
                         let mut fds = vec![
@@ -148,16 +161,20 @@ impl Daemon {
                     Err((reason, sentence)) => Reply::Refused { reason, sentence },
                 }
             }
-            Request::Resume { endpoint, command } => match self.endpoints.take_back(id, who(endpoint, command)) {
-                Ok(()) => {
-                    self.endpoints_changed();
-                    let visits = self.meetings.open_again(id, endpoint)?;
-                    let counters = self.counters.open(id)?;
-                    let fds = [visits.as_fd(), counters.as_fd()];
-                    return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
+            Request::Resume { endpoint, command } => {
+                let program = Program::new(user, pid);
+                match self.endpoints.take_back(id, who(endpoint, command), &program) {
+                    Ok(()) => {
+                        self.remember_owner(endpoint, &program);
+                        self.endpoints_changed();
+                        let visits = self.meetings.open_again(id, endpoint)?;
+                        let counters = self.counters.open(id)?;
+                        let fds = [visits.as_fd(), counters.as_fd()];
+                        return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
+                    }
+                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
                 }
-                Err((reason, sentence)) => Reply::Refused { reason, sentence },
-            },
+            }
             Request::OpenRaw { .. } if !self.connections[at].privileged => Reply::Refused {
                 reason: Refusal::NotAllowed,
                 sentence: "only root may open the raw endpoint".to_owned(),

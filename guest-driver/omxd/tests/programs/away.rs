@@ -165,7 +165,7 @@ fn files_of_interfaces_and_namespaces_that_are_gone_are_cleared_away() {
                 file(own, 9999, "peers"),
             ];
             let served = file(1, 9, "peers");
-            let locked = File::open(&served).unwrap();
+            let locked = File::open(file(1, 9, "lock")).unwrap();
             rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
             made(&served, SystemTime::UNIX_EPOCH);
             let stay = [served, file(theirs, 3, "peers"), place.dir().join("net-1-if-x.peers")];

@@ -1,18 +1,26 @@
 //! Programs of the same host that take, ring, ask or claim what is not theirs, and a program that lacks descriptors.
 
-use std::{io::IoSlice, mem::MaybeUninit, os::fd::AsFd, process::Command, sync::atomic::Ordering, time::Duration};
+use std::{
+    io::IoSlice,
+    mem::MaybeUninit,
+    os::{fd::AsFd, unix::fs::PermissionsExt},
+    process::Command,
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
-use netif::testing::Veth;
+use netif::{Interface, testing::Veth};
 use omx::{Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
-use omxd::{News, Session, next_visit};
+use omxd::{News, OmxdError, Place, Session, next_visit};
 use rustix::{
     net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
-    process::{Resource, Rlimit, getrlimit, setrlimit},
+    process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit},
 };
 
 use crate::{
+    authority::Omxd,
     liar::{Liar, map, next_pair},
-    rig::{Echo, LIMIT, in_own_world, open, wait_until},
+    rig::{Echo, LIMIT, exchange, in_own_world, open, wait_until},
     same_host::{options, reach},
 };
 
@@ -384,6 +392,59 @@ fn a_message_that_there_is_no_room_for_is_offered_to_receives_that_it_may_be_for
             let mut buffer = [0; 2000];
             own.receive(&mut buffer, 7, u64::MAX).unwrap();
             assert_eq!(buffer, [1; 2000]);
+        },
+    );
+}
+
+#[test]
+fn nobody_else_takes_a_running_programs_endpoint_when_omxd_was_restarted() {
+    in_own_world(
+        "strangers::nobody_else_takes_a_running_programs_endpoint_when_omxd_was_restarted",
+        || {
+            let veth = Veth::new(1500);
+            let mut omxd = Omxd::start(&[], &veth.a, &[]);
+            let mut echo = Echo::start(&veth.a, &[]);
+            let name = echo.go_as();
+            let program = Pid::from_raw(echo.0.child.id().cast_signed()).unwrap();
+            kill_process(program, Signal::STOP).unwrap();
+            omxd.kill();
+            omxd = Omxd::start(&[], &veth.a, &[]);
+            let mut stranger = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+            let taken = stranger.resume(name.1).map(|_| ());
+            kill_process(program, Signal::CONT).unwrap();
+            let Err(OmxdError::Refused { sentence, .. }) = taken else {
+                panic!("{taken:?}")
+            };
+            assert!(sentence.contains("another program"), "{sentence}");
+            let own = open(&veth.a, None).unwrap();
+            let to = reach(&own, name);
+            exchange(&own, to, 100, 1);
+            assert_eq!(omxd.status().0.endpoints.len(), 2);
+        },
+    );
+}
+
+#[test]
+fn who_can_read_the_files_of_an_authority_cannot_keep_the_next_one_from_starting() {
+    in_own_world(
+        "strangers::who_can_read_the_files_of_an_authority_cannot_keep_the_next_one_from_starting",
+        || {
+            let veth = Veth::new(1500);
+            let mut omxd = Omxd::start(&[], &veth.a, &[]);
+            omxd.kill();
+            let place = Place::of(Interface::find(&veth.a).unwrap().index).unwrap();
+            let mut locked = Vec::new();
+            for file in std::fs::read_dir(place.dir()).unwrap() {
+                let path = file.unwrap().path();
+                let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+                if mode & 0o044 != 0 && path.is_file() {
+                    let file = std::fs::File::open(&path).unwrap();
+                    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+                    locked.push(file);
+                }
+            }
+            assert!(!locked.is_empty(), "the table is there for all");
+            assert!(Omxd::start(&[], &veth.a, &[]).session().is_some());
         },
     );
 }
