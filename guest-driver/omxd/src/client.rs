@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    BoardStatus, CounterPage, OmxdError, PeerTable, Place,
+    BoardStatus, CounterPage, OmxdError, PeerTable, Place, UntrustedSocket,
     protocol::{self, Opened, Received, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
 };
@@ -76,7 +76,7 @@ pub struct Pair {
     /// This side asked for it.
     pub asked: bool,
     /// Joined to the other endpoint's, keeping messages apart; it says who sent a message (`SO_PASSCRED`).
-    pub socket: OwnedFd,
+    pub socket: UntrustedSocket,
     /// [`crate::PAIR_MEMORY_LEN`] bytes whose length nobody can change.
     pub memory: OwnedFd,
 }
@@ -123,7 +123,7 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
         id,
         endpoint,
         asked: message.asked,
-        socket,
+        socket: socket.into(),
         memory,
     })))
 }

@@ -22,6 +22,7 @@ mod reach;
 mod setup;
 mod start;
 mod table;
+mod untrusted;
 
 use std::path::PathBuf;
 
@@ -38,6 +39,7 @@ pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
 pub use reach::START_LIMIT;
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
+pub use untrusted::{First, UntrustedSocket, first};
 
 /// The interfaces that are boards, in order: those that `wanted` names (a list with commas), or every Ethernet interface but
 /// loopback where it is `None` or `all`.

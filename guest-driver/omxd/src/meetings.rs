@@ -9,11 +9,11 @@ use std::{
 
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
-    net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt},
+    net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt},
 };
 
 use crate::{
-    OmxdError, PAIR_MEMORY_LEN,
+    OmxdError, PAIR_MEMORY_LEN, UntrustedSocket,
     endpoints::Endpoints,
     protocol::{self, Refusal, Reply, Visit},
     setup::begin_serial,
@@ -54,6 +54,8 @@ impl Meetings {
     pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
         let (own, theirs) = socket_pair(false)?;
         sockopt::set_socket_send_buffer_size(&own, CHANNEL_LEN).map_err(OmxdError::io("prepare a socket"))?;
+        // Nothing is to be said through it, and nobody's descriptors are to lie in it.
+        shutdown(&own, Shutdown::Read).map_err(OmxdError::io("prepare a socket"))?;
         self.channels.insert(connection, own);
         Ok(theirs)
     }
@@ -165,10 +167,12 @@ impl Meetings {
                 here,
             ),
         ] {
-            protocol::send(to.as_fd(), &visit, &[end.as_fd(), memory.as_fd()]).map_err(|error| {
+            if let Err(error) = protocol::send(to.as_fd(), &visit, &[end.as_fd(), memory.as_fd()]) {
+                // Who has the other end already may have put something in.
+                drop(UntrustedSocket::from(end));
                 let sentence = format!("endpoint {number} does not take visits: {error}");
-                (Refusal::Busy, sentence)
-            })?;
+                return Err((Refusal::Busy, sentence));
+            }
         }
         self.pairs.insert(names, pair);
         Ok(())

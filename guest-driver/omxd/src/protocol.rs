@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use netif::{Interface, RingLayout};
+use netif::{Interface, PreparedSocket, RingLayout};
 use rustix::{
     io::Errno,
     net::{
@@ -17,12 +17,19 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::OmxdError;
+use crate::{
+    OmxdError,
+    untrusted::{self, First},
+};
 
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
 pub(crate) const FDS_MAX: usize = 6;
+/// As many as the kernel lets go with one message: none of a stranger's is left to it.
+const FDS_OF_A_MESSAGE_MAX: usize = 253;
+/// Threads that look at a stranger's descriptors, and cannot end because of what they are, after which nobody's are looked at.
+const THREADS_MAX: usize = 64;
 
 /// The number that stands for the raw endpoint (`mxoe-wire.md` 1.3).
 pub const RAW_ENDPOINT: u8 = 255;
@@ -250,12 +257,34 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opt
 
 /// The same, also where descriptors are missing.
 pub(crate) fn receive_cut<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Received<T>>, OmxdError> {
-    let mut text = vec![0; MESSAGE_LEN_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let Some(Text { text, fds, cut }) = receive_text(socket, &mut space)? else {
+        return Ok(None);
+    };
+    let message = parse(&text)?;
+    Ok(Some(Received { message, fds, cut }))
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, OmxdError> {
+    if text.is_empty() {
+        return Err(OmxdError::Gone);
+    }
+    serde_json::from_slice(text).map_err(|_| OmxdError::Protocol)
+}
+
+/// A message as it came.
+struct Text {
+    text: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    cut: bool,
+}
+
+fn receive_text(socket: BorrowedFd<'_>, space: &mut [MaybeUninit<u8>]) -> Result<Option<Text>, OmxdError> {
+    let mut text = vec![0; MESSAGE_LEN_MAX];
+    let mut ancillary = RecvAncillaryBuffer::new(space);
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut text)];
-        match recvmsg(socket.as_fd(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),
@@ -265,7 +294,7 @@ pub(crate) fn receive_cut<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result
     };
     // The kernel leaves out what this process has no numbers for.
     let cut = received.flags.contains(ReturnFlags::CTRUNC);
-    let fds: Vec<OwnedFd> = ancillary
+    let fds = ancillary
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -273,9 +302,39 @@ pub(crate) fn receive_cut<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result
         })
         .flatten()
         .collect();
-    if received.bytes == 0 {
-        return Err(OmxdError::Gone);
+    text.truncate(received.bytes);
+    Ok(Some(Text { text, fds, cut }))
+}
+
+/// A request of a program that may show a descriptor: whether what it shows is a [proof](PreparedSocket::is_proof).
+pub(crate) fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, bool)>, OmxdError> {
+    match untrusted::first(socket, false) {
+        First::Nothing => Ok(None),
+        First::Over => Err(OmxdError::Gone),
+        First::Plain => Ok(receive_cut(socket)?.map(|received| (received.message, false))),
+        First::Descriptors if threads() > THREADS_MAX => Err(OmxdError::Protocol),
+        First::Descriptors => {
+            let look = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_A_MESSAGE_MAX))];
+                let received = receive_text(socket, &mut space)?;
+                Ok(received.map(|Text { text, fds, .. }| {
+                    let is_proof = fds.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
+                    // Closed with the thread.
+                    std::mem::forget(fds);
+                    (text, is_proof)
+                }))
+            };
+            // The thread ends when the request was read.
+            let (looked, _apart) = untrusted::apart(socket, look).ok_or(OmxdError::Protocol)?;
+            match looked? {
+                Some((text, is_proof)) => Ok(Some((parse(&text)?, is_proof))),
+                None => Ok(None),
+            }
+        }
     }
-    let message = serde_json::from_slice(&text[..received.bytes]).map_err(|_| OmxdError::Protocol)?;
-    Ok(Some(Received { message, fds, cut }))
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }

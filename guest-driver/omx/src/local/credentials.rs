@@ -7,6 +7,7 @@ use std::{
     ptr,
 };
 
+use omxd::{First, first};
 use rustix::net::{SendFlags, send};
 
 /// Words of one set of credentials with its head.
@@ -33,12 +34,18 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
 
 /// Takes one message.
 pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
+    match first(socket, true) {
+        First::Plain => {}
+        First::Nothing => return Heard::Nothing,
+        // A bell with descriptors: who knows what it takes to close them.
+        First::Descriptors | First::Over => return Heard::Gone,
+    }
     let mut byte = 0_u8;
     let mut part = libc::iovec {
         iov_base: ptr::from_mut(&mut byte).cast(),
         iov_len: 1,
     };
-    // Room for one set of credentials, aligned for its head, and for no descriptor: whoever sends some loses them.
+    // Room for one set of credentials, aligned for its head.
     let mut control = [0_u64; CONTROL_WORDS];
     // SAFETY: all zeros is an empty message head.
     let mut head: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -31,7 +31,7 @@ use mxoe::{
     engine::{Counter, Counters},
     matching::Selector,
 };
-use omxd::{News, OmxdError, Session};
+use omxd::{News, OmxdError, Session, UntrustedSocket};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
@@ -80,7 +80,7 @@ pub(crate) struct Local {
     options: LocalOptions,
     authority: Arc<Mutex<Session>>,
     watched: OwnedFd,
-    visits: Option<OwnedFd>,
+    visits: Option<UntrustedSocket>,
     /// At most one per endpoint.
     pairs: Vec<Pair>,
     /// The oldest first: with programs that are gone and had sent more than there was room for.
@@ -138,7 +138,7 @@ impl Local {
             epoll::EventFlags::IN,
         )
         .map_err(system("watch other programs"))?;
-        self.visits = Some(visits);
+        self.visits = Some(visits.into());
         self.look_at = Time::ZERO;
         Ok(())
     }

@@ -15,7 +15,7 @@ use rustix::{
 
 use super::Daemon;
 use crate::{
-    ENDPOINTS,
+    ENDPOINTS, UntrustedSocket,
     protocol::{self, Refusal, Reply, Request},
 };
 
@@ -27,7 +27,7 @@ const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 /// A program that is connected.
 pub(super) struct Connection {
     pub(super) id: u64,
-    pub(super) socket: OwnedFd,
+    pub(super) socket: UntrustedSocket,
     /// Readable when the program ended: a child of it may have the socket, too. `None` where the system does not say.
     program: Option<OwnedFd>,
     pub(super) pid: u32,
@@ -58,7 +58,7 @@ impl Connection {
 impl Daemon {
     pub(super) fn accept(&mut self) {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => socket,
+            Ok(socket) => UntrustedSocket::from(socket),
             Err(error) => {
                 if [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&error) {
                     tracing::warn!("nobody can be let in until somebody leaves: {error}");
@@ -100,9 +100,9 @@ impl Daemon {
     }
 
     pub(super) fn serve(&mut self, at: usize) {
-        match protocol::receive_cut::<Request>(self.connections[at].socket.as_fd()) {
-            Ok(Some(received)) => {
-                if let Err(error) = self.answer(at, received.message, &received.fds) {
+        match protocol::receive_shown::<Request>(self.connections[at].socket.as_fd()) {
+            Ok(Some((request, shows_proof))) => {
+                if let Err(error) = self.answer(at, request, shows_proof) {
                     tracing::debug!("{error}");
                     self.disconnect(at);
                 }

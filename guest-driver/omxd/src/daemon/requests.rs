@@ -92,8 +92,8 @@ impl Daemon {
         }
     }
 
-    /// Answers the connection at this place; `shown`: descriptors beside the request.
-    pub(super) fn answer(&mut self, at: usize, request: Request, shown: &[OwnedFd]) -> Result<(), OmxdError> {
+    /// Answers the connection at this place; `shows_proof`: that its program could read every frame.
+    pub(super) fn answer(&mut self, at: usize, request: Request, shows_proof: bool) -> Result<(), OmxdError> {
         let (id, pid, user) = (
             self.connections[at].id,
             self.connections[at].pid,
@@ -137,7 +137,7 @@ impl Daemon {
                 rest_socket,
             } => {
                 // Who may read every frame has nothing kept from it by a filter.
-                let unfiltered = rest_socket && shown.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
+                let unfiltered = rest_socket && shows_proof;
                 match self.open(endpoint, id, data_socket, unfiltered) {
                     Ok((opened, sockets)) => {
                         // A connection stands for one endpoint.

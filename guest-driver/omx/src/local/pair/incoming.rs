@@ -300,7 +300,7 @@ mod tests {
             id: 1,
             endpoint: u8::from(asked),
             asked,
-            socket,
+            socket: socket.into(),
             memory: file.try_clone().unwrap(),
         };
         [(a, true), (b, false)].map(|(socket, asked)| Pair::new(made(socket, asked), &memory))

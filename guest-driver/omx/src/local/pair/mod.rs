@@ -9,7 +9,7 @@ mod over;
 
 use std::{
     collections::{HashMap, VecDeque},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::Arc,
 };
 
@@ -113,7 +113,7 @@ pub(in crate::local) struct Pull {
 pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
-    pub(in crate::local) socket: OwnedFd,
+    pub(in crate::local) socket: omxd::UntrustedSocket,
     /// The other program, as the system says.
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.

@@ -1,0 +1,303 @@
+//! Local sockets whose other end anyone may have. Who sends a descriptor through one can choose what it takes to close it: the last
+//! close of a TCP socket, say, waits for as long as its owner set. Whoever reads such a message without room for descriptors, or closes
+//! a socket with such a message in it, closes them. So they are looked at before they are read, and both is left to a thread that
+//! ends with it: the system does not let a task that ends wait so.
+
+use std::{
+    io::{self, ErrorKind},
+    mem::ManuallyDrop,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    ptr,
+    sync::mpsc,
+    thread,
+};
+
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt::set_socket_passcred};
+
+/// Bytes of the stack of a thread of its own.
+const STACK_LEN: usize = 256 << 10;
+
+/// Words of one set of credentials with its head.
+// SAFETY: computes a length.
+const CREDENTIALS_WORDS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize } / 8;
+
+/// What comes first out of a socket, and stays there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Nothing now.
+    Nothing,
+    /// A message alone, or with the credentials that the system adds.
+    Plain,
+    /// A message with descriptors.
+    Descriptors,
+    /// Nothing any more.
+    Over,
+}
+
+/// Looks at what comes first out of a local socket that keeps messages apart; `credentials`: it says who sent a message. Without them
+/// an empty message is taken for the end.
+pub fn first(socket: BorrowedFd<'_>, credentials: bool) -> First {
+    let mut byte = 0_u8;
+    let mut part = libc::iovec {
+        iov_base: ptr::from_mut(&mut byte).cast(),
+        iov_len: 1,
+    };
+    let mut control = [0_u64; CREDENTIALS_WORDS];
+    // SAFETY: all zeros is an empty message head.
+    let mut head: libc::msghdr = unsafe { std::mem::zeroed() };
+    head.msg_iov = &raw mut part;
+    head.msg_iovlen = 1;
+    if credentials {
+        // They come first and fill it: there is no room for descriptors.
+        head.msg_control = control.as_mut_ptr().cast();
+        head.msg_controllen = size_of_val(&control);
+    }
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `head` names `part`, which names `byte`, and `control`; all live through the call.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut head, flags) };
+    match received {
+        0.. if head.msg_flags & libc::MSG_CTRUNC != 0 => First::Descriptors,
+        // An empty message has credentials, too.
+        0 if !credentials || head.msg_controllen == 0 => First::Over,
+        0.. => First::Plain,
+        _ => match io::Error::last_os_error().kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => First::Nothing,
+            _ => First::Over,
+        },
+    }
+}
+
+/// A local socket whose other end anyone may have: nobody can make it wait when it is closed.
+#[derive(Debug)]
+pub struct UntrustedSocket(ManuallyDrop<OwnedFd>);
+
+impl UntrustedSocket {
+    /// Whether descriptors are in it, after which nothing more comes in. Takes the messages before them.
+    fn holds_descriptors(&self) -> bool {
+        // Nothing is added from now on.
+        let _ = shutdown(self.as_fd(), Shutdown::Read);
+        // Empty messages are told from none by their credentials.
+        let credentials = set_socket_passcred(self.as_fd(), true).is_ok();
+        loop {
+            match first(self.as_fd(), credentials) {
+                First::Descriptors => return true,
+                First::Nothing | First::Over => return false,
+                First::Plain => {
+                    let _ = recv(self.as_fd(), &mut [0; 1], RecvFlags::DONTWAIT);
+                }
+            }
+        }
+    }
+}
+
+impl From<OwnedFd> for UntrustedSocket {
+    fn from(socket: OwnedFd) -> Self {
+        Self(ManuallyDrop::new(socket))
+    }
+}
+
+impl AsFd for UntrustedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for UntrustedSocket {
+    fn drop(&mut self) {
+        // The thread has it, too, until this process has closed its own.
+        let elsewhere = self.holds_descriptors().then(|| apart(self.as_fd(), |_| ()));
+        if matches!(elsewhere, Some(None)) {
+            tracing::error!("a socket with a stranger's descriptors in it stays open: there is no thread to close it");
+            return;
+        }
+        // SAFETY: not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
+}
+
+/// Keeps the thread that it stands for until it is dropped.
+pub(crate) struct Apart {
+    _goes_on: mpsc::Sender<()>,
+}
+
+/// Lets a thread work whose descriptors are its own: `socket`, and what it opens or receives. All that it has then is closed when it
+/// ends, which is when what comes back with the result is dropped; so nothing of a stranger's may be dropped in `work`. `None`: there
+/// can be no such thread now.
+pub(crate) fn apart<T: Send + 'static>(
+    socket: BorrowedFd<'_>,
+    work: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
+) -> Option<(T, Apart)> {
+    let number = socket.as_raw_fd();
+    let (answer, answered) = mpsc::sync_channel(1);
+    let (goes_on, end) = mpsc::channel();
+    let body = move || {
+        if !has_own_descriptors_but(number) {
+            return;
+        }
+        // SAFETY: the caller has it open until there is an answer, and this thread from now on.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        if answer.send(work(socket)).is_ok() {
+            let _ = end.recv();
+        }
+    };
+    // The program's signal handlers may need its descriptors.
+    let before = block_signals();
+    let made = thread::Builder::new()
+        .name("omx-apart".to_owned())
+        .stack_size(STACK_LEN)
+        .spawn(body);
+    set_signals(&before);
+    made.ok()?;
+    let answer = answered.recv().ok()?;
+    Some((answer, Apart { _goes_on: goes_on }))
+}
+
+/// Gives the calling thread descriptors of its own, of which only this one is open.
+fn has_own_descriptors_but(number: RawFd) -> bool {
+    // SAFETY: changes which table this thread's descriptors are in; they stay open there.
+    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return false;
+    }
+    let number = number.cast_unsigned();
+    for (first, last) in [(0, number.checked_sub(1)), (number + 1, Some(u32::MAX))] {
+        if let Some(last) = last {
+            // SAFETY: closes copies that nobody else has and that this thread does not use. Where the system cannot do that they
+            // are open a little longer.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+    true
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: plain data that the calls fill.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn set_signals(mask: &libc::sigset_t) {
+    // SAFETY: reads the mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{IoSlice, Write},
+        mem::MaybeUninit,
+        net::{TcpListener, TcpStream},
+        time::{Duration, Instant},
+    };
+
+    use rustix::net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, send, sendmsg,
+        socketpair, sockopt,
+    };
+
+    use super::*;
+
+    /// How long the last close of [`Lingering::take`] would take.
+    const LINGER: Duration = Duration::from_secs(20);
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap()
+    }
+
+    /// A connection whose other end reads nothing.
+    struct Lingering {
+        _peer: TcpStream,
+        socket: TcpStream,
+    }
+
+    impl Lingering {
+        fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let _peer = listener.accept().unwrap().0;
+            sockopt::set_socket_linger(&socket, Some(LINGER)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            while socket.write(&[0; 1 << 16]).is_ok() {}
+            Self { _peer, socket }
+        }
+
+        /// It is only in that socket afterwards.
+        fn send_with(self, byte: u8, to: &OwnedFd) -> TcpStream {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let fds = [self.socket.as_fd()];
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+            sendmsg(to, &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+            self._peer
+        }
+    }
+
+    #[test]
+    fn what_comes_first_is_told_and_stays() {
+        for credentials in [false, true] {
+            let (own, other) = pair();
+            sockopt::set_socket_passcred(&own, credentials).unwrap();
+            let look = || first(own.as_fd(), credentials);
+            assert_eq!(look(), First::Nothing);
+            send(&other, b"plain", SendFlags::empty()).unwrap();
+            assert_eq!((look(), look()), (First::Plain, First::Plain));
+            let _peer = Lingering::new().send_with(1, &other);
+            assert_eq!(look(), First::Plain);
+            recv(&own, &mut [0; 8], RecvFlags::DONTWAIT).unwrap();
+            assert_eq!((look(), look()), (First::Descriptors, First::Descriptors));
+            drop(UntrustedSocket::from(own));
+        }
+        let (own, other) = pair();
+        drop(other);
+        assert_eq!(first(own.as_fd(), false), First::Over);
+    }
+
+    #[test]
+    fn to_close_a_socket_with_a_strangers_descriptors_takes_no_time() {
+        let begin = Instant::now();
+        let (own, other) = pair();
+        for before in [&b"before"[..], b""] {
+            send(&other, before, SendFlags::empty()).unwrap();
+        }
+        let peer = Lingering::new().send_with(1, &other);
+        drop(UntrustedSocket::from(own));
+        assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
+        // And it is closed: the other end learns it.
+        assert!(send(&other, b"after", SendFlags::NOSIGNAL).is_err());
+        drop(peer);
+    }
+
+    #[test]
+    fn a_thread_apart_has_one_descriptor_and_closes_what_it_received_when_it_ends() {
+        let begin = Instant::now();
+        let (own, other) = pair();
+        let peer = Lingering::new().send_with(7, &other);
+        let count = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
+        let here = count();
+        let (seen, apart) = apart(own.as_fd(), move |socket| {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = rustix::net::RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0];
+            let mut parts = [io::IoSliceMut::new(&mut byte)];
+            rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::DONTWAIT).unwrap();
+            std::mem::forget(ancillary);
+            (byte[0], count())
+        })
+        .unwrap();
+        // The socket, what it received, and the directory that is read.
+        assert_eq!(seen, (7, 3));
+        assert!(here > 3);
+        drop(apart);
+        assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
+        drop(peer);
+    }
+}
