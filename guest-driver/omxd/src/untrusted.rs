@@ -12,7 +12,10 @@ use std::{
     thread,
 };
 
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt::set_socket_passcred};
+use rustix::{
+    net::{RecvFlags, Shutdown, recv, shutdown, sockopt::set_socket_passcred},
+    process::{Pid, getpid},
+};
 
 /// Bytes of the stack of a thread of its own.
 const STACK_LEN: usize = 256 << 10;
@@ -69,7 +72,11 @@ pub fn first(socket: BorrowedFd<'_>, credentials: bool) -> First {
 
 /// A local socket whose other end anyone may have: nobody can make it wait when it is closed.
 #[derive(Debug)]
-pub struct UntrustedSocket(ManuallyDrop<OwnedFd>);
+pub struct UntrustedSocket {
+    socket: ManuallyDrop<OwnedFd>,
+    /// Whose it is: a child that is born with it closes it and no more.
+    process: Pid,
+}
 
 impl UntrustedSocket {
     /// Whether descriptors are in it, after which nothing more comes in. Takes the messages before them.
@@ -92,26 +99,30 @@ impl UntrustedSocket {
 
 impl From<OwnedFd> for UntrustedSocket {
     fn from(socket: OwnedFd) -> Self {
-        Self(ManuallyDrop::new(socket))
+        Self {
+            socket: ManuallyDrop::new(socket),
+            process: getpid(),
+        }
     }
 }
 
 impl AsFd for UntrustedSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl Drop for UntrustedSocket {
     fn drop(&mut self) {
         // The thread has it, too, until this process has closed its own.
-        let elsewhere = self.holds_descriptors().then(|| apart(self.as_fd(), |_| ()));
+        let is_own = self.process == getpid();
+        let elsewhere = (is_own && self.holds_descriptors()).then(|| apart(self.as_fd(), |_| ()));
         if matches!(elsewhere, Some(None)) {
             tracing::error!("a socket with a stranger's descriptors in it stays open: there is no thread to close it");
             return;
         }
         // SAFETY: not used after this.
-        unsafe { ManuallyDrop::drop(&mut self.0) };
+        unsafe { ManuallyDrop::drop(&mut self.socket) };
     }
 }
 
@@ -274,6 +285,19 @@ mod tests {
         // And it is closed: the other end learns it.
         assert!(send(&other, b"after", SendFlags::NOSIGNAL).is_err());
         drop(peer);
+    }
+
+    #[test]
+    fn a_child_that_closes_what_it_was_born_with_leaves_it_to_its_parent() {
+        let (own, other) = pair();
+        let own = UntrustedSocket {
+            socket: ManuallyDrop::new(own),
+            process: Pid::INIT,
+        };
+        let parents = own.as_fd().try_clone_to_owned().unwrap();
+        drop(own);
+        send(&other, b"goes on", SendFlags::NOSIGNAL).unwrap();
+        assert_eq!(first(parents.as_fd(), false), First::Plain);
     }
 
     #[test]
