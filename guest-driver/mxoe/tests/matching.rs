@@ -109,10 +109,14 @@ fn an_undecided_message_is_not_found_nor_a_later_one_in_its_stead() {
     assert_eq!(table.unexpected.peek(Selector::exact(7)), None);
     assert_eq!(table.unexpected.take(Selector::ANY), Some(10));
     assert!(!table.unexpected.decided(), "nothing came for it");
+    table.unexpected.add(9, 1, 11).unwrap();
     table.unexpected.begin_to_decide(undecided);
     assert_eq!(table.unexpected.take(Selector::exact(7)), None);
     assert_eq!(table.unexpected.take(Selector::ANY), None);
+    assert_eq!(table.unexpected.take(Selector::exact(9)), None, "others came first");
+    assert!(table.unexpected.is_awaited());
     assert!(table.unexpected.decided());
+    assert_eq!(table.unexpected.take(Selector::exact(9)), Some(11));
     assert_eq!(table.unexpected.take(Selector::exact(7)), Some(20));
     // Taken by name while it is undecided: the next one in its place is not.
     let other = table.unexpected.add(7, 1, 40).unwrap();

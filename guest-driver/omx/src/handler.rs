@@ -21,7 +21,8 @@ pub struct Unexpected<'a> {
 /// What the handler did with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: it is matched with what was posted meanwhile, or stays unexpected.
+    /// Nothing: it is matched with what was posted meanwhile, or stays unexpected. Such a receive is over only after the handler
+    /// returned, and is not to be waited for in it.
     Continue,
     /// It is consumed. The sender of a large message completes as truncated.
     Finished,
@@ -96,6 +97,8 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         }
         let begin = core.now;
         core.flush(begin);
+        // Who fell asleep meanwhile did not find this message, nor looks at the port.
+        core.sleepers.wake();
     }
     core
 }

@@ -258,7 +258,10 @@ impl Core {
             length,
             body: UnexpBody::Own(request, data),
         };
-        if let Some(receive) = self.store.table.posted.take(match_info) {
+        // A receive that waits for an older message comes first.
+        if !self.store.table.unexpected.is_awaited()
+            && let Some(receive) = self.store.table.posted.take(match_info)
+        {
             self.give(receive, message);
             return Ok(());
         }

@@ -17,9 +17,10 @@ use rustix::{
 };
 
 use crate::{
-    BoardStatus, CounterPage, OmxdError, PeerTable, Place, UntrustedSocket,
+    BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, UntrustedSocket, first,
     protocol::{self, Opened, Received, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
+    untrusted,
 };
 
 /// What is asked while a frame is being handled, or while an endpoint is locked: nothing may wait long for it.
@@ -107,6 +108,18 @@ pub enum News {
 /// # Errors
 /// [`OmxdError::Gone`] when the authority is gone, [`OmxdError::Protocol`].
 pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
+    let has_numbers = || {
+        let number = || rustix::io::fcntl_dupfd_cloexec(visits, 0);
+        number().is_ok_and(|_one| number().is_ok())
+    };
+    if first(visits, false) == First::Descriptors && !has_numbers() && untrusted::can_be_apart() {
+        // The system would close what there is no number for here, and others may have made that take long.
+        let missed = protocol::receive_without::<Visit>(visits)?;
+        return Ok(missed.map(|visit| News::Missed {
+            id: visit.pair,
+            endpoint: visit.endpoint,
+        }));
+    }
     let Some(Received { message, fds, cut }) = protocol::receive_cut::<Visit>(visits)? else {
         return Ok(None);
     };
@@ -115,15 +128,19 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
         let id = (id != Visit::ANY_PAIR).then_some(id);
         return Ok(Some(News::Over { id, endpoint }));
     }
+    let mut fds = fds.into_iter();
+    let socket = fds.next().map(UntrustedSocket::from);
     if cut {
         return Ok(Some(News::Missed { id, endpoint }));
     }
-    let [socket, memory] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
+    let (Some(socket), Some(memory), None) = (socket, fds.next(), fds.next()) else {
+        return Err(OmxdError::Protocol);
+    };
     Ok(Some(News::Met(Pair {
         id,
         endpoint,
         asked: message.asked,
-        socket: socket.into(),
+        socket,
         memory,
     })))
 }

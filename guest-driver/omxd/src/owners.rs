@@ -7,8 +7,8 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
 };
 
-/// Bytes of one endpoint: three numbers.
-const RECORD_LEN: u64 = 24;
+/// Bytes of one endpoint: four numbers.
+const RECORD_LEN: u64 = 32;
 
 /// A program as an authority sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,20 +17,37 @@ pub(crate) struct Program {
     pid: u32,
     /// The namespace in which `pid` is its number.
     namespace: u64,
+    /// When it began, in ticks; 0 where that cannot be seen. Another one may have its number later.
+    began: u64,
 }
 
 impl Program {
     /// Who connected, as the system says.
     pub(crate) fn new(user: u32, pid: u32) -> Self {
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-        Self { user, pid, namespace }
+        Self {
+            user,
+            pid,
+            namespace,
+            began: began(pid).unwrap_or(0),
+        }
     }
 
-    /// Whether this is the program that an earlier authority saw as `before`. What that one saw from another namespace had another
-    /// number there: then it is a program of the same user.
+    /// Whether this is the program that an earlier authority saw as `before`, of whatever user it is now. What that one saw from another
+    /// namespace had another number there: then it is a program of the same user.
     pub(crate) fn is(&self, before: &Self) -> bool {
-        self.user == before.user && (self.namespace != before.namespace || self.pid == before.pid)
+        if self.namespace == before.namespace {
+            (self.pid, self.began) == (before.pid, before.began)
+        } else {
+            self.user == before.user
+        }
     }
+}
+
+/// When a process began (`proc(5)`: field 22; the second one, its name in brackets, may contain anything).
+fn began(pid: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    line.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The program that has an endpoint. `None`: an authority that did not say so.
@@ -38,11 +55,16 @@ pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
     let mut record = [0; RECORD_LEN as usize];
     file.read_exact_at(&mut record, u64::from(endpoint) * RECORD_LEN).ok()?;
     let number = |at: usize| record[8 * at..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
-    let (user, pid, namespace) = (number(0)?, number(1)?, number(2)?);
+    let (user, pid, namespace, began) = (number(0)?, number(1)?, number(2)?, number(3)?);
     // Users are stored from 1: what was never written is nobody.
     let user = u32::try_from(user.checked_sub(1)?).ok()?;
     let pid = u32::try_from(pid).ok()?;
-    Some(Program { user, pid, namespace })
+    Some(Program {
+        user,
+        pid,
+        namespace,
+        began,
+    })
 }
 
 /// The program that has an endpoint from now on.
@@ -51,7 +73,12 @@ pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
 /// Those of the file.
 pub(crate) fn write(file: &File, endpoint: u8, program: &Program) -> io::Result<()> {
     let mut record = [0; RECORD_LEN as usize];
-    let numbers = [u64::from(program.user) + 1, program.pid.into(), program.namespace];
+    let numbers = [
+        u64::from(program.user) + 1,
+        program.pid.into(),
+        program.namespace,
+        program.began,
+    ];
     for (place, number) in record.chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_ne_bytes());
     }
@@ -65,16 +92,27 @@ mod tests {
     #[test]
     fn programs_are_read_as_written_and_what_was_not_written_is_nobody() {
         let file = tempfile::tempfile().unwrap();
-        let program = Program::new(0, 7);
+        let program = Program::new(0, std::process::id());
+        assert!(program.began > 0);
         write(&file, 31, &program).unwrap();
         assert_eq!(read(&file, 31), Some(program));
         assert_eq!(read(&file, 30), None);
         assert_eq!(read(&file, 32), None);
-        assert!(program.is(&program) && !program.is(&Program::new(1, 7)) && !program.is(&Program::new(0, 8)));
+        let of_another_user = Program { user: 1, ..program };
+        assert!(
+            program.is(&program) && program.is(&of_another_user),
+            "it gave up root meanwhile"
+        );
+        let later = Program {
+            began: program.began + 1,
+            ..program
+        };
+        assert!(!program.is(&later) && !program.is(&Program { pid: 1, ..program }));
         let elsewhere = Program {
             namespace: 1,
-            ..Program::new(0, 8)
+            pid: 1,
+            ..program
         };
-        assert!(program.is(&elsewhere));
+        assert!(program.is(&elsewhere) && !of_another_user.is(&elsewhere));
     }
 }

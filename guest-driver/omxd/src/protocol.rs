@@ -19,15 +19,13 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     OmxdError,
-    untrusted::{self, First},
+    untrusted::{self, FDS_OF_A_MESSAGE_MAX, First},
 };
 
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
 pub(crate) const FDS_MAX: usize = 6;
-/// As many as the kernel lets go with one message: none of a stranger's is left to it.
-const FDS_OF_A_MESSAGE_MAX: usize = 253;
 /// Threads that look at a stranger's descriptors, and cannot end because of what they are, after which nobody's are looked at.
 const THREADS_MAX: usize = 64;
 
@@ -313,6 +311,15 @@ pub(crate) fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Resu
         First::Over => Err(OmxdError::Gone),
         First::Plain => Ok(receive_cut(socket)?.map(|received| (received.message, false))),
         First::Descriptors if threads() > THREADS_MAX => Err(OmxdError::Protocol),
+        First::Descriptors if !untrusted::can_be_apart() => {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_A_MESSAGE_MAX))];
+            let Some(Text { text, fds, .. }) = receive_text(socket, &mut space)? else {
+                return Ok(None);
+            };
+            untrusted::calm(&fds);
+            let is_proof = fds.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
+            Ok(Some((parse(&text)?, is_proof)))
+        }
         First::Descriptors => {
             let look = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_A_MESSAGE_MAX))];
@@ -332,6 +339,21 @@ pub(crate) fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Resu
             }
         }
     }
+}
+
+/// A message whose descriptors there are no numbers for here: without them.
+pub(crate) fn receive_without<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<T>, OmxdError> {
+    let look = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let received = receive_text(socket, &mut space)?;
+        Ok(received.map(|Text { text, fds, .. }| {
+            // Closed with the thread.
+            std::mem::forget(fds);
+            text
+        }))
+    };
+    let (received, _apart) = untrusted::apart(socket, look).ok_or(OmxdError::Protocol)?;
+    received?.map(|text| parse(&text)).transpose()
 }
 
 /// Threads of this process.

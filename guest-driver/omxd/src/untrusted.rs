@@ -4,21 +4,26 @@
 //! ends with it: the system does not let a task that ends wait so.
 
 use std::{
-    io::{self, ErrorKind},
-    mem::ManuallyDrop,
+    io::{self, ErrorKind, IoSliceMut},
+    mem::{ManuallyDrop, MaybeUninit},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     ptr,
-    sync::mpsc,
+    sync::{OnceLock, mpsc},
     thread,
 };
 
 use rustix::{
-    net::{RecvFlags, Shutdown, recv, shutdown, sockopt::set_socket_passcred},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg, shutdown,
+        sockopt::{set_socket_linger, set_socket_passcred},
+    },
     process::{Pid, getpid},
 };
 
 /// Bytes of the stack of a thread of its own.
 const STACK_LEN: usize = 256 << 10;
+/// As many as the kernel lets go with one message: none of a stranger's is left to it.
+pub(crate) const FDS_OF_A_MESSAGE_MAX: usize = 253;
 
 /// Words of one set of credentials with its head.
 // SAFETY: computes a length.
@@ -116,14 +121,74 @@ impl Drop for UntrustedSocket {
     fn drop(&mut self) {
         // The thread has it, too, until this process has closed its own.
         let is_own = self.process == getpid();
-        let elsewhere = (is_own && self.holds_descriptors()).then(|| apart(self.as_fd(), |_| ()));
-        if matches!(elsewhere, Some(None)) {
-            tracing::error!("a socket with a stranger's descriptors in it stays open: there is no thread to close it");
-            return;
+        let mut elsewhere = None;
+        if is_own && self.holds_descriptors() {
+            if can_be_apart() {
+                elsewhere = apart(self.as_fd(), |_| ());
+                if elsewhere.is_none() {
+                    tracing::error!(
+                        "a socket with a stranger's descriptors in it stays open: there is no thread to close it"
+                    );
+                    return;
+                }
+            } else {
+                while let First::Descriptors = first(self.as_fd(), true) {
+                    drop(receive_calmed(self.as_fd()));
+                    if !self.holds_descriptors() {
+                        break;
+                    }
+                }
+            }
         }
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.socket) };
+        drop(elsewhere);
     }
+}
+
+/// Whether threads may have descriptors of their own here: some containers do not allow it.
+pub(crate) fn can_be_apart() -> bool {
+    static CAN_BE: OnceLock<bool> = OnceLock::new();
+    *CAN_BE.get_or_init(|| {
+        let allowed = || {
+            // SAFETY: changes which table this thread's descriptors are in; it uses none.
+            unsafe { libc::unshare(libc::CLONE_FILES) == 0 }
+        };
+        let is_allowed = thread::spawn(allowed).join().unwrap_or(false);
+        if !is_allowed {
+            tracing::warn!(
+                "unshare(2) is not allowed here: a stranger's descriptors are closed by the thread that gets them"
+            );
+        }
+        is_allowed
+    })
+}
+
+/// Sees to it that none of these sockets waits when it is closed: for where threads cannot be apart.
+pub(crate) fn calm(fds: &[OwnedFd]) {
+    for fd in fds {
+        // What is no socket, or does not wait, has no such option.
+        let _ = set_socket_linger(fd, None);
+    }
+}
+
+/// The descriptors of the next message, [calmed](calm).
+fn receive_calmed(socket: BorrowedFd<'_>) -> Vec<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(FDS_OF_A_MESSAGE_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut fds = Vec::new();
+    if recvmsg(socket, &mut parts, &mut ancillary, flags).is_ok() {
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                fds.extend(received);
+            }
+        }
+    }
+    calm(&fds);
+    fds
 }
 
 /// Keeps the thread that it stands for until it is dropped.

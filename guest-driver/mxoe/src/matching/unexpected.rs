@@ -143,11 +143,12 @@ impl<U> Unexpected<U> {
         })
     }
 
-    /// Takes out the oldest message that a receive matches, unless that one is [undecided](Self::begin_to_decide).
+    /// Takes out the oldest message that a receive matches, unless that one is [undecided](Self::begin_to_decide), or another receive
+    /// waits for that already: it came first.
     pub fn take(&mut self, selector: Selector) -> Option<U> {
         let slot = self.find(selector)?;
-        if slot == self.undecided {
-            self.passed = true;
+        self.passed |= slot == self.undecided;
+        if self.passed {
             return None;
         }
         self.take_slot(slot)
@@ -166,6 +167,11 @@ impl<U> Unexpected<U> {
         if self.entries.is_current(id.slot, id.generation) {
             self.undecided = id.slot;
         }
+    }
+
+    /// Whether a receive came for the undecided message: what comes now waits, too.
+    pub const fn is_awaited(&self) -> bool {
+        self.passed
     }
 
     /// The message is found again, if it is still there. Whether a receive came for it meanwhile, and found nothing.

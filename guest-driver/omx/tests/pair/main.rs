@@ -1,6 +1,7 @@
 //! Promises of endpoints that hold on any port, over two ports joined in memory.
 
 mod copies;
+mod handler;
 mod waits;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
 use ether::MacAddr;
 use mxoe::{engine::Lost, wire::Preset};
 use netif::memory_pair;
-use omx::{Action, Address, Counter, Endpoint, EndpointOptions, Error, Request, Segment, Status, StatusCode};
+use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Request, Segment, Status, StatusCode};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 const KEY: u32 = 77;
@@ -304,121 +305,6 @@ fn messages_to_oneself_complete_when_matched_and_use_no_frame() {
         a.connect(a.address().mac(), 0, KEY + 1, LIMIT),
         Err(Error::Failed(StatusCode::BadKey))
     ));
-}
-
-#[test]
-fn the_handler_sees_what_is_unexpected_and_may_consume_it_or_post() {
-    let Pair { a, b, to_b } = pair();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let mut buffer = Box::new([0u8; 16]);
-    let place = Segment::of_mut(&mut buffer[..]);
-    let place = (place.ptr as usize, place.len);
-    b.set_unexpected_handler(Some(Box::new({
-        let seen = Arc::clone(&seen);
-        move |endpoint, message| {
-            seen.fetch_add(1, Ordering::Relaxed);
-            match message.match_info {
-                1 => {
-                    assert_eq!(message.data, Some(&b"eat me"[..]));
-                    assert!(matches!(endpoint.clone().close(), Err(Error::InHandler)));
-                    Action::Finished
-                }
-                2 => {
-                    let segment = Segment {
-                        ptr: place.0 as *mut u8,
-                        len: place.1,
-                    };
-                    // SAFETY: the test keeps the buffer until the request is over.
-                    unsafe { endpoint.irecv(&[segment], 2, u64::MAX, 22) }.unwrap();
-                    Action::Continue
-                }
-                3 => {
-                    assert_eq!((message.length, message.data), (100_000, None));
-                    Action::Finished
-                }
-                _ => Action::Continue,
-            }
-        }
-    })));
-    a.send(b"eat me", to_b, 1).unwrap();
-    a.send(b"post", to_b, 2).unwrap();
-    let (_, status) = b.wait_any(2, u64::MAX, LIMIT).unwrap().unwrap();
-    assert_eq!((status.context, status.transferred), (22, 4));
-    assert_eq!(&buffer[..4], b"post");
-    let large = bytes(100_000, 0);
-    let send = isend(&a, &large, to_b, 3, false);
-    let receiver = thread::spawn({
-        let b = b.clone();
-        move || b.probe(4, u64::MAX, LIMIT).unwrap().expect("within the limit")
-    });
-    assert_eq!(wait(&a, send).code, StatusCode::Truncated, "declined");
-    a.send(b"stays", to_b, 4).unwrap();
-    assert_eq!(receiver.join().unwrap().length, 5);
-    assert_eq!(b.iprobe(1, u64::MAX).unwrap(), None, "consumed");
-    assert_eq!(seen.load(Ordering::Relaxed), 4);
-}
-
-#[test]
-fn a_receive_posted_in_the_handler_gets_the_message_only_if_the_handler_leaves_it() {
-    let Pair { a, b, to_b } = pair();
-    let own = b
-        .connect(b.address().mac(), b.address().endpoint(), KEY, LIMIT)
-        .unwrap();
-    let mut buffers = [[0u8; 16]; 2];
-    let places = buffers.each_mut().map(|buffer| {
-        let segment = Segment::of_mut(buffer);
-        (segment.ptr as usize, segment.len)
-    });
-    let shown = Arc::new(AtomicUsize::new(0));
-    let handle_with = |action: Action, post: usize| {
-        let shown = Arc::clone(&shown);
-        b.set_unexpected_handler(Some(Box::new(move |endpoint, _| {
-            if shown.fetch_add(1, Ordering::Relaxed) == 0 {
-                for (ptr, len) in places.iter().take(post) {
-                    let segment = Segment {
-                        ptr: *ptr as *mut u8,
-                        len: *len,
-                    };
-                    // SAFETY: the test keeps the buffers until the requests are over.
-                    unsafe { endpoint.irecv(&[segment], 0, 0, 0) }.unwrap();
-                    assert_eq!(endpoint.iprobe(0, 0).unwrap(), None, "nobody knows yet");
-                }
-            }
-            action
-        })));
-    };
-    let received = || {
-        let (_, status) = b.wait_any(0, 0, LIMIT).unwrap().unwrap();
-        (status.match_info, status.transferred)
-    };
-    let large = bytes(100_000, 0);
-
-    handle_with(Action::Finished, 1);
-    a.send(b"first", to_b, 1).unwrap();
-    a.send(b"the second", to_b, 2).unwrap();
-    assert_eq!(received(), (2, 10));
-    assert_eq!(shown.swap(0, Ordering::Relaxed), 1, "the second one was expected");
-
-    let send = isend(&a, &large, to_b, 3, false);
-    a.send(b"next", to_b, 4).unwrap();
-    assert_eq!(received(), (4, 4));
-    assert_eq!(wait(&a, send).code, StatusCode::Truncated, "declined");
-    shown.store(0, Ordering::Relaxed);
-
-    handle_with(Action::Continue, 2);
-    a.send(b"5", to_b, 5).unwrap();
-    a.send(b"66", to_b, 6).unwrap();
-    assert_eq!([received(), received()], [(5, 1), (6, 2)], "in order");
-
-    shown.store(0, Ordering::Relaxed);
-    handle_with(Action::Finished, 0);
-    let send = isend(&b, b"to me", own, 7, false);
-    let status = wait(&b, send);
-    assert_eq!(
-        (status.code, status.transferred),
-        (StatusCode::Success, 5),
-        "the handler had it"
-    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod card;
 mod cpu_latency;
 mod crowd;
 mod data_socket;
+mod descriptors;
 mod endings;
 mod full;
 mod hung;
