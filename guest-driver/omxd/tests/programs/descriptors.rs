@@ -48,8 +48,18 @@ fn lingering() -> (TcpStream, TcpStream) {
     (socket, peer)
 }
 
-/// Sends the only descriptor of `what` beside `message`.
+/// Sends the only descriptor of `what` beside `message`, to somebody who does not look at once.
 fn send_away(what: TcpStream, message: &[u8], to: BorrowedFd<'_>) {
+    send_beside(&what, message, to);
+}
+
+/// The same to somebody who may be done with it before it is closed here.
+fn throw_away(what: TcpStream, message: &[u8], to: BorrowedFd<'_>) {
+    send_beside(&what, message, to);
+    std::thread::spawn(move || drop(what));
+}
+
+fn send_beside(what: &TcpStream, message: &[u8], to: BorrowedFd<'_>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = [what.as_fd()];
@@ -149,7 +159,7 @@ fn a_message_with_descriptors_keeps_omxd_from_nothing() {
                     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
                 connect(&socket, &address).unwrap();
                 let (what, peer) = lingering();
-                send_away(what, message, socket.as_fd());
+                throw_away(what, message, socket.as_fd());
                 peers.push(peer);
                 if !hang_up {
                     let mut answer = [0; 256];
@@ -158,7 +168,7 @@ fn a_message_with_descriptors_keeps_omxd_from_nothing() {
                     if answered > 0 {
                         // Another one that may stay unread.
                         let (what, peer) = lingering();
-                        send_away(what, message, socket.as_fd());
+                        throw_away(what, message, socket.as_fd());
                         peers.push(peer);
                     }
                 }
