@@ -25,6 +25,7 @@ use crate::{
     late::LateConnects,
     local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
     number::OpenNumber,
+    pace::{Pace, REST_NS},
     peers::{EndpointPeers, SharedPeers},
     progress::Core,
     request::PARTNER_SELF,
@@ -190,6 +191,7 @@ impl Endpoint {
             port,
             burst: Burst::new(),
             gather: Gather::new(),
+            pace: Pace::new(),
             local,
             late: LateConnects::NONE,
             page,
@@ -315,6 +317,9 @@ impl Endpoint {
     #[inline]
     pub(crate) fn spin<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
         let before = core.completions();
+        if core.pace.take_rest() {
+            self.rest(&mut core);
+        }
         for _ in 0..SPIN_LOOKS {
             if core.spin() || self.shared.wanting.load(Ordering::Relaxed) > 0 {
                 break;
@@ -323,11 +328,23 @@ impl Endpoint {
         self.stepped(core, before)
     }
 
+    /// Looks at nothing for a while, unless another thread wants the lock.
+    fn rest(&self, core: &mut Core) {
+        core.now = clock::now();
+        let until_ns = core.now.as_nanos() + REST_NS;
+        while core.now.as_nanos() < until_ns && self.shared.wanting.load(Ordering::Relaxed) == 0 {
+            std::hint::spin_loop();
+            core.now = clock::now();
+        }
+    }
+
     /// After progress: others learn of it.
     #[inline]
     pub(crate) fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         core.wake_if(completions_before);
+        let completed = core.completions() - completions_before;
+        core.pace.completed(completed);
         if core.store.requests.has_unheard() {
             core = handler::tell_failures(self, core);
         }

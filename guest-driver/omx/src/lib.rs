@@ -33,6 +33,7 @@ mod local;
 mod memory;
 mod number;
 mod options;
+mod pace;
 mod peers;
 mod post;
 mod progress;

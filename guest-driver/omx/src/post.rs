@@ -37,6 +37,7 @@ impl Core {
         synchronous: bool,
     ) -> Option<Key> {
         let length = memory.len();
+        self.pace.sent();
         let request = self.store.requests.add(RequestKind::Send, match_info, context)?;
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.address = Some(to);
@@ -116,6 +117,7 @@ impl Core {
         (match_info, context): (u64, u64),
         watched: bool,
     ) -> Option<Key> {
+        self.pace.sent();
         let requests = &mut self.store.requests;
         let request = requests.add(RequestKind::Send, match_info, context)?;
         if let Some(entry) = requests.get_mut(request) {

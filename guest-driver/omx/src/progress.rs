@@ -14,6 +14,7 @@ use crate::{
     late::LateConnects,
     local::{LOCAL_BASE, Local},
     number::OpenNumber,
+    pace::Pace,
     peers::EndpointPeers,
     request::{Address, Requests, Status},
     slab::Key,
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) burst: Burst,
     /// Sends that wait to go out together.
     pub(crate) gather: Gather,
+    /// Whether messages come in a row.
+    pub(crate) pace: Pace,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
     /// Connects that wait for that authority.
