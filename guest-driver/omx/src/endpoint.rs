@@ -343,8 +343,6 @@ impl Endpoint {
     pub(crate) fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
         self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
         core.wake_if(completions_before);
-        let completed = core.completions() - completions_before;
-        core.pace.completed(completed);
         if core.store.requests.has_unheard() {
             core = handler::tell_failures(self, core);
         }

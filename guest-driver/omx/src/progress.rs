@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) burst: Burst,
     /// Sends that wait to go out together.
     pub(crate) gather: Gather,
-    /// Whether messages come in a row.
+    /// Whether messages come from the port in a row.
     pub(crate) pace: Pace,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
@@ -161,6 +161,7 @@ impl Core {
     #[inline]
     fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
         let mut frames = 0;
+        let before = self.completions();
         while frames < FRAMES_PER_STEP {
             // An error: the link is down. Frames arrive again when it is up.
             let Ok(Some(frame)) = self.port.poll_receive() else {
@@ -171,6 +172,7 @@ impl Core {
             self.store.copies.finish();
             frames += 1;
         }
+        self.pace.received(self.completions() - before);
         frames
     }
 
