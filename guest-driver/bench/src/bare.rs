@@ -9,7 +9,7 @@ use netif::{AfPacket, AfPacketOptions, BURST_MAX, Interest, Netif, Wake};
 
 use crate::{
     turns::End,
-    work::{PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, Work, be_woken, now_ns, wake_up},
+    work::{PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, Way, Work, be_woken, now_ns, wake_up},
 };
 
 /// Local experimental EtherType 2: nobody else on this pair uses it.
@@ -21,9 +21,13 @@ const BYTES_AHEAD_MAX: usize = 2 << 20;
 const FRAMES_AHEAD_MAX: usize = 1024;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 1 << 16;
+/// How long a receiver that rests looks at nothing, in nanoseconds: as one of `omx`.
+const REST_NS: u64 = 2000;
 
 struct Port {
     port: AfPacket,
+    /// Whether a receiver that finds nothing rests once before it looks again.
+    rests: bool,
     header: [u8; ETHERNET_HEADER_LEN],
 }
 
@@ -73,7 +77,11 @@ impl Port {
         header[..6].copy_from_slice(&other.0);
         header[6..12].copy_from_slice(&port.mac().0);
         header[12..].copy_from_slice(&ETHER_TYPE.0.to_be_bytes());
-        Ok(Self { port, header })
+        Ok(Self {
+            port,
+            rests: false,
+            header,
+        })
     }
 
     fn send(&mut self, payload: &[u8]) -> anyhow::Result<()> {
@@ -87,6 +95,12 @@ impl Port {
         for look in 1_u32.. {
             if let Some(frame) = self.port.poll_receive()? {
                 return Ok(with(&frame[ETHERNET_HEADER_LEN..]));
+            }
+            if self.rests && look == 1 {
+                let until_ns = now_ns() + REST_NS;
+                while now_ns() < until_ns {
+                    std::hint::spin_loop();
+                }
             }
             if look % LOOKS == 0 {
                 let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
@@ -234,13 +248,14 @@ impl End for RoundTrips {
 pub fn serve(
     interface: &str,
     other: MacAddr,
-    task: Task,
+    work: Work,
     opened: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<f64> {
     let mut port = Port::open(interface, other)?;
     opened()?;
     port.receive(|_| ()).context("nobody began")?;
-    let figure = match task {
+    port.rests = work.way == Way::BareResting;
+    let figure = match work.task {
         Task::Rate => {
             let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::RATE)?;
             (Shape::RATE.frames() - 1) as f64 * 1e9 / ns as f64

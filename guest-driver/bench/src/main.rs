@@ -42,7 +42,7 @@ struct Options {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "open-mx,tcp,tcp-plain,bare,open-mx-inside,bare-inside"
+        default_value = "open-mx,tcp,tcp-plain,bare,bare-resting,open-mx-inside,bare-inside"
     )]
     ways: Vec<work::Way>,
     /// Print JSON with every sample instead of the table

@@ -115,7 +115,11 @@ fn plan(part: Part) -> (Vec<Work>, Vec<Bar>) {
                 rivals(task, MTU_USUAL, &[(Way::Tcp, |tcp| Limit::RatioMax(tcp, 0.95))]);
             }
         }
-        Part::Rate => rivals(Task::Rate, MTU_USUAL, &[(Way::Bare, |bare| Limit::RatioMin(bare, 0.8))]),
+        Part::Rate => {
+            rivals(Task::Rate, MTU_USUAL, &[(Way::Bare, |bare| Limit::RatioMin(bare, 0.8))]);
+            // What rests alone are worth: without a bar.
+            works.push(work(Task::Rate, Way::BareResting, MTU_USUAL));
+        }
         Part::Bandwidth => {
             for (mtu, to_tcp) in [
                 (MTU_JUMBO, (|tcp| Limit::RatioMin(tcp, 1.0)) as fn(Work) -> Limit),

@@ -16,6 +16,8 @@ pub enum Way {
     TcpPlain,
     /// Frames over a packet socket with a TPACKET_V2 ring, nothing else.
     Bare,
+    /// The same with a receiver that rests after each frame, as one of `omx` does that sends nothing.
+    BareResting,
     /// Endpoints of `omx` on the same interface: shared memory.
     OpenMxInside,
     /// A flag in shared memory, or `process_vm_readv`, nothing else.
@@ -30,6 +32,7 @@ impl Way {
             Self::Tcp => "TCP",
             Self::TcpPlain => "TCP, no offloads",
             Self::Bare => "bare frames",
+            Self::BareResting => "bare frames, resting",
             Self::OpenMxInside => "Open-MX, one host",
             Self::BareInside => "bare memory",
         }

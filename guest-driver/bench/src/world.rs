@@ -216,6 +216,7 @@ fn serve_turns(side: &Side, other: Option<MacAddr>, works: &[Work]) -> anyhow::R
                 let end = bare::open_end(side.interface, other, *work, true)?;
                 Box::new(move || end.meet())
             }
+            Way::BareResting => bail!("{:?} is not measured over {}", work.task, work.way.name()),
             Way::BareInside => {
                 let end = shared::open_end(trip, true)?;
                 Box::new(move || Ok(end))
@@ -248,9 +249,9 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
             let ready = || reached_at(0);
             let figure = match work.way {
                 Way::OpenMx => messages::serve(side.interface, work, ready),
-                Way::Bare => {
+                Way::Bare | Way::BareResting => {
                     let other = other.context("nobody said whom to serve")?;
-                    bare::serve(side.interface, other, work.task, ready)
+                    bare::serve(side.interface, other, work, ready)
                 }
                 way => bail!("{:?} is not measured over {}", work.task, way.name()),
             };
@@ -339,6 +340,7 @@ impl World {
                 Way::OpenMx => messages::connect_end(self.side.interface, self.other, *work)?,
                 Way::OpenMxInside => messages::connect_end(self.side.interface, self.here, *work)?,
                 Way::Bare => bare::open_end(self.side.interface, self.other, *work, false)?.meet()?,
+                Way::BareResting => bail!("{:?} is not measured over {}", work.task, work.way.name()),
                 Way::BareInside => shared::open_end(trip, false)?,
                 Way::Tcp | Way::TcpPlain => tcp::connect_end(THERE.1, port, trip)?,
             });
@@ -374,7 +376,7 @@ impl World {
         let interface = self.side.interface;
         match work.way {
             Way::OpenMx => messages::measure(interface, self.other, work, thread),
-            Way::Bare => bare::measure(interface, self.other, work.task, thread),
+            Way::Bare | Way::BareResting => bare::measure(interface, self.other, work.task, thread),
             way => bail!("{:?} is not measured over {}", work.task, way.name()),
         }?;
         let figure = self.away.done()?;
