@@ -6,6 +6,7 @@ use std::{
     net::{TcpListener, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     process::Command,
+    sync::Once,
     time::{Duration, Instant},
 };
 
@@ -37,8 +38,12 @@ const LINGER: Duration = Duration::from_secs(20);
 
 /// A connection whose other end reads nothing, and that end.
 fn lingering() -> (TcpStream, TcpStream) {
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
-    assert!(up.success());
+    static UP: Once = Once::new();
+    // Before there is such a connection: a child has a copy of it until it runs its program, and may be the last to close it.
+    UP.call_once(|| {
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+    });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let peer = listener.accept().unwrap().0;
