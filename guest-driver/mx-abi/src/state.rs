@@ -44,6 +44,7 @@ pub(crate) fn init(api: i32) -> Result<(), u32> {
         return Err(codes::ALREADY_INITIALIZED);
     }
     state.initialized = true;
+    omx::show_warnings();
     state.fatal = omx::flag(&["OMX_FATAL_ERRORS", "MX_ERRORS_ARE_FATAL"], true);
     Ok(())
 }

@@ -91,6 +91,7 @@ impl Endpoint {
     /// [`Error::Timeout`] (also after [`Endpoint::wakeup`]), [`Error::Failed`], and those of [`Endpoint::iconnect`].
     pub fn connect(&self, mac: MacAddr, endpoint: u8, key: u32, timeout: Option<Duration>) -> Result<Address, Error> {
         let request = self.iconnect(mac, endpoint, key, 0, 0)?;
+        let _all = self.shared.connects_for_all.then(helper::AllWanted::begin);
         let Some(status) = self.wait(request, timeout)? else {
             if !self.cancel(request)? {
                 self.forget(request)?;
@@ -103,12 +104,16 @@ impl Endpoint {
         }
     }
 
-    /// Ends the conversation with a partner: what is pending with it ends as unreachable.
+    /// Ends the conversation with a partner: what is pending with it ends as unreachable. An address that is not one of this
+    /// endpoint's, or is from before the partner was opened anew, ends nothing.
     ///
     /// # Errors
     /// [`Error::BadEndpoint`].
     pub fn disconnect(&self, address: Address) -> Result<(), Error> {
         self.post(|core| {
+            if core.wrong_address(address).is_some() {
+                return Ok(());
+            }
             if let (Some(endpoint), Some(local)) = (address.local_endpoint(), &mut core.local) {
                 local.disconnect(&mut core.store, endpoint, address.session);
             } else if let Some(partner) = core.engine.partner_at(address.partner as usize) {
@@ -253,7 +258,8 @@ impl Endpoint {
         }
     }
 
-    /// After this long without an answer `request`, or every request posted from now on, is given up.
+    /// After this long without an answer `request`, or every request posted from now on, is given up. For a receive that is how long
+    /// the transfer of a large message may take; it waits for a message as long as there is none.
     ///
     /// # Errors
     /// [`Error::BadRequest`].
@@ -268,9 +274,16 @@ impl Endpoint {
                     }
                 }
                 Some(request) => {
-                    let entry = core.store.requests.get(request.0).ok_or(Error::BadRequest)?;
+                    let entry = core.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
+                    entry.give_up_ns = Some(give_up_ns);
+                    let kind = entry.kind;
                     if let Some(send) = entry.send {
                         core.engine.set_send_give_up(send, give_up_ns);
+                    }
+                    match kind {
+                        RequestKind::Connect => _ = core.engine.set_connect_give_up(request.0, give_up_ns),
+                        RequestKind::Receive => core.limit_transfer(request.0, give_up_ns),
+                        RequestKind::Send => {}
                     }
                     let until = core.now.plus_nanos(give_up_ns);
                     if let Some(local) = &mut core.local {

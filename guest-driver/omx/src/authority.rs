@@ -171,6 +171,7 @@ fn look_for(shared: &Shared, session: &Arc<Mutex<Session>>) -> std::io::Result<R
         let _ = tell.send(resumed);
         helper::look_at_authorities();
     };
-    thread::Builder::new().name("omx-authority".to_owned()).spawn(look)?;
+    let builder = thread::Builder::new().name("omx-authority".to_owned());
+    omxd::without_signals(|| builder.spawn(look))?;
     Ok(found)
 }

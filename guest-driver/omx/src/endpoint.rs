@@ -224,6 +224,7 @@ impl Endpoint {
             watched: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             helped: options.progress,
+            connects_for_all: options.connects_for_all,
             over: AtomicBool::new(false),
             session: keeper,
             board,

@@ -3,7 +3,13 @@
 
 use std::{sync::Arc, thread};
 
-use crate::{Address, Endpoint, StatusCode, clock::now, progress::Core, shared::Locked, store::UnexpBody};
+use crate::{
+    Address, Endpoint, StatusCode,
+    clock::now,
+    progress::Core,
+    shared::Locked,
+    store::{Source, UnexpBody},
+};
 
 /// A message without a receive, as the handler sees it.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +46,7 @@ pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) ->
     let failures = core.store.requests.take_unheard();
     let Some(handler) = core.failure_handler.clone() else {
         for code in failures {
-            tracing::warn!("a message whose request is over: {code}");
+            tracing::warn!("a message failed after its send was complete: {code}");
         }
         return core;
     };
@@ -55,8 +61,18 @@ pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) ->
 pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
     while core.handler_runs.is_none() && !core.store.unseen.is_empty() {
         let id = core.store.unseen.remove(0);
+        let fragments_of = {
+            let sizes = *core.engine.config().dialect.sizes();
+            move |len| sizes.fragments_of(len)
+        };
         let Some((source, match_info, length, data)) = core.store.table.unexpected.get_mut(id).map(|message| {
             let data = match &message.body {
+                // Whether the others of several fragments came in the same look is not the program's concern.
+                UnexpBody::Whole(_)
+                    if matches!(message.source, Source::Partner { .. }) && fragments_of(message.length) > 1 =>
+                {
+                    None
+                }
                 UnexpBody::Whole(data) | UnexpBody::Own(_, data) => Some(data.clone()),
                 UnexpBody::Partial(..) | UnexpBody::Large(_) | UnexpBody::LargeLocal(_) => None,
             };

@@ -3,7 +3,10 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -27,6 +30,29 @@ struct Helper {
 
 static HELPER: OnceLock<Helper> = OnceLock::new();
 
+/// Blocking connects during which every endpoint of the process is looked after.
+static ALL_WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// As long as this lives the helper looks after every endpoint of the process, also those whose programs do without it
+/// (`OMX_CONNECT_POLLALL`): two processes that connect several endpoints in different orders do not wait for each other.
+pub(crate) struct AllWanted;
+
+impl AllWanted {
+    pub(crate) fn begin() -> Self {
+        ALL_WANTED.fetch_add(1, Ordering::SeqCst);
+        if let Some(helper) = HELPER.get() {
+            helper.wake();
+        }
+        Self
+    }
+}
+
+impl Drop for AllWanted {
+    fn drop(&mut self) {
+        ALL_WANTED.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Puts an endpoint into the helper's care.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
@@ -39,10 +65,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
         };
         // Another thread may have been first: then its is used.
         if HELPER.set(helper).is_ok() {
-            thread::Builder::new()
-                .name("omx-progress".to_owned())
-                .spawn(run)
-                .map_err(system("start the helper thread"))?;
+            let builder = thread::Builder::new().name("omx-progress".to_owned());
+            omxd::without_signals(|| builder.spawn(run)).map_err(system("start the helper thread"))?;
         }
     }
     if let Some(helper) = HELPER.get() {
@@ -175,7 +199,7 @@ fn run() {
 /// Does for an endpoint what is to be done, and says what is to be waited for; how long until the next look.
 fn attend(care: &mut Care, shared: &Shared) -> Duration {
     let mut next = care.authority.keep(shared);
-    if !shared.helped {
+    if !shared.helped && ALL_WANTED.load(Ordering::SeqCst) == 0 {
         return next;
     }
     if shared.holds.swap(false, Ordering::SeqCst) {

@@ -44,6 +44,7 @@ mod slab;
 mod sleepers;
 mod store;
 mod transmit;
+mod warnings;
 
 pub use binding::BINDINGS_FILE;
 pub use board::{Board, BoardPeer};
@@ -56,3 +57,4 @@ pub use memory::{SEGMENTS_MAX, Segment};
 pub use mxoe::engine::{Counter, Counters};
 pub use options::{EndpointOptions, Waiting};
 pub use request::{Address, Request, RequestKind, Status};
+pub use warnings::show_warnings;

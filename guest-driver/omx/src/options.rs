@@ -35,12 +35,15 @@ pub struct EndpointOptions {
     pub key: u32,
     /// Bits and shift of the context id within the match information; 0 bits: none.
     pub context_id: (u8, u8),
-    /// Bytes of unexpected messages kept; at the limit acknowledgements stop.
+    /// Bytes of unexpected messages kept, their descriptions included; at the limit acknowledgements stop, so that who sends
+    /// waits. A receive for a message behind those that wait gets it when others took some.
     pub unexpected_bytes_max: u64,
     /// What blocking calls do.
     pub waiting: Waiting,
     /// The process's helper thread makes progress while the program computes.
     pub progress: bool,
+    /// While a connect blocks, the helper thread makes progress on every endpoint of the process, also on those that do without it.
+    pub connects_for_all: bool,
     /// A signal that the program handles ends a blocking call as if its time were over.
     pub signals_end_waits: bool,
     /// Longest message sent eagerly to other hosts, in bytes; bounded by what the sizes on the wire allow.
@@ -68,8 +71,8 @@ pub struct EndpointOptions {
 const RESEND_MS: u64 = 500;
 
 impl Default for EndpointOptions {
-    /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_ANY_ENDPOINT`,
-    /// `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
+    /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_CONNECT_POLLALL`,
+    /// `OMX_UNEXPECTED_BYTES_MAX`, `OMX_ANY_ENDPOINT`, `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
     /// `OMX_PACKET_LOSS`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, and the MX names of the last four.
     /// `OMX_DISABLE_SELF` and `OMX_DISABLE_SHARED` change nothing: the interface does not carry frames to itself, so there is no other path.
     fn default() -> Self {
@@ -84,13 +87,15 @@ impl Default for EndpointOptions {
             endpoint: number(&["OMX_ANY_ENDPOINT"], 0, u8::MAX),
             key: 0,
             context_id: context_id.unwrap_or((0, 0)),
-            unexpected_bytes_max: UNEXPECTED_BYTES_DEFAULT,
+            unexpected_bytes_max: number(&["OMX_UNEXPECTED_BYTES_MAX"], 0, u64::MAX)
+                .unwrap_or(UNEXPECTED_BYTES_DEFAULT),
             waiting: if flag(&["OMX_WAITSPIN"], false) {
                 Waiting::Spin
             } else {
                 Waiting::Sleep
             },
             progress: flag(&["OMX_PROGRESS"], true),
+            connects_for_all: flag(&["OMX_CONNECT_POLLALL"], false),
             signals_end_waits: flag(&["OMX_WAITINTR"], false),
             rndv_threshold: number(&["OMX_RNDV_THRESHOLD"], INLINE_LEN_MAX, u32::MAX).unwrap_or(RNDV_THRESHOLD),
             shared_rndv_threshold: number(

@@ -137,8 +137,8 @@ impl Core {
         Some(request)
     }
 
-    /// What is wrong with an address that is neither the endpoint's own nor one of this host.
-    fn wrong_address(&self, to: Address) -> Option<StatusCode> {
+    /// What is wrong with an address; of one of this host only whether this endpoint knows it.
+    pub(crate) fn wrong_address(&self, to: Address) -> Option<StatusCode> {
         if to.opened_by != self.own.opened_by {
             return Some(StatusCode::Unreachable);
         }
@@ -333,6 +333,17 @@ impl Core {
         }
     }
 
+    /// The transfer to a receive, if there is one, may take this long.
+    pub(crate) fn limit_transfer(&mut self, request: Key, limit_ns: u64) {
+        let key = self
+            .store
+            .transfers
+            .find(|transfer| matches!(transfer, Transfer::Receive { request: of, pulled: true } if *of == request));
+        if let Some(key) = key {
+            self.engine.set_pull_give_up(transfer_token(key), limit_ns);
+        }
+    }
+
     /// Gives an unexpected message to a receive.
     pub(crate) fn give(&mut self, request: Key, message: Unexp) {
         let wanted = self
@@ -353,6 +364,9 @@ impl Core {
             UnexpBody::Large(large) => {
                 let key = self.store.transfers.insert(Transfer::Receive { request, pulled: true });
                 let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
+                if let Some(limit_ns) = self.store.requests.get(request).and_then(|entry| entry.give_up_ns) {
+                    self.limit_transfer(request, limit_ns);
+                }
                 if !matches!(pulled, Some(Ok(()))) {
                     if let Some(key) = key {
                         self.store.transfers.remove(key);

@@ -208,7 +208,7 @@ impl Core {
                     own,
                     theirs,
                 } => tracing::error!(
-                    "{mac} endpoint {endpoint} and this one are set differently ({theirs:?} there, {own:?} here); give both the same preset"
+                    "endpoint {endpoint} of {mac} has other sizes on the wire ({theirs}) than this one ({own}), so they cannot connect: give both hosts the same MTU, or `omxd --preset`"
                 ),
             }
         }
@@ -217,26 +217,31 @@ impl Core {
     /// The address under which the program knows a partner, or the endpoint itself.
     #[inline]
     pub(crate) fn address(&self, source: Source) -> Option<Address> {
-        let partner = match source {
-            Source::Own => return Some(self.own),
-            Source::Local { endpoint, session } => {
-                return Some(Address {
+        match source {
+            Source::Own => Some(self.own),
+            Source::Local { endpoint, session } => Some(Address {
+                endpoint,
+                partner: LOCAL_BASE + u32::from(endpoint),
+                session,
+                ..self.own
+            }),
+            Source::Partner { partner, session } => {
+                let (mac, endpoint, _) = self.engine.partner_address(partner)?;
+                Some(Address {
+                    mac: mac.0,
                     endpoint,
-                    partner: LOCAL_BASE + u32::from(endpoint),
+                    opened_by: self.own.opened_by,
+                    partner: partner.index() as u32,
                     session,
-                    ..self.own
-                });
+                })
             }
-            Source::Partner(partner) => partner,
-        };
-        let (mac, endpoint, session) = self.engine.partner_address(partner)?;
-        Some(Address {
-            mac: mac.0,
-            endpoint,
-            opened_by: self.own.opened_by,
-            partner: partner.index() as u32,
-            session,
-        })
+        }
+    }
+
+    /// The address of a partner as it is now.
+    fn partner_now(&self, partner: PartnerId) -> Option<Address> {
+        let (_, _, session) = self.engine.partner_address(partner)?;
+        self.address(Source::Partner { partner, session })
     }
 
     /// Takes the status of a request that is over.
@@ -257,7 +262,7 @@ impl Core {
     }
 
     fn connected(&mut self, token: u64, partner: PartnerId, code: StatusCode) {
-        let address = self.address(Source::Partner(partner));
+        let address = self.partner_now(partner);
         if let Some(entry) = self.store.requests.get_mut(token) {
             entry.status.address = address.filter(|_| code == StatusCode::Success);
         }
@@ -305,7 +310,8 @@ impl Core {
     }
 
     fn partner_lost(&mut self, partner: PartnerId) {
-        let of_partner = |message: &Unexp| message.source == Source::Partner(partner);
+        let of_partner =
+            |message: &Unexp| matches!(message.source, Source::Partner { partner: of, .. } if of == partner);
         let transfers = &mut self.store.transfers;
         self.store.table.unexpected.remove_if(of_partner, |message| {
             if let UnexpBody::Partial(key, _) = message.body {

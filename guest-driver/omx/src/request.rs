@@ -150,6 +150,8 @@ pub(crate) struct Entry {
     pub(crate) source: Option<Source>,
     pub(crate) posted: Option<PostedId>,
     pub(crate) send: Option<SendId>,
+    /// How long a receive's transfer may take, if not as long as others.
+    pub(crate) give_up_ns: Option<u64>,
     /// A send's data are safe elsewhere.
     pub(crate) buffered: bool,
     /// The batch that a send was held in, or 0.
@@ -211,6 +213,7 @@ impl Requests {
             source: None,
             posted: None,
             send: None,
+            give_up_ns: None,
             buffered: false,
             batch: 0,
             forgotten: false,

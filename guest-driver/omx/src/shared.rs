@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) holds: AtomicBool,
     /// The helper thread makes progress here.
     pub(crate) helped: bool,
+    /// A blocking connect has every endpoint of the process looked after.
+    pub(crate) connects_for_all: bool,
     /// Closed: the connection to the authority ends.
     pub(crate) over: AtomicBool,
     pub(crate) session: Option<Arc<Mutex<Session>>>,

@@ -32,14 +32,21 @@ pub(crate) struct Unexp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    Partner(PartnerId),
+    /// As it was when the message came: answers go to the endpoint that sent it, or to nobody.
+    Partner { partner: PartnerId, session: u32 },
     /// Another endpoint of this host.
-    Local {
-        endpoint: u8,
-        session: u32,
-    },
+    Local { endpoint: u8, session: u32 },
     /// The endpoint itself.
     Own,
+}
+
+impl Source {
+    const fn of(arrival: &Arrival<'_>) -> Self {
+        Self::Partner {
+            partner: arrival.partner,
+            session: arrival.session,
+        }
+    }
 }
 
 /// A long message that another program of this host announced: where its bytes are there.
@@ -295,7 +302,7 @@ impl Store {
     }
 
     fn arrive_posted(&mut self, request: Key, arrival: Arrival<'_>) -> Verdict {
-        let source = Source::Partner(arrival.partner);
+        let source = Source::of(&arrival);
         let pulled = match arrival.body {
             Body::Whole(data) => {
                 self.arrive_whole(request, source, arrival.match_info, data);
@@ -331,7 +338,7 @@ impl Store {
             Body::Announced(large) => (UnexpBody::Large(large), 0, None),
         };
         let message = Unexp {
-            source: Source::Partner(arrival.partner),
+            source: Source::of(&arrival),
             match_info: arrival.match_info,
             length: arrival.length,
             body,
@@ -362,6 +369,13 @@ impl Host for Store {
         match self.table.posted.take(arrival.match_info) {
             Some(request) => self.arrive_posted(request, arrival),
             None => self.arrive_unexpected(arrival),
+        }
+    }
+
+    fn transfer_limit_ns(&self, receive: Token) -> Option<u64> {
+        match transfer_key(receive).and_then(|key| self.transfers.get(key)) {
+            Some(Transfer::Receive { request, .. }) => self.requests.get(*request)?.give_up_ns,
+            _ => None,
         }
     }
 

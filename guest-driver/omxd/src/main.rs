@@ -22,6 +22,7 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 const DISCOVERY: &str = "omxoed";
 
 fn main() -> ExitCode {
+    omxd::take_all_signals();
     let mut called = env::args_os();
     let name = called.next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == DISCOVERY) && called.next().is_none() {

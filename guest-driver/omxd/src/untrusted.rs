@@ -20,6 +20,8 @@ use rustix::{
     process::{Pid, getpid},
 };
 
+use crate::signals::without_signals;
+
 /// Bytes of the stack of a thread of its own.
 const STACK_LEN: usize = 256 << 10;
 /// As many as the kernel lets go with one message: none of a stranger's is left to it.
@@ -154,9 +156,9 @@ pub(crate) fn can_be_apart() -> bool {
             // SAFETY: changes which table this thread's descriptors are in; it uses none.
             unsafe { libc::unshare(libc::CLONE_FILES) == 0 }
         };
-        let is_allowed = thread::spawn(allowed).join().unwrap_or(false);
+        let is_allowed = without_signals(|| thread::spawn(allowed)).join().unwrap_or(false);
         if !is_allowed {
-            tracing::warn!(
+            tracing::info!(
                 "unshare(2) is not allowed here: a stranger's descriptors are closed by the thread that gets them"
             );
         }
@@ -217,13 +219,10 @@ pub(crate) fn apart<T: Send + 'static>(
         }
     };
     // The program's signal handlers may need its descriptors.
-    let before = block_signals();
-    let made = thread::Builder::new()
+    let builder = thread::Builder::new()
         .name("omx-apart".to_owned())
-        .stack_size(STACK_LEN)
-        .spawn(body);
-    set_signals(&before);
-    made.ok()?;
+        .stack_size(STACK_LEN);
+    without_signals(|| builder.spawn(body)).ok()?;
     let answer = answered.recv().ok()?;
     Some((answer, Apart { _goes_on: goes_on }))
 }
@@ -243,21 +242,6 @@ fn has_own_descriptors_but(number: RawFd) -> bool {
         }
     }
     true
-}
-
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: plain data that the calls fill.
-    unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-fn set_signals(mask: &libc::sigset_t) {
-    // SAFETY: reads the mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
 }
 
 #[cfg(test)]

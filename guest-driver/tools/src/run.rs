@@ -23,6 +23,7 @@ pub fn run_omx(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<Exi
 }
 
 fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    omx::show_warnings();
     match body() {
         Ok(code) => code,
         Err(error) => {

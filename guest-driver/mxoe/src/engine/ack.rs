@@ -174,11 +174,13 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::DropBadEndpoint);
             return;
         }
-        if ack.session != self.config.session || ack.session_id != self.config.session {
+        let found = self.find_partner(head.src, ack.src_endpoint);
+        let both = [ack.session, ack.session_id];
+        if both != [self.config.session; 2] && !both.iter().all(|session| self.may_leave_out(*session, found)) {
             self.counters.count(Counter::DropBadSession);
             return;
         }
-        let Some(slot) = self.find_partner(head.src, ack.src_endpoint) else {
+        let Some(slot) = found else {
             self.counters.count(Counter::DropUnknownPartner);
             return;
         };

@@ -102,7 +102,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The defaults of the issue and of section 16.
+    /// The defaults (section 16).
     pub const DEFAULT: Self = Self {
         partners: 16_384,
         sends: 65_536,

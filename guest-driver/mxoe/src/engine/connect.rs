@@ -175,8 +175,13 @@ impl<P: Peers> Engine<P> {
     fn queue_connect(&mut self, now: Time, slot: u32) {
         let generation = self.connects.pending.generation(slot);
         self.queue_control(Control::ConnectRequest { slot, generation });
+        let end = self
+            .connects
+            .pending
+            .get(slot)
+            .map_or(Time::MAX, |pending| pending.posted.plus_nanos(pending.give_up_ns));
         let again = now.plus_nanos(self.config.timing.connect_resend_ns);
-        self.connects.timers.at_latest(slot, again);
+        self.connects.timers.at_latest(slot, again.min(end));
     }
 
     /// A connect is due to be sent again.
@@ -431,5 +436,6 @@ impl super::partner::Partner {
             Agreement::Extensions { marks, short_acks } => (marks, short_acks),
             Agreement::Nothing | Agreement::Mismatch { .. } => (false, false),
         };
+        self.is_foreign = matches!(agreement, Agreement::Nothing);
     }
 }

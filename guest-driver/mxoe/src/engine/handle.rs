@@ -3,7 +3,7 @@
 use ether::Time;
 
 use super::{Counter, Engine, Host, Peers, connect::Control, count_undecodable, receive::Outcome, seq::Seq};
-use crate::wire::{Eager, Head, Medium, NackCode, Packet, Rndv};
+use crate::wire::{Eager, Head, Medium, NackCode, Packet, Rndv, SESSION_NONE};
 
 /// What every sequenced packet carries.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub(super) struct Sequenced {
     pub session: u32,
     pub seqnum: u16,
     pub piggyack: u16,
+    /// Its session is the one that the sender knows *back* (4.4).
+    pub is_back: bool,
 }
 
 impl From<&Eager<'_>> for Sequenced {
@@ -24,6 +26,7 @@ impl From<&Eager<'_>> for Sequenced {
             session: p.session,
             seqnum: p.seqnum,
             piggyack: p.piggyack,
+            is_back: false,
         }
     }
 }
@@ -36,6 +39,7 @@ impl From<&Medium<'_>> for Sequenced {
             session: p.session,
             seqnum: p.seqnum,
             piggyack: p.piggyack,
+            is_back: false,
         }
     }
 }
@@ -48,6 +52,7 @@ impl From<&Rndv> for Sequenced {
             session: p.session,
             seqnum: p.seqnum,
             piggyack: p.piggyack,
+            is_back: false,
         }
     }
 }
@@ -65,6 +70,7 @@ pub(super) fn sequenced(packet: &Packet<'_>) -> Option<Sequenced> {
             session: p.session,
             seqnum: p.seqnum,
             piggyack: p.piggyack,
+            is_back: true,
         },
         _ => return None,
     })
@@ -163,7 +169,10 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::DropBadEndpoint);
             return None;
         }
-        if header.session != self.config.session {
+        let slot = self.find_partner(head.src, header.src_endpoint);
+        let is_ours =
+            header.session == self.config.session || header.is_back && self.may_leave_out(header.session, slot);
+        if !is_ours {
             self.counters.count(Counter::DropBadSession);
             self.queue_control(Control::NackLib {
                 mac: head.src,
@@ -174,12 +183,18 @@ impl<P: Peers> Engine<P> {
             });
             return None;
         }
-        let slot = self.find_partner(head.src, header.src_endpoint);
         let slot = slot.filter(|slot| self.partners[*slot as usize].known);
         if slot.is_none() {
             self.counters.count(Counter::DropUnknownPartner);
         }
         slot
+    }
+
+    /// Whether a packet that names no session, where the sender's *back* session belongs, is all the same for this endpoint: what an
+    /// Open-MX sends to which nobody sent a CONNECT (4.3).
+    pub(super) fn may_leave_out(&self, session: u32, partner: Option<u32>) -> bool {
+        let partner = partner.and_then(|slot| self.partners.get(slot as usize));
+        session == SESSION_NONE && partner.is_some_and(|p| p.known && p.is_foreign)
     }
 
     /// The conversation, the acknowledgement, then the message.

@@ -45,6 +45,13 @@ pub trait Host {
     /// Bytes `offset ..` of the message that was taken under `receive`. Called once per byte, in any order. What is
     /// beyond the user's buffer is the caller's to leave out.
     fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]);
+
+    /// How long the transfer of a large message that was answered by [`Verdict::Pull`] may take, in nanoseconds, if not as long as
+    /// others.
+    fn transfer_limit_ns(&self, receive: Token) -> Option<u64> {
+        let _ = receive;
+        None
+    }
 }
 
 /// A message at the moment of matching.
@@ -52,6 +59,8 @@ pub trait Host {
 pub struct Arrival<'a> {
     /// Who sent it.
     pub partner: PartnerId,
+    /// The session of its endpoint: what an answer to this message names, whatever becomes of the partner meanwhile.
+    pub session: u32,
     /// Match information.
     pub match_info: u64,
     /// Bytes of the whole message.

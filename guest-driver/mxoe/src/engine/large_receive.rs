@@ -20,6 +20,8 @@ pub(super) struct Large {
     pub rdma_offset: u16,
     /// Name and bytes of a pull that waits for a slot.
     pub waiting: Option<(Token, u32)>,
+    /// How long that pull may take, if not as long as others.
+    pub give_up_ns: Option<u64>,
 }
 
 impl Large {
@@ -32,6 +34,7 @@ impl Large {
             rdma_seqnum: p.rdma_seqnum,
             rdma_offset: p.rdma_offset,
             waiting: None,
+            give_up_ns: None,
         }
     }
 }

@@ -17,23 +17,17 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::DropBadEndpoint);
             return;
         }
-        if pull.session != self.config.session {
+        let puller = self.find_partner(head.src, pull.src_endpoint);
+        if pull.session != self.config.session && !self.may_leave_out(pull.session, puller) {
             self.counters.count(Counter::DropBadSession);
             self.nack_pull(head, pull, NackCode::BadSession);
             return;
         }
-        match pull.frames(self.dialect.sizes()) {
-            Ok(_) => {}
-            Err(PullShapeError::BadReplies) => {
-                self.counters.count(Counter::DropPullBadReplies);
-                return;
-            }
-            Err(PullShapeError::BadOffsetLength) => {
-                self.counters.count(Counter::DropPullBadOffsetLength);
-                return;
-            }
+        let shape = pull.frames(self.dialect.sizes());
+        if shape == Err(PullShapeError::BadReplies) {
+            self.counters.count(Counter::DropPullBadReplies);
+            return;
         }
-        let puller = self.find_partner(head.src, pull.src_endpoint);
         let region = self.regions.get_mut(pull.rdma_id);
         let region = region.filter(|region| region.use_counter == pull.rdma_seqnum && Some(region.partner) == puller);
         let Some(region) = region else {
@@ -41,16 +35,14 @@ impl<P: Peers> Engine<P> {
             self.nack_pull(head, pull, NackCode::BadRdmaWindow);
             return;
         };
-        let Some(msg_offset) = block_offset(pull, self.dialect.sizes().reply_payload(), region.length) else {
+        let offset = block_offset(pull, self.dialect.sizes().reply_payload(), region.length);
+        let (Ok(_), Some(msg_offset)) = (shape, offset) else {
             self.counters.count(Counter::DropPullBadOffsetLength);
             return;
         };
         region.active_at = now;
         let use_counter = region.use_counter;
-        if self
-            .regions
-            .is_waiting(head.src, pull.handle, msg_offset, pull.block_length)
-        {
+        if self.regions.is_waiting(head.src, pull, msg_offset) {
             // A puller that asks again while we were too slow to answer: the first answer is still to be sent.
             self.counters.count(Counter::DropPullRepeated);
             return;

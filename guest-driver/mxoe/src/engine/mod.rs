@@ -15,6 +15,7 @@ mod config;
 mod connect;
 mod counters;
 mod early;
+mod give_up;
 mod handle;
 pub(crate) mod hash;
 mod host;
@@ -183,37 +184,6 @@ impl<P: Peers> Engine<P> {
     /// The peer table, to add peers.
     pub const fn peers_mut(&mut self) -> &mut P {
         &mut self.peers
-    }
-
-    /// After this long without an answer a request posted from now on is given up, in nanoseconds (7.5).
-    pub const fn set_give_up(&mut self, give_up_ns: u64) {
-        self.give_up_ns = give_up_ns;
-    }
-
-    /// The same for one request that is already posted; nothing happens if it is over.
-    pub fn set_send_give_up(&mut self, send: SendId, give_up_ns: u64) {
-        if !self.messages.is_current(send.slot, send.generation) {
-            return;
-        }
-        let Some(message) = self.messages.get_mut(send.slot) else {
-            return;
-        };
-        message.give_up_ns = give_up_ns;
-        if message.sends == 0 {
-            return;
-        }
-        let due = message.first_sent.plus_nanos(give_up_ns);
-        self.partner_timers.at_latest(message.partner, due);
-        if let message::Kind::Rndv { region } = message.kind
-            && let Some(claimed) = self.regions.get_mut(region.into())
-            && claimed.message == send.slot
-        {
-            claimed.give_up_ns = give_up_ns;
-            let due = claimed.active_at.plus_nanos(give_up_ns);
-            if claimed.acknowledged {
-                self.regions.timers.at_latest(region.into(), due);
-            }
-        }
     }
 
     /// Whether anything is waiting to be sent, acknowledged, pulled or answered.

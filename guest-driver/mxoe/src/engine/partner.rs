@@ -25,6 +25,8 @@ pub(super) struct Partner {
     pub marks: bool,
     /// Both ends acknowledge within 1 ms.
     pub short_acks: bool,
+    /// It announced nothing when it connected: the original Open-MX, or MX.
+    pub is_foreign: bool,
     /// Session for messages to it.
     pub forward: u32,
     /// Session for acknowledgements, pulls and notifies to it.
@@ -97,6 +99,7 @@ impl Partner {
             known: false,
             marks: false,
             short_acks: false,
+            is_foreign: false,
             forward: SESSION_NONE,
             back: SESSION_NONE,
             epoch: 0,

@@ -42,7 +42,7 @@ impl<P: Peers> Engine<P> {
                 in_held: false,
                 probed: false,
                 sample: None,
-                give_up_ns: self.give_up_ns,
+                give_up_ns: large.give_up_ns.unwrap_or(self.give_up_ns),
             };
             if let Some(at) = self.pulls.insert(pull) {
                 self.pulls.queue(at);
@@ -272,7 +272,10 @@ impl<P: Peers> Engine<P> {
         let partner = &self.partners[pull.large.partner as usize];
         let rto_of = |backoff| partner.path.rto_of(&self.config.timing, partner.short_acks, backoff);
         let mut due = pull.active_at.plus_nanos(rto_of(pull.backoff));
-        if now < due {
+        let end = pull.started.plus_nanos(pull.give_up_ns);
+        // Replies that come, though late, keep it going.
+        let is_silent = pull.backoff > 0;
+        if now < due && !(is_silent && end <= now) {
             let gap = pull.window.has_gap().then(|| partner.gap_ns());
             let probe = partner.probe_ns().filter(|_| !pull.probed && pull.backoff == 0);
             let gap_due = gap.map_or(Time::MAX, |ns| pull.active_at.plus_nanos(ns));
@@ -289,10 +292,13 @@ impl<P: Peers> Engine<P> {
             } else {
                 due = due.min(gap_due).min(probe_due);
             }
+            if is_silent {
+                due = due.min(end);
+            }
             self.pulls.timers.at_latest(at.into(), due);
             return;
         }
-        if now.nanos_since(pull.started) >= pull.give_up_ns {
+        if end <= now {
             self.counters.count(Counter::PullTimeoutAbort);
             self.end_pull(now, at, Status::Timeout, 0);
             return;
@@ -308,7 +314,7 @@ impl<P: Peers> Engine<P> {
         pull.backoff = (pull.backoff + 1).min(16);
         pull.active_at = now;
         pull.sample = None;
-        let again = now.plus_nanos(rto_of(pull.backoff));
+        let again = now.plus_nanos(rto_of(pull.backoff)).min(end);
         self.pulls.timers.at_latest(at.into(), again);
         self.pulls.queue(at);
     }

@@ -106,6 +106,7 @@ impl<P: Peers> Engine<P> {
     pub(super) fn accept_eager<H: Host>(&mut self, slot: u32, p: &Eager<'_>, is_tiny: bool, host: &mut H) -> Outcome {
         let verdict = host.arrive(Arrival {
             partner: PartnerId(slot),
+            session: self.partners[slot as usize].forward,
             match_info: p.match_info,
             length: p.data.len() as u32,
             body: Body::Whole(p.data),
@@ -136,6 +137,7 @@ impl<P: Peers> Engine<P> {
         }
         let verdict = host.arrive(Arrival {
             partner: PartnerId(slot),
+            session: self.partners[slot as usize].forward,
             match_info: p.match_info,
             length: p.length,
             body: if whole { Body::Whole(p.data) } else { Body::Fragments },
@@ -179,6 +181,7 @@ impl<P: Peers> Engine<P> {
         };
         let verdict = host.arrive(Arrival {
             partner: PartnerId(slot),
+            session: self.partners[slot as usize].forward,
             match_info: p.match_info,
             length: p.msg_length,
             body: Body::Announced(large),
@@ -190,7 +193,12 @@ impl<P: Peers> Engine<P> {
             }
             Verdict::Take(_) => {}
             // The announcement is there: it was put there just now.
-            Verdict::Pull { receive, length } => _ = self.pull(now, large, receive, length),
+            Verdict::Pull { receive, length } => {
+                let _ = self.pull(now, large, receive, length);
+                if let Some(limit_ns) = host.transfer_limit_ns(receive) {
+                    self.set_pull_give_up(receive, limit_ns);
+                }
+            }
             Verdict::Consumed => _ = self.decline(large),
         }
         self.counters.count(Counter::RecvRndv);

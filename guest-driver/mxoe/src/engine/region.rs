@@ -6,6 +6,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use ether::{MacAddr, Time};
 
 use super::{Token, slab::NIL, timers::Timers};
+use crate::wire::Pull;
 
 /// Region numbers have eight bits (6.1).
 const REGIONS_MAX: u32 = 256;
@@ -169,11 +170,13 @@ impl Regions {
             .map(|number| number as u8)
     }
 
-    /// Whether all of a range still waits to be sent to a puller.
-    pub(super) fn is_waiting(&self, mac: MacAddr, handle: u32, msg_offset: u32, len: u32) -> bool {
-        let end = u64::from(msg_offset) + u64::from(len);
+    /// Whether all of what is asked for, from this offset of the message on, still waits to be sent to the same puller. Handles are
+    /// each endpoint's own: the first pulls of two programs of one host have the same.
+    pub(super) fn is_waiting(&self, mac: MacAddr, pull: &Pull, msg_offset: u32) -> bool {
+        let end = u64::from(msg_offset) + u64::from(pull.block_length);
         self.blocks.iter().any(|block| {
-            block.handle == handle
+            (block.handle, block.magic) == (pull.handle, pull.magic)
+                && (u32::from(block.region), block.use_counter) == (pull.rdma_id, pull.rdma_seqnum)
                 && block.msg_offset <= msg_offset
                 && end <= u64::from(block.msg_offset) + u64::from(block.remaining)
                 && block.mac == mac

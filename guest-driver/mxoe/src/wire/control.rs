@@ -1,5 +1,9 @@
 //! Values of connections, acknowledgements and refusals: CONNECT, TRUC, NACK_LIB, NACK_MCP (sections 4, 7.3, 8, 17).
 
+use core::fmt;
+
+use super::Preset;
+
 /// Request or reply of a connection (4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
@@ -81,6 +85,17 @@ impl Extension {
 
     const fn has(&self, flag: u8) -> bool {
         self.flags & !(Self::MARK | Self::SHORT_ACK) == 0 && self.flags & flag != 0
+    }
+}
+
+/// The sizes on the wire that it stands for, as a person names them.
+impl fmt::Display for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frames = 1_u64.checked_shl(self.block_frames_log2.into()).unwrap_or(0);
+        match Preset::from_code(self.preset) {
+            Some(preset) => write!(f, "{preset}, {frames} frames per pull block"),
+            None => write!(f, "sizes of no preset, {frames} frames per pull block"),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod incast;
 mod limits;
 mod loss;
 mod node;
+mod pullers;
 mod restart;
 mod script;
 mod unsettled;

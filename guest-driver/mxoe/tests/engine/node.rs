@@ -96,6 +96,11 @@ impl Program {
         token
     }
 
+    /// Receives that have their message, but not yet all of it.
+    pub fn running(&self) -> impl Iterator<Item = Token> {
+        self.buffers.keys().copied()
+    }
+
     fn finish(&mut self, token: Token, status: Status, transferred: u32) {
         let buffer = self.buffers.remove(&token).expect("a receive ends once");
         if status == Status::Success {
@@ -127,6 +132,7 @@ impl Host for Program {
             match_info,
             length,
             body,
+            ..
         } = arrival;
         let expected = self.table.posted.peek(match_info).is_some();
         let data_bytes = if matches!(body, Body::Announced(_)) { 0 } else { length };

@@ -140,6 +140,55 @@ fn the_time_out_of_a_message_can_be_changed_while_it_runs() {
 }
 
 #[test]
+fn the_time_out_of_a_connect_can_be_changed_while_it_waits() {
+    let mut world = pair(Preset::Native1500, 500_000_000_000);
+    world.off[1] = true;
+    let now = world.now;
+    let to = world.nodes[0].engine.connect(now, mac_of(1), 1, 0, 7).unwrap();
+    world.kick(0);
+    world.run(100_000_000, |_| false);
+    assert!(!world.nodes[0].engine.set_connect_give_up(8, 1), "no such connect");
+    assert!(world.nodes[0].engine.set_connect_give_up(7, 300_000_000));
+    world.kick(0);
+    world.run(190_000_000, |_| false);
+    assert_eq!(world.nodes[0].connected, []);
+    // Not only when it is sent again, every half second.
+    world.run(20_000_000, |_| false);
+    assert_eq!(world.nodes[0].connected, [(to, Status::Unreachable)]);
+}
+
+#[test]
+fn the_time_out_of_a_transfer_can_be_changed_while_it_runs_and_while_it_waits_for_its_turn() {
+    let nodes = (0..2).map(|node| {
+        let mut config = config_of(node, Preset::Native1500);
+        config.limits.pulls = 2;
+        Node::new(config)
+    });
+    let mut world = World::new(nodes.collect(), 21);
+    let to = world.connect(0, 1);
+    let now = world.now;
+    world.nodes[1].post_any(now, 6);
+    for _ in 0..6 {
+        world.nodes[0].send(now, to, 1, 1 << 20, SendOptions::default());
+    }
+    world.kick(0);
+    world.run(100_000, |_| false);
+    world.off[0] = true;
+    assert!(!world.nodes[1].engine.set_pull_give_up(1 << 40, 1), "no such transfer");
+    let receives: Vec<_> = world.nodes[1].program.running().collect();
+    assert_eq!(receives.len(), 6);
+    for receive in receives {
+        assert!(world.nodes[1].engine.set_pull_give_up(receive, 300_000_000));
+    }
+    world.kick(1);
+    // Two at a time, and each has its own time since it began.
+    world.run(1_200_000_000, |_| false);
+    let got = &world.nodes[1].program.got;
+    assert_eq!(got.len(), 6);
+    assert!(got.iter().all(|got| got.status == Status::Timeout));
+}
+
+#[test]
 fn a_restarted_peer_is_a_new_instance_and_can_be_talked_to_at_once() {
     for preset in Preset::ALL {
         let mut world = pair(preset, 500_000_000_000);

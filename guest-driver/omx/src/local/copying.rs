@@ -29,8 +29,12 @@ impl Local {
                 None
             };
             let mut scope = scope!(self, store);
+            let entry = scope.store.requests.get(pull.request);
+            let give_up_ns = entry
+                .and_then(|entry| entry.give_up_ns)
+                .unwrap_or(self.options.give_up_ns);
             if pull.wanted > 0 && pid.is_none() && pull.offset == 0 {
-                let until = clock::now().plus_nanos(self.options.give_up_ns);
+                let until = clock::now().plus_nanos(give_up_ns);
                 pair.ask(&pull, until, &mut scope);
                 pair.write_waiting(&mut scope);
                 continue;
@@ -54,7 +58,7 @@ impl Local {
                     }
                     if pull.wanted > 0 && pair.may_be_withdrawn(&pull.large) {
                         // What was read may be something else by now. The other side knows.
-                        let until = clock::now().plus_nanos(self.options.give_up_ns);
+                        let until = clock::now().plus_nanos(give_up_ns);
                         pair.ask(&pull, until, &mut scope);
                         pair.write_waiting(&mut scope);
                         continue;

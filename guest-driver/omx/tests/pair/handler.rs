@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use omx::{Action, Error, Segment, StatusCode};
+use omx::{Action, Endpoint, Error, Segment, StatusCode, Unexpected};
 
 use crate::{KEY, LIMIT, Pair, bytes, isend, pair, wait};
 
@@ -64,6 +64,39 @@ fn the_handler_sees_what_is_unexpected_and_may_consume_it_or_post() {
     assert_eq!(receiver.join().unwrap().length, 5);
     assert_eq!(b.iprobe(1, u64::MAX).unwrap(), None, "consumed");
     assert_eq!(seen.load(Ordering::Relaxed), 4);
+}
+
+/// Whether the last fragment came in the same look as the first one is nobody's concern.
+#[test]
+fn the_handler_gets_the_bytes_of_a_message_in_one_fragment_and_never_those_of_one_in_several() {
+    let Pair { a, b, to_b } = pair();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let seen = Arc::clone(&seen);
+        move |_: &Endpoint, message: Unexpected<'_>| {
+            seen.lock()
+                .unwrap()
+                .push((message.length, message.data.map(<[u8]>::to_vec)));
+            Action::Continue
+        }
+    };
+    b.set_unexpected_handler(Some(Box::new(handler)));
+    for len in [1000, 3000, 32_000] {
+        let data = bytes(len, len);
+        a.send(&data, to_b, 1).unwrap();
+        let mut got = vec![0; len];
+        let status = loop {
+            // All that there is in one look.
+            if let Some(status) = b.iprobe(1, u64::MAX).unwrap() {
+                break status;
+            }
+        };
+        assert_eq!(status.length as usize, len);
+        b.receive(&mut got, 1, u64::MAX).unwrap();
+        assert!(got == data);
+    }
+    let expected = [(1000, Some(bytes(1000, 1000))), (3000, None), (32_000, None)];
+    assert_eq!(*seen.lock().unwrap(), expected);
 }
 
 #[test]

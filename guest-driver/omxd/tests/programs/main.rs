@@ -1,6 +1,7 @@
 //! Promises of authority and library together, with real programs over veth. Needs root; a test that cannot make its network
 //! fails with a sentence.
 
+mod addresses;
 mod authority;
 mod away;
 mod card;

@@ -15,10 +15,15 @@ impl Pair {
             .announced
             .values_mut()
             .filter(|announced| announced.request == request);
+        let arriving = self
+            .arriving
+            .values_mut()
+            .filter(|arriving| arriving.request == request);
         let places = connects
             .map(|(_, place)| place)
             .chain(waiting.map(|waiting| &mut waiting.until))
-            .chain(announced.map(|announced| &mut announced.until));
+            .chain(announced.map(|announced| &mut announced.until))
+            .chain(arriving.map(|arriving| &mut arriving.until));
         if places.map(|place| *place = until).count() > 0 {
             self.note_due(until);
         }
