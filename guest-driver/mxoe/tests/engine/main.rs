@@ -10,6 +10,7 @@ mod goodput;
 mod incast;
 mod limits;
 mod loss;
+mod marks;
 mod node;
 mod pullers;
 mod restart;
