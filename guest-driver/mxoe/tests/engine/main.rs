@@ -13,6 +13,7 @@ mod loss;
 mod marks;
 mod node;
 mod pullers;
+mod reconnect;
 mod restart;
 mod script;
 mod unsettled;
