@@ -113,6 +113,38 @@ fn sends_complete_early_up_to_the_limits_and_then_when_acknowledged() {
 }
 
 #[test]
+fn of_messages_that_nobody_acknowledges_8191_are_sent() {
+    let mut config = config_of(0, Preset::Native9000);
+    config.limits.zombies = 10_000;
+    let mut script = Script::with(config, None);
+    let (now, to) = (script.now, script.partner);
+    let mut seqnums = Vec::new();
+    // Odd ones are posted, even ones leave at once.
+    for number in 1..=8_194 {
+        script.node.send(now, to, number, 1, SendOptions::default());
+        seqnums.extend(script.frames().iter().map(|frame| seqnum_of(&script, frame)));
+    }
+    assert!(seqnums.iter().copied().eq(1..=8_191), "{}", seqnums.len());
+    assert_eq!(script.count(Counter::SendsThrottled), 3);
+    // As many as were acknowledged follow.
+    for (acknum, (value, expected)) in (1..).zip([(2, vec![8_192]), (8_000, vec![8_193, 8_194])]) {
+        script.put(Packet::Ack(super::script::ack(value, acknum)));
+        let frames = script.frames();
+        let seqnums: Vec<_> = frames.iter().map(|frame| seqnum_of(&script, frame)).collect();
+        assert_eq!(seqnums, expected);
+    }
+    script.put(Packet::Ack(super::script::ack(8_195, 3)));
+    assert!(script.node.engine.is_idle());
+}
+
+fn seqnum_of(script: &Script, frame: &[u8]) -> u16 {
+    match script.dialect.decode(frame).unwrap().1 {
+        Packet::Tiny(tiny) => tiny.seqnum,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn messages_wait_when_the_window_is_full_and_go_on_in_order() {
     let mut config = config_of(0, Preset::Native9000);
     config.limits.large_sends = 2;
