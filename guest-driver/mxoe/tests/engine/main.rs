@@ -1,5 +1,6 @@
 //! The protocol engine in virtual time: whole conversations over a modelled link, and single frames made by hand.
 
+mod acks;
 mod at_once;
 mod bad_control;
 mod bad_frames;
@@ -8,6 +9,7 @@ mod conversation;
 mod faults;
 mod goodput;
 mod incast;
+mod large;
 mod limits;
 mod loss;
 mod marks;
