@@ -1,7 +1,7 @@
 //! The rules of a healthy conversation: which packet for which message, acknowledgements, retransmission, wrap-around.
 
 use mxoe::{
-    engine::{Counter, Lost, Posted, SendOptions, Status, Verdict},
+    engine::{Counter, Posted, SendOptions, Status, Verdict},
     wire::{Ack, Notify, Packet, PacketType, Preset},
 };
 
@@ -277,56 +277,4 @@ fn a_send_that_completed_early_says_so_only_if_it_fails() {
             transferred: 0
         })
     );
-}
-
-#[test]
-fn packets_can_be_lost_on_purpose() {
-    let kinds = [
-        Lost::Any,
-        Lost::Type(PacketType::Tiny),
-        Lost::Type(PacketType::Medium),
-        Lost::Type(PacketType::PullReply),
-        Lost::Type(PacketType::Truc),
-        Lost::ConnectRequest,
-        Lost::ConnectReply,
-    ];
-    for what in kinds {
-        let nodes = (0..2)
-            .map(|node| Node::new(config_of(node, Preset::Native1500)))
-            .collect();
-        let mut world = World::new(nodes, 2);
-        for node in &mut world.nodes {
-            node.engine.set_packet_loss(what, 7);
-        }
-        let to = world.connect(0, 1);
-        // Two losses are at most 13 packets apart.
-        for _ in 0..13 {
-            world.connect(1, 0);
-            world.connect(0, 1);
-        }
-        let now = world.now;
-        world.nodes[1].post_any(now, 120);
-        for number in 0..40 {
-            for (at, length) in [4, 5_000, 50_000].into_iter().enumerate() {
-                let match_info = number * 3 + at as u64;
-                world.nodes[0].send(now, to, match_info, length, SendOptions::default());
-            }
-        }
-        world.kick(0);
-        assert!(
-            world.run(60_000_000_000, |world| world.nodes[1].program.got.len() == 120),
-            "{what:?} {}",
-            world.report()
-        );
-        let lost = world
-            .nodes
-            .iter()
-            .map(|node| node.count(Counter::LostOnPurpose))
-            .sum::<u32>();
-        assert!(lost > 0, "{what:?}");
-        for node in &mut world.nodes {
-            node.engine.set_packet_loss(what, 0);
-        }
-        assert!(world.settle(60_000_000_000));
-    }
 }

@@ -12,6 +12,7 @@ mod incast;
 mod large;
 mod limits;
 mod loss;
+mod losses;
 mod marks;
 mod node;
 mod pullers;
