@@ -4,7 +4,7 @@ use ether::MacAddr;
 use mxoe::{
     authority::AuthorityEvent,
     engine::{Counter, PeerMap, Peers},
-    wire::{Announcement, HOST_MAGIC_FIRST, HostQuery, HostReply, Packet, PacketType, Raw},
+    wire::{Announcement, HOST_MAGIC_FIRST, HostQuery, HostReply, MARK, Packet, PacketType, Raw},
 };
 
 use super::rig::{OWN, PEER, Rig, SECOND_NS, STRANGER, rig};
@@ -24,7 +24,7 @@ fn reply(magic: u32, name: &[u8]) -> Packet<'_> {
 #[test]
 fn a_query_is_answered_with_the_name_and_both_tell_their_index() {
     let mut rig = rig();
-    rig.put(query(0x1234));
+    rig.put_counted(&[Counter::RecvHostQuery], query(0x1234));
     assert_eq!(rig.peers.reverse(0), 9);
     let sent = rig.sent();
     let (head, packet) = rig.dialect.decode(&sent[0]).unwrap();
@@ -42,26 +42,21 @@ fn a_query_is_answered_with_the_name_and_both_tell_their_index() {
 fn unknown_peers_that_ask_are_added_unless_the_table_is_static_or_full() {
     let mut open = rig();
     let frame = open.frame(STRANGER, OWN, 0, query(1));
-    open.bytes(&frame);
-    assert_eq!(
-        (open.peers.index(STRANGER), open.count(Counter::PeersAdded)),
-        (Some(1), 1)
-    );
+    open.counted(&[Counter::RecvHostQuery, Counter::PeersAdded], &frame);
+    assert_eq!(open.peers.index(STRANGER), Some(1));
     assert_eq!(open.sent().len(), 2, "the answer, and a question back");
     for peers in [PeerMap::new(8, 0).fixed(), PeerMap::new(1, 0)] {
         let mut closed = Rig::new(peers);
-        closed.bytes(&frame);
-        assert_eq!(
-            (closed.peers.index(STRANGER), closed.count(Counter::DropBadPeerAddr)),
-            (None, 1)
-        );
-        assert!(closed.sent().is_empty());
+        closed.only_counted(&[Counter::DropBadPeerAddr], &frame);
+        assert_eq!(closed.peers.index(STRANGER), None);
     }
-    // Not for this address: none of our business.
+    // Not for this address, or another protocol's: none of our business.
     let mut other = rig();
     let frame = other.frame(PEER, STRANGER, 0, query(1));
-    other.bytes(&frame);
-    assert!(other.sent().is_empty());
+    other.only_counted(&[Counter::DropNotMxoe], &frame);
+    let mut ip = other.frame(PEER, OWN, 0, query(1));
+    ip[12..14].copy_from_slice(&[8, 0]);
+    other.only_counted(&[Counter::DropNotMxoe], &ip);
 }
 
 #[test]
@@ -79,14 +74,13 @@ fn names_are_asked_for_until_they_come() {
     );
     let again = rig.pass(16 * SECOND_NS);
     assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [5, 10, 15]);
-    rig.put(reply(HOST_MAGIC_FIRST + 1, b"wrong:0"));
-    assert_eq!(rig.count(Counter::DropHostReplyBadMagic), 1);
+    let wrong = rig.frame(PEER, OWN, 0, reply(HOST_MAGIC_FIRST + 1, b"wrong:0"));
+    rig.only_counted(&[Counter::DropHostReplyBadMagic], &wrong);
     let stranger = rig.frame(STRANGER, OWN, 0, reply(HOST_MAGIC_FIRST, b"nobody:0"));
-    rig.bytes(&stranger);
-    assert_eq!(rig.count(Counter::DropBadPeerAddr), 1);
-    rig.put(reply(HOST_MAGIC_FIRST, b"peer:0"));
+    rig.only_counted(&[Counter::DropBadPeerAddr], &stranger);
+    rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"peer:0"));
     assert_eq!(rig.authority.poll_event(), Some(AuthorityEvent::Named { peer: 0 }));
-    rig.put(reply(HOST_MAGIC_FIRST, b"later:0"));
+    rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"later:0"));
     assert_eq!(
         rig.authority.name(0),
         Some(&b"peer:0"[..]),
@@ -105,11 +99,9 @@ fn names_are_asked_for_until_they_come() {
             magic: HOST_MAGIC_FIRST + 1
         })
     );
-    rig.put(reply(HOST_MAGIC_FIRST, b"peer:0"));
-    assert_eq!(
-        (rig.authority.name(0), rig.count(Counter::DropHostReplyBadMagic)),
-        (None, 2)
-    );
+    let old = rig.frame(PEER, OWN, 0, reply(HOST_MAGIC_FIRST, b"peer:0"));
+    rig.only_counted(&[Counter::DropHostReplyBadMagic], &old);
+    assert_eq!(rig.authority.name(0), None);
 }
 
 #[test]
@@ -135,41 +127,58 @@ fn replies_with_impossible_names_are_dropped() {
         let mut bad = good.clone();
         bad.resize(400, 0);
         bad[17] = length;
-        rig.bytes(&bad);
+        rig.only_counted(&[Counter::DropBadDatalen], &bad);
     }
-    assert_eq!(rig.count(Counter::DropBadDatalen), 3);
     let mut short = good.clone();
     short[17] = 80;
-    rig.bytes(&short);
-    assert_eq!((rig.count(Counter::DropBadSkblen), rig.authority.name(0)), (1, None));
+    rig.only_counted(&[Counter::DropBadSkblen], &short);
+    assert_eq!(rig.authority.name(0), None);
+}
+
+#[test]
+fn a_name_ends_at_its_first_zero_and_before_its_last_byte_whatever_that_is() {
+    let cases: [(&[u8], &[u8]); 6] = [
+        (b"peer:0\0", b"peer:0"),
+        (b"peer:0x", b"peer:0"),
+        (b"pe\0r:0\0", b"pe"),
+        (b"pe\0r:0x", b"pe"),
+        (b"x", b""),
+        (&[b'n'; 80], &[b'n'; 79]),
+    ];
+    for (bytes, name) in cases {
+        let mut rig = rig();
+        let mut frame = rig.frame(PEER, OWN, 0, reply(HOST_MAGIC_FIRST, &[b'y'; 79]));
+        frame[17] = bytes.len() as u8;
+        frame[32..][..bytes.len()].copy_from_slice(bytes);
+        rig.counted(&[Counter::RecvHostReply], &frame);
+        assert_eq!(rig.authority.name(0), Some(name), "{}", bytes.escape_ascii());
+    }
 }
 
 #[test]
 fn every_type_is_dropped_if_it_ends_inside_its_header() {
     let mut rig = rig();
     let good = rig.frame(PEER, OWN, 0, query(1));
-    let mut count = 0;
     for kind in PacketType::ALL {
         let mut frame = good.clone();
         frame[16] = kind.code();
         for len in 14..rig.dialect.header_len(kind) {
-            rig.bytes(&frame[..len]);
-            count += 1;
+            rig.only_counted(&[Counter::DropBadHeaderDatalen], &frame[..len]);
         }
     }
-    assert_eq!(rig.count(Counter::DropBadHeaderDatalen), count);
-    assert!(rig.sent().is_empty());
 }
 
 #[test]
 fn answers_beyond_the_limit_are_left_out() {
     let mut rig = rig();
-    for _ in 0..2_000 {
-        rig.put(query(1));
+    for _ in 0..1_024 {
+        rig.put_counted(&[Counter::RecvHostQuery], query(1));
     }
-    let sent = rig.sent().len();
-    assert_eq!((sent, rig.count(Counter::DropControlFull)), (1_024, 2_000 - 1_024));
-    rig.put(query(1));
+    for _ in 0..100 {
+        rig.put_counted(&[Counter::RecvHostQuery, Counter::DropControlFull], query(1));
+    }
+    assert_eq!(rig.sent().len(), 1_024);
+    rig.put_counted(&[Counter::RecvHostQuery], query(1));
     assert_eq!(rig.sent().len(), 1);
 }
 
@@ -177,22 +186,19 @@ fn answers_beyond_the_limit_are_left_out() {
 fn raw_frames_wait_for_the_mapping_daemon_up_to_the_limit() {
     let mut rig = rig();
     let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &[7; 80] }));
-    rig.bytes(&frame);
+    rig.only_counted(&[Counter::DropRawQueueFull], &frame);
     assert_eq!(rig.authority.take_raw(), None, "nobody opened the raw endpoint");
-    assert_eq!(rig.count(Counter::DropRawQueueFull), 1, "nobody takes it");
     rig.authority.set_raw_open(true);
-    for _ in 0..40 {
-        rig.bytes(&frame);
+    for _ in 0..32 {
+        rig.only_counted(&[Counter::RecvRaw], &frame);
     }
-    assert_eq!(
-        (rig.count(Counter::RecvRaw), rig.count(Counter::DropRawQueueFull)),
-        (32, 9)
-    );
+    for _ in 0..8 {
+        rig.only_counted(&[Counter::DropRawQueueFull], &frame);
+    }
     assert_eq!(rig.authority.take_raw().as_deref(), Some(&frame[..]));
     let mut long = frame.clone();
     long.resize(1_025, 0);
-    rig.bytes(&long);
-    assert_eq!(rig.count(Counter::DropRawTooLarge), 1);
+    rig.only_counted(&[Counter::DropRawTooLarge], &long);
     assert!(rig.authority.send_raw(&frame) && !rig.authority.send_raw(&long));
     assert_eq!(rig.sent(), [frame]);
 }
@@ -209,27 +215,24 @@ fn boards_announce_themselves_eight_times_and_then_rarely() {
     let announcement = |board: u64, serial| Announcement { board, serial }.to_payload();
     let own = announcement(OWN.to_u64(), 1);
     let new = announcement(STRANGER.to_u64(), 1);
-    for (payload, boards) in [
-        (&own, 0),
-        (&new, 1),
-        (&new, 0),
-        (&announcement(STRANGER.to_u64(), 2), 1),
+    let added = [Counter::PeersAdded];
+    for (payload, counters, boards) in [
+        (&own, &[][..], 0),
+        (&new, &added[..], 1),
+        (&new, &[], 0),
+        (&announcement(STRANGER.to_u64(), 2), &[], 1),
     ] {
         let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload }));
-        rig.bytes(&frame);
+        rig.counted(counters, &frame);
         assert_eq!(std::iter::from_fn(|| rig.authority.poll_event()).count(), boards);
     }
-    assert_eq!(rig.count(Counter::DropRawQueueFull), 0, "announcements were taken");
     assert_eq!(rig.peers.index(STRANGER), Some(1), "the address inside counts");
     // A board for which there is no room.
     let mut full = Rig::new(PeerMap::new(1, 0));
     full.authority.start_discovery(full.now, 1);
     let frame = full.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &new }));
-    full.bytes(&frame);
-    assert_eq!(
-        (full.count(Counter::DropBadPeerAddr), full.peers.index(STRANGER)),
-        (1, None)
-    );
+    full.only_counted(&[Counter::DropBadPeerAddr], &frame);
+    assert_eq!(full.peers.index(STRANGER), None);
     let times: Vec<_> = rig
         .pass(10 * SECOND_NS)
         .iter()
@@ -237,4 +240,49 @@ fn boards_announce_themselves_eight_times_and_then_rarely() {
         .map(|(at, _)| *at)
         .collect();
     assert_eq!(times, [401, 402, 403, 404, 405, 406, 407, 408]);
+}
+
+#[test]
+fn what_is_not_sent_to_all_is_no_announcement() {
+    let payload = Announcement {
+        board: STRANGER.to_u64(),
+        serial: 1,
+    }
+    .to_payload();
+    let packet = Packet::Raw(Raw { payload: &payload });
+    let mut rig = rig();
+    rig.authority.start_discovery(rig.now, 7);
+    let other = MacAddr([3, 0, 0, 0, 0, 1]);
+    for dst in [OWN, STRANGER, other] {
+        let frame = rig.frame(PEER, dst, 0, packet);
+        rig.authority.set_raw_open(false);
+        rig.only_counted(&[Counter::DropRawQueueFull], &frame);
+        // It may be the mapping daemon's.
+        rig.authority.set_raw_open(true);
+        rig.only_counted(&[Counter::RecvRaw], &frame);
+    }
+    assert_eq!(rig.peers.index(STRANGER), None);
+    let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, packet);
+    rig.counted(&[Counter::PeersAdded, Counter::RecvRaw], &frame);
+}
+
+/// Section 15: what an authority sends is nothing that somebody waits for.
+#[test]
+fn nothing_is_marked_where_marks_are_on() {
+    let mut rig = Rig::with(PeerMap::new(8, 0), rig().dialect.with_marks(true));
+    rig.authority.peer_added(rig.now, 0);
+    rig.put(query(1));
+    for packet in super::refusals::refused() {
+        rig.put(packet);
+    }
+    rig.authority.start_discovery(rig.now, 7);
+    rig.authority.handle_timeout(rig.now);
+    let codes: Vec<u8> = rig.sent().iter().map(|frame| frame[16]).collect();
+    assert_eq!(codes, [3, 4, 44, 44, 44, 44, 44, 44, 45, 1]);
+    // Marked ones are read.
+    let mut frame = rig.frame(PEER, OWN, 0, query(1));
+    frame[16] |= MARK;
+    rig.counted(&[Counter::RecvHostQuery], &frame);
+    // And not where marks are off.
+    super::rig::rig().only_counted(&[Counter::DropUnknownType], &frame);
 }

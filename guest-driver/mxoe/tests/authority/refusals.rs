@@ -103,6 +103,14 @@ fn pull(dst_endpoint: u8) -> Pull {
     }
 }
 
+/// One of each that is refused: the endpoint is not open.
+pub fn refused() -> Vec<Packet<'static>> {
+    let mut packets = sequenced(2).to_vec();
+    packets.push(connect(2, ConnectKind::Request { key: 0 }));
+    packets.push(Packet::Pull(pull(2)));
+    packets
+}
+
 #[test]
 fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alone() {
     for (endpoint, code) in [
@@ -112,11 +120,8 @@ fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alon
     ] {
         let mut rig = rig();
         rig.peers.set_reverse(0, 55);
-        let mut refused = 0;
         for packet in sequenced(endpoint) {
-            rig.put(packet);
-            refused += 1;
-            assert_eq!(rig.count(Counter::DropBadEndpoint), refused);
+            rig.put_counted(&[Counter::DropBadEndpoint], packet);
             let sent = rig.sent();
             let (head, answer) = rig.dialect.decode(&sent[0]).unwrap();
             assert_eq!((sent.len(), head.peer_index), (1, 55));
@@ -129,7 +134,10 @@ fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alon
             };
             assert_eq!(answer, Packet::NackLib(nack));
         }
-        rig.put(Packet::Pull(pull(endpoint)));
+        rig.put_counted(
+            &[Counter::RecvPullReq, Counter::DropBadEndpoint],
+            Packet::Pull(pull(endpoint)),
+        );
         let sent = rig.sent();
         let nack = NackMcp {
             src_endpoint: 4,
@@ -142,7 +150,7 @@ fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alon
             ConnectKind::Request { key: 0 },
             ConnectKind::Reply { session: 1, status: 0 },
         ] {
-            rig.put(connect(endpoint, kind));
+            rig.put_counted(&[Counter::DropBadEndpoint], connect(endpoint, kind));
             let sent = rig.sent();
             let nack = NackLib {
                 src_endpoint: endpoint,
@@ -156,12 +164,13 @@ fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alon
     }
     let mut rig = rig();
     for packet in sequenced(1) {
-        rig.put(packet);
+        let frame = rig.frame(PEER, OWN, 0, packet);
+        rig.only_counted(&[], &frame);
     }
-    rig.put(Packet::Pull(pull(1)));
-    rig.put(connect(1, ConnectKind::Request { key: 0 }));
+    let frame = rig.frame(PEER, OWN, 0, Packet::Pull(pull(1)));
+    rig.only_counted(&[Counter::RecvPullReq], &frame);
+    rig.put_counted(&[], connect(1, ConnectKind::Request { key: 0 }));
     assert!(rig.sent().is_empty());
-    assert_eq!(rig.count(Counter::DropBadEndpoint), 0);
 }
 
 #[test]
@@ -177,7 +186,8 @@ fn what_is_never_refused_is_only_counted() {
         send_seq: 1,
         resent: 0,
     };
-    rig.put(Packet::Ack(ack));
+    let frame = rig.frame(PEER, OWN, 0, Packet::Ack(ack));
+    rig.only_counted(&[Counter::DropBadEndpoint], &frame);
     let nack = NackLib {
         src_endpoint: 4,
         dst_endpoint: 2,
@@ -185,38 +195,41 @@ fn what_is_never_refused_is_only_counted() {
         peer_index: 0,
         seqnum: 1,
     };
-    rig.put(Packet::NackLib(nack));
-    assert_eq!(rig.count(Counter::DropBadEndpoint), 2);
-    for magic in [pull_magic(2), 0] {
-        rig.put(Packet::PullReply(PullReply {
+    let frame = rig.frame(PEER, OWN, 0, Packet::NackLib(nack));
+    rig.only_counted(&[Counter::DropBadEndpoint], &frame);
+    for (magic, dropped) in [(pull_magic(2), true), (0, true), (pull_magic(1), false)] {
+        let reply = PullReply {
             frame_seqnum: 0,
             msg_offset: 0,
             handle: 0,
             magic,
             data: b"x",
-        }));
-        rig.put(Packet::NackMcp(NackMcp {
+        };
+        let nack = NackMcp {
             src_endpoint: 4,
             code: NackCode::BadSession,
             handle: 0,
             magic,
-        }));
+        };
+        for (packet, counter) in [
+            (Packet::PullReply(reply), Counter::DropPullReplyBadMagicEndpoint),
+            (Packet::NackMcp(nack), Counter::DropNackMcpBadMagicEndpoint),
+        ] {
+            let frame = rig.frame(PEER, OWN, 0, packet);
+            rig.only_counted(&[counter][..usize::from(dropped)], &frame);
+        }
     }
-    assert_eq!(rig.count(Counter::DropPullReplyBadMagicEndpoint), 2);
-    assert_eq!(rig.count(Counter::DropNackMcpBadMagicEndpoint), 2);
-    assert!(rig.sent().is_empty());
 }
 
 #[test]
 fn refusals_need_a_known_peer() {
     let mut rig = rig();
     for packet in sequenced(2) {
-        let frame = rig.frame(PEER, OWN, 3, packet);
-        rig.bytes(&frame);
-        let frame = rig.frame(STRANGER, OWN, 0, packet);
-        rig.bytes(&frame);
+        for (src, index) in [(PEER, 3), (STRANGER, 0)] {
+            let frame = rig.frame(src, OWN, index, packet);
+            rig.only_counted(&[Counter::DropBadPeerIndex], &frame);
+        }
     }
-    assert_eq!(rig.count(Counter::DropBadPeerIndex), 10);
     let nack = Packet::NackLib(NackLib {
         src_endpoint: 4,
         dst_endpoint: 2,
@@ -224,24 +237,18 @@ fn refusals_need_a_known_peer() {
         peer_index: 0,
         seqnum: 1,
     });
-    for (src, index) in [(PEER, 3), (STRANGER, PEER_INDEX_UNKNOWN)] {
+    for (src, index, counter) in [
+        (PEER, 3, Counter::DropNackBadPeerIndex),
+        (STRANGER, PEER_INDEX_UNKNOWN, Counter::DropBadPeerAddr),
+    ] {
         let frame = rig.frame(src, OWN, index, nack);
-        rig.bytes(&frame);
+        rig.only_counted(&[counter], &frame);
     }
-    assert_eq!(
-        (
-            rig.count(Counter::DropNackBadPeerIndex),
-            rig.count(Counter::DropBadPeerAddr)
-        ),
-        (1, 1)
-    );
     let reply = rig.frame(
         STRANGER,
         OWN,
         0,
         connect(2, ConnectKind::Reply { session: 1, status: 0 }),
     );
-    rig.bytes(&reply);
-    assert_eq!(rig.count(Counter::DropBadPeerAddr), 2);
-    assert!(rig.sent().is_empty());
+    rig.only_counted(&[Counter::DropBadPeerAddr], &reply);
 }

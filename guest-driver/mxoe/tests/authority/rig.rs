@@ -3,7 +3,7 @@
 use ether::{MacAddr, Time};
 use mxoe::{
     authority::{Authority, AuthorityConfig},
-    engine::{Counter, PeerMap},
+    engine::{Counter, PeerMap, Peers},
     wire::{Dialect, Head, Packet, Preset},
 };
 
@@ -19,9 +19,15 @@ pub struct Rig {
     pub dialect: Dialect,
 }
 
+/// What frames can change: the table of peers, their indices and names.
+type Known = Vec<(Option<MacAddr>, u16, Option<Vec<u8>>)>;
+
 impl Rig {
     pub fn new(peers: PeerMap) -> Self {
-        let dialect = Dialect::new(Preset::Native1500.sizes());
+        Self::with(peers, Dialect::new(Preset::Native1500.sizes()))
+    }
+
+    pub fn with(peers: PeerMap, dialect: Dialect) -> Self {
         let config = AuthorityConfig {
             mac: OWN,
             dialect,
@@ -59,6 +65,42 @@ impl Rig {
     pub fn put(&mut self, packet: Packet<'_>) {
         let frame = self.frame(PEER, OWN, 0, packet);
         self.bytes(&frame);
+    }
+
+    /// Takes the frame, and counts one for each of these and for nothing else.
+    #[track_caller]
+    pub fn counted(&mut self, counters: &[Counter], frame: &[u8]) {
+        let before = self.authority.counters().clone();
+        self.bytes(frame);
+        for counter in Counter::ALL {
+            let more = counters.iter().filter(|counted| *counted == counter).count() as u32;
+            assert_eq!(self.count(*counter), before.get(*counter) + more, "{}", counter.name());
+        }
+    }
+
+    #[track_caller]
+    pub fn put_counted(&mut self, counters: &[Counter], packet: Packet<'_>) {
+        let frame = self.frame(PEER, OWN, 0, packet);
+        self.counted(counters, &frame);
+    }
+
+    /// The frame is counted and changes nothing: no answer, no event, no timer, and the same is known of peers.
+    #[track_caller]
+    pub fn only_counted(&mut self, counters: &[Counter], frame: &[u8]) {
+        let (known, due) = (self.known(), self.authority.poll_timeout());
+        self.counted(counters, frame);
+        assert_eq!(self.known(), known);
+        assert_eq!(self.authority.poll_timeout(), due);
+        assert_eq!(self.authority.poll_event(), None);
+        assert_eq!(self.sent(), Vec::<Vec<u8>>::new());
+    }
+
+    fn known(&self) -> Known {
+        let of = |index| {
+            let name = self.authority.name(index).map(<[u8]>::to_vec);
+            (self.peers.mac(index), self.peers.reverse(index), name)
+        };
+        (0..16).map(of).collect()
     }
 
     pub fn count(&self, counter: Counter) -> u32 {
