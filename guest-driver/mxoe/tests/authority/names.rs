@@ -169,6 +169,21 @@ fn every_type_is_dropped_if_it_ends_inside_its_header() {
 }
 
 #[test]
+fn unknown_types_are_dropped() {
+    let mut rig = rig();
+    let good = rig.frame(PEER, OWN, 0, query(1));
+    for code in (0..=255u8).filter(|code| PacketType::from_code(*code).is_none()) {
+        let mut frame = good.clone();
+        frame[16] = code;
+        let counter = match code {
+            2 | 32..=34 => Counter::DropInvalidType,
+            _ => Counter::DropUnknownType,
+        };
+        rig.only_counted(&[counter], &frame);
+    }
+}
+
+#[test]
 fn answers_beyond_the_limit_are_left_out() {
     let mut rig = rig();
     for _ in 0..1_024 {

@@ -3,11 +3,13 @@
 use ether::MacAddr;
 use mxoe::{
     engine::{Counter, SendOptions, Status},
-    wire::{Connect, ConnectKind, Eager, Head, NackCode, NackLib, PEER_INDEX_UNKNOWN, Packet, Preset, SESSION_NONE},
+    wire::{
+        Connect, ConnectKind, Extension, Head, NackCode, NackLib, PEER_INDEX_UNKNOWN, Packet, Preset, SESSION_NONE,
+    },
 };
 
 use super::{
-    bad_frames::{dropped, dropped_silently},
+    bad_frames::{dropped, dropped_as, dropped_silently},
     node::mac_of,
     script::{PEER, PEER_ENDPOINT, Reply, SESSION, Script, notify},
 };
@@ -50,6 +52,32 @@ fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
         })
     ));
     assert_eq!(script.node.engine.partner(script.partner), before);
+    // Other settings do, too.
+    let own = super::node::config_of(0, Preset::Native9000).extension.unwrap();
+    for (preset, block_frames_log2) in [
+        (Preset::Native1500.code(), own.block_frames_log2),
+        (own.preset, own.block_frames_log2 - 1),
+    ] {
+        let other = Connect {
+            extension: Some(Extension {
+                preset,
+                block_frames_log2,
+                ..own
+            }),
+            ..request(1)
+        };
+        let bytes = script.bytes(Packet::Connect(other));
+        dropped(&mut script, Counter::DropConnectMismatch, &bytes);
+        let reply = script.one();
+        assert!(
+            matches!(
+                reply,
+                Reply::Connect(Connect { kind: ConnectKind::Reply { status: 11, .. }, extension, .. })
+                    if extension == Some(own)
+            ),
+            "{reply:?}"
+        );
+    }
     let none = Connect {
         src_session: SESSION_NONE,
         ..request(1)
@@ -57,11 +85,12 @@ fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
     let bytes = script.bytes(Packet::Connect(none));
     dropped_silently(&mut script, Counter::DropBadSession, &bytes);
     // Partners have a limit.
-    for (source, counter) in [(50, Counter::RecvConnectRequest), (51, Counter::DropPartnersFull)] {
+    for (source, counter, answers) in [(50, Counter::RecvConnectRequest, 1), (51, Counter::DropPartnersFull, 0)] {
         let mut connect = request(1);
         connect.src_endpoint = source;
         let bytes = script.bytes(Packet::Connect(connect));
         dropped(&mut script, counter, &bytes);
+        assert_eq!(script.replies().len(), answers);
     }
     // The peer table has one, too.
     let unknown = |last| Head {
@@ -71,11 +100,16 @@ fn connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused() {
         marked: false,
     };
     for last in 0..20 {
-        let packet = Packet::Connect(request(1));
-        script.put_as(&unknown(last), packet);
+        let bytes = script.bytes_as(&unknown(last), Packet::Connect(request(1)));
+        // 16 with the one that is there from the beginning and the one that connected.
+        let counters = if last < 14 {
+            &[Counter::PeersAdded, Counter::DropPartnersFull][..]
+        } else {
+            &[Counter::DropBadPeerAddr]
+        };
+        dropped_as(&mut script, counters, &bytes);
+        assert_eq!(script.replies(), []);
     }
-    assert_eq!(script.count(Counter::PeersAdded), 15);
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 6);
 }
 
 #[test]
@@ -83,10 +117,12 @@ fn answers_beyond_the_limit_are_left_out_and_what_they_answer_comes_again() {
     let mut config = super::node::config_of(0, Preset::Native9000);
     config.limits.control_packets = 3;
     let mut script = Script::with(config, None);
-    for _ in 0..5 {
-        script.put(Packet::Connect(request(1)));
+    // The first one is another instance of the peer.
+    script.put(Packet::Connect(request(1)));
+    let (taken, full) = (Counter::RecvConnectRequest, Counter::DropControlFull);
+    for counters in [&[taken][..], &[taken], &[taken, full], &[taken, full]] {
+        script.put_counted(counters, Packet::Connect(request(1)));
     }
-    assert_eq!(script.count(Counter::DropControlFull), 2);
     assert_eq!(script.replies().len(), 3);
     script.put(Packet::Connect(request(1)));
     assert!(matches!(script.one(), Reply::Connect(_)));
@@ -124,8 +160,8 @@ fn replies_that_answer_nothing_are_ignored() {
         src: MacAddr([2, 0, 0, 0, 7, 7]),
         ..script.head()
     };
-    script.put_as(&head, Packet::Connect(reply));
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
+    let bytes = script.bytes_as(&head, Packet::Connect(reply));
+    dropped_silently(&mut script, Counter::DropBadPeerAddr, &bytes);
 }
 
 #[test]
@@ -150,7 +186,7 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
         script.node.send(now, partner, 4, 100_000, SendOptions::default());
         script.frames();
         for seqnum in [2, 4, 4, 1, 3, 9] {
-            script.put(Packet::NackLib(nack(code, seqnum)));
+            script.put_counted(&[Counter::RecvNackLib], Packet::NackLib(nack(code, seqnum)));
         }
         let ended: Vec<_> = script
             .node
@@ -191,8 +227,8 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
         peer_index: PEER_INDEX_UNKNOWN,
         ..script.head()
     };
-    script.put_as(&head, Packet::NackLib(nack(NackCode::BadSession, 1)));
-    assert_eq!(script.count(Counter::DropBadPeerAddr), 1);
+    let stranger = script.bytes_as(&head, Packet::NackLib(nack(NackCode::BadSession, 1)));
+    dropped_silently(&mut script, Counter::DropBadPeerAddr, &stranger);
     // First contact: found by address.
     script.peer_index = PEER_INDEX_UNKNOWN;
     let first = script.bytes(Packet::NackLib(nack(NackCode::BadSession, 1)));
@@ -202,16 +238,8 @@ fn nacks_end_the_request_they_name_and_strange_ones_are_ignored() {
 #[test]
 fn ends_of_messages_that_are_over_are_consumed_and_ignored() {
     let mut script = Script::new(Preset::Native9000);
-    script.put(Packet::Notify(notify(1, 1, 0)));
-    assert_eq!(
-        (
-            script.count(Counter::RecvNotify),
-            script.count(Counter::DropStrayNotify)
-        ),
-        (1, 1)
-    );
-    script.put(Packet::Tiny(Eager {
-        ..script.eager(2, b"x")
-    }));
+    let stray = [Counter::RecvNotify, Counter::DropStrayNotify];
+    script.put_counted(&stray, Packet::Notify(notify(1, 1, 0)));
+    script.put_counted(&[Counter::RecvTiny], Packet::Tiny(script.eager(2, b"x")));
     assert_eq!(script.node.program.matched.len(), 1, "the number was consumed");
 }

@@ -8,19 +8,38 @@ use mxoe::{
 
 use super::{
     bad_control::request,
+    node::Node,
     script::{PEER_ENDPOINT, Reply, Script, ack, notify},
 };
 
-/// The packet is counted under `counter` and changes nothing else.
+/// The packet is counted under these counters and changes nothing else.
+#[track_caller]
+pub fn dropped_as(script: &mut Script, counters: &[Counter], bytes: &[u8]) {
+    let state = |script: &Script| {
+        let Node {
+            sent,
+            connected,
+            lost,
+            program,
+            ..
+        } = &script.node;
+        let ended = (
+            sent.len(),
+            connected.len(),
+            lost.len(),
+            program.matched.len(),
+            program.got.len(),
+        );
+        (ended, script.node.engine.partner(script.partner))
+    };
+    let before = state(script);
+    script.counted(counters, bytes);
+    assert_eq!(state(script), before);
+}
+
 #[track_caller]
 pub fn dropped(script: &mut Script, counter: Counter, bytes: &[u8]) {
-    let before = script.node.engine.counters().clone();
-    script.put_bytes(bytes);
-    for (at, value) in Counter::ALL.iter().zip(script.node.engine.counters().values()) {
-        let expected = before.get(*at) + u32::from(*at == counter);
-        assert_eq!(*value, expected, "{}", at.name());
-    }
-    assert!(script.node.program.got.is_empty());
+    dropped_as(script, &[counter], bytes);
 }
 
 #[track_caller]
@@ -260,20 +279,16 @@ fn acknowledgements_of_what_was_never_sent_are_ignored() {
     script.node.send(now, partner, 1, 1_000, SendOptions::default());
     script.frames();
     let future = script.bytes(Packet::Ack(ack(3, 1)));
-    script.put_bytes(&future);
-    assert_eq!(script.count(Counter::DropOldAck), 1);
-    assert!(script.node.sent.is_empty());
-    script.put(Packet::Ack(ack(2, 2)));
+    dropped_as(&mut script, &[Counter::RecvLiback, Counter::DropOldAck], &future);
+    script.put_counted(&[Counter::RecvLiback], Packet::Ack(ack(2, 2)));
     assert_eq!(script.node.sent, [(1, Status::Success, 1_000)]);
     // Reordered: its counter is not above the last one's, also across the wrap.
     let late = script.bytes(Packet::Ack(ack(2, 1)));
-    script.put_bytes(&late);
-    assert_eq!(script.count(Counter::DropOldAck), 2);
+    dropped_silently(&mut script, Counter::DropOldAck, &late);
     for acknum in [0x7fff_ffff, 0xffff_fffe, 3] {
+        // Modulo 2^32.
         let fresh = script.bytes(Packet::Ack(ack(2, acknum)));
-        let before = script.count(Counter::RecvLiback);
-        script.put_bytes(&fresh);
-        assert_eq!(script.count(Counter::RecvLiback), before + 1, "modulo 2^32");
+        dropped_silently(&mut script, Counter::RecvLiback, &fresh);
     }
 }
 
@@ -284,35 +299,38 @@ fn old_messages_are_dropped_and_the_newest_of_them_is_acknowledged_at_once() {
         script.put(Packet::Tiny(script.eager(seqnum, b"x")));
     }
     assert_eq!(script.replies(), [], "fewer than four are acknowledged later");
-    script.put(Packet::Tiny(script.eager(1, b"x")));
-    assert_eq!(script.replies(), []);
-    script.put(Packet::Tiny(script.eager(2, b"x")));
+    let older = script.bytes(Packet::Tiny(script.eager(1, b"x")));
+    dropped_silently(&mut script, Counter::DropOldMessage, &older);
+    let newest = script.bytes(Packet::Tiny(script.eager(2, b"x")));
+    dropped(&mut script, Counter::DropOldMessage, &newest);
     assert!(matches!(script.one(), Reply::Ack(Ack { ack: 3, acknum: 1, .. })));
-    assert_eq!(script.count(Counter::DropOldMessage), 2);
     assert_eq!(script.node.program.matched.len(), 2);
 }
 
 #[test]
 fn early_messages_beyond_the_window_or_the_room_are_dropped() {
     let mut script = Script::new(Preset::Native9000);
-    for seqnum in [256, 257] {
-        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    for (seqnum, counter) in [
+        (256, Counter::RecvEarly),
+        (256, Counter::DropOldMessage),
+        (257, Counter::DropOldMessage),
+    ] {
+        let early = script.bytes(Packet::Tiny(script.eager(seqnum, b"x")));
+        dropped_silently(&mut script, counter, &early);
     }
-    assert_eq!(
-        (script.count(Counter::RecvEarly), script.count(Counter::DropOldMessage)),
-        (1, 1)
-    );
     let mut config = super::node::config_of(0, Preset::Native9000);
     config.limits.early_packets = 3;
     let mut script = Script::with(config, None);
     for seqnum in 2..=6 {
-        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+        let early = script.bytes(Packet::Tiny(script.eager(seqnum, b"x")));
+        let counter = if seqnum <= 4 {
+            Counter::RecvEarly
+        } else {
+            Counter::DropEarlyFull
+        };
+        dropped_silently(&mut script, counter, &early);
     }
-    assert_eq!(
-        (script.count(Counter::RecvEarly), script.count(Counter::DropEarlyFull)),
-        (3, 2)
-    );
-    script.put(Packet::Tiny(script.eager(1, b"x")));
+    script.put_counted(&[Counter::RecvTiny; 4], Packet::Tiny(script.eager(1, b"x")));
     assert_eq!(script.node.program.matched.len(), 4);
 }
 
@@ -320,14 +338,15 @@ fn early_messages_beyond_the_window_or_the_room_are_dropped() {
 fn a_refused_message_is_not_acknowledged_and_is_offered_again() {
     let mut script = Script::new(Preset::Native9000);
     script.node.program.verdict = Some(Verdict::Refuse);
-    for seqnum in 1..=3 {
-        script.put(Packet::Tiny(script.eager(seqnum, b"x")));
+    for (seqnum, counters) in [
+        (1, &[Counter::UnexpEventqFull, Counter::RecvEarly][..]),
+        // The others wait for the first.
+        (2, &[Counter::RecvEarly]),
+        (3, &[Counter::RecvEarly]),
+    ] {
+        let refused = script.bytes(Packet::Tiny(script.eager(seqnum, b"x")));
+        dropped_as(&mut script, counters, &refused);
     }
-    assert_eq!(
-        script.count(Counter::UnexpEventqFull),
-        1,
-        "the others wait for the first"
-    );
     script.pass(100_000_000);
     assert_eq!(script.replies(), []);
     script.node.program.verdict = None;

@@ -3,10 +3,13 @@
 use ether::MacAddr;
 use mxoe::{
     engine::{Counter, Status},
-    wire::{Head, NackCode, NackMcp, Notify, Packet, Preset, Pull, pull_magic},
+    wire::{Head, NackCode, NackMcp, Notify, Packet, Preset, Pull, PullReply, pull_magic},
 };
 
-use super::script::{Reply, SESSION, Script, notify};
+use super::{
+    bad_frames::{dropped_as, dropped_silently},
+    script::{Reply, SESSION, Script, notify},
+};
 
 const LENGTH: u32 = 100_000;
 
@@ -18,22 +21,16 @@ fn asked(preset: Preset) -> Script {
 
 #[track_caller]
 fn pull_is_dropped(script: &mut Script, pull: Pull, counter: Counter) {
-    let before = (script.count(counter), script.count(Counter::RecvPullReq));
-    script.put(Packet::Pull(pull));
-    assert_eq!(script.count(counter), before.0 + 1, "{}", counter.name());
-    assert_eq!(
-        script.count(Counter::RecvPullReq),
-        before.1 + 1,
-        "counted before any check"
-    );
+    let bytes = script.bytes(Packet::Pull(pull));
+    // Counted as received before any check.
+    dropped_as(script, &[Counter::RecvPullReq, counter], &bytes);
     assert_eq!(script.replies(), []);
 }
 
 #[track_caller]
-fn pull_is_refused(script: &mut Script, pull: Pull, counter: Counter, code: NackCode) {
-    let before = script.count(counter);
-    script.put(Packet::Pull(pull));
-    assert_eq!(script.count(counter), before + 1, "{}", counter.name());
+fn pull_is_refused(script: &mut Script, head: &Head, pull: Pull, counter: Counter, code: NackCode) {
+    let bytes = script.bytes_as(head, Packet::Pull(pull));
+    dropped_as(script, &[Counter::RecvPullReq, counter], &bytes);
     let nack = NackMcp {
         src_endpoint: pull.src_endpoint,
         code,
@@ -47,10 +44,11 @@ fn pull_is_refused(script: &mut Script, pull: Pull, counter: Counter, code: Nack
 fn pulls_outside_of_what_was_announced_are_dropped_or_refused() {
     for preset in Preset::ALL {
         let mut script = asked(preset);
-        let good = script.pull(20_000);
+        let (good, head) = (script.pull(20_000), script.head());
         let sizes = *script.dialect.sizes();
         pull_is_refused(
             &mut script,
+            &head,
             Pull {
                 session: SESSION ^ 1,
                 ..good
@@ -91,7 +89,13 @@ fn pulls_outside_of_what_was_announced_are_dropped_or_refused() {
                 ..good
             },
         ] {
-            pull_is_refused(&mut script, region, Counter::DropPullBadRegion, NackCode::BadRdmaWindow);
+            pull_is_refused(
+                &mut script,
+                &head,
+                region,
+                Counter::DropPullBadRegion,
+                NackCode::BadRdmaWindow,
+            );
         }
         for range in [
             Pull {
@@ -138,15 +142,14 @@ fn another_host_cannot_pull_what_was_announced_to_its_partner() {
         peer_index: 0,
         ..script.head()
     };
-    script.put_as(&head, Packet::Pull(script.pull(1_000)));
-    assert_eq!(script.count(Counter::DropPullBadRegion), 1);
-    assert!(matches!(
-        script.one(),
-        Reply::NackMcp(NackMcp {
-            code: NackCode::BadRdmaWindow,
-            ..
-        })
-    ));
+    let pull = script.pull(1_000);
+    pull_is_refused(
+        &mut script,
+        &head,
+        pull,
+        Counter::DropPullBadRegion,
+        NackCode::BadRdmaWindow,
+    );
 }
 
 #[test]
@@ -204,29 +207,26 @@ fn too_many_blocks_at_once_are_dropped_and_counted() {
             frame_index,
             ..script.pull(1_000)
         };
-        script.put(Packet::Pull(pull));
-        script.put(Packet::Pull(pull));
+        let bytes = script.bytes(Packet::Pull(pull));
+        // What still waits is not sent twice.
+        let (first, again) = if frame_index < 3 {
+            (None, Counter::DropPullRepeated)
+        } else {
+            (Some(Counter::DropReplyBlocksFull), Counter::DropReplyBlocksFull)
+        };
+        for counter in [first, Some(again)] {
+            let counters: Vec<_> = [Counter::RecvPullReq].into_iter().chain(counter).collect();
+            dropped_as(&mut script, &counters, &bytes);
+        }
     }
-    assert_eq!(script.count(Counter::DropReplyBlocksFull), 4);
-    assert_eq!(
-        script.count(Counter::DropPullRepeated),
-        3,
-        "what still waits is not sent twice"
-    );
     assert_eq!(script.frames().len(), 3);
 }
 
 #[track_caller]
-fn reply_is_dropped(script: &mut Script, reply: mxoe::wire::PullReply<'_>, counter: Counter) {
-    let before = (script.count(counter), script.count(Counter::RecvPullReply));
-    script.put(Packet::PullReply(reply));
-    assert_eq!(script.count(counter), before.0 + 1, "{}", counter.name());
-    assert_eq!(
-        script.count(Counter::RecvPullReply),
-        before.1 + 1,
-        "counted before any check"
-    );
-    assert!(script.node.program.got.is_empty());
+fn reply_is_dropped(script: &mut Script, reply: PullReply<'_>, counter: Counter) {
+    let bytes = script.bytes(Packet::PullReply(reply));
+    // Counted as received before any check.
+    dropped_as(script, &[Counter::RecvPullReply, counter], &bytes);
 }
 
 #[test]
@@ -244,14 +244,14 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
         for magic in [pull_magic(2), good.magic ^ 0x100, 0] {
             reply_is_dropped(
                 &mut script,
-                mxoe::wire::PullReply { magic, ..good },
+                PullReply { magic, ..good },
                 Counter::DropPullReplyBadMagicEndpoint,
             );
         }
         for handle in [good.handle ^ 1, good.handle ^ 1 << 22, u32::MAX] {
             reply_is_dropped(
                 &mut script,
-                mxoe::wire::PullReply { handle, ..good },
+                PullReply { handle, ..good },
                 Counter::DropPullReplyBadWireHandle,
             );
         }
@@ -266,15 +266,16 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
         let askew = script.pull_reply(&pulls[0], 1, payload - 1, frame(1));
         reply_is_dropped(&mut script, askew, Counter::DropPullReplyBadSeqnum);
         let bytes = script.bytes(Packet::PullReply(good));
-        script.put_bytes(&bytes[..bytes.len() - 1]);
-        assert_eq!(script.count(Counter::DropBadSkblen), 1);
+        dropped_silently(&mut script, Counter::DropBadSkblen, &bytes[..bytes.len() - 1]);
         // From another host, all the rest right.
         let head = Head {
             src: MacAddr([2, 0, 0, 0, 1, 1]),
             ..script.head()
         };
-        script.put_as(&head, Packet::PullReply(good));
-        assert_eq!(script.count(Counter::DropPullReplyBadWireHandle), 4);
+        let bytes = script.bytes_as(&head, Packet::PullReply(good));
+        let counters = [Counter::RecvPullReply, Counter::DropPullReplyBadWireHandle];
+        dropped_as(&mut script, &counters, &bytes);
+        assert_eq!(script.replies(), []);
         // After all that the message arrives whole.
         for number in [2, 2, 0, 1, 3] {
             let reply = script.pull_reply(&pulls[0], number as u8, number as u32 * payload, frame(number));
@@ -290,6 +291,14 @@ fn replies_that_were_not_asked_for_are_dropped_without_ending_the_pull() {
     }
 }
 
+#[track_caller]
+fn nack_is_dropped(script: &mut Script, nack: NackMcp, counter: Counter) {
+    let bytes = script.bytes(Packet::NackMcp(nack));
+    // Counted as received before any check.
+    dropped_as(script, &[Counter::RecvNackMcp, counter], &bytes);
+    assert_eq!(script.replies(), []);
+}
+
 #[test]
 fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
     let mut script = Script::new(Preset::Native9000);
@@ -300,51 +309,37 @@ fn refused_pulls_end_with_the_reason_and_strange_refusals_are_ignored() {
         handle: pulls[0].handle,
         magic: pulls[0].magic,
     };
-    script.put(Packet::NackMcp(NackMcp {
-        magic: pull_magic(2),
-        ..nack
-    }));
-    script.put(Packet::NackMcp(NackMcp {
-        magic: nack.magic ^ 0x100,
-        ..nack
-    }));
-    assert_eq!(script.count(Counter::DropNackMcpBadMagicEndpoint), 2);
-    script.put(Packet::NackMcp(NackMcp {
-        handle: nack.handle ^ 1,
-        ..nack
-    }));
-    assert_eq!(script.count(Counter::DropNackMcpBadWireHandle), 1);
+    let bad_magic = Counter::DropNackMcpBadMagicEndpoint;
+    let bad_handle = Counter::DropNackMcpBadWireHandle;
+    for magic in [pull_magic(2), nack.magic ^ 0x100] {
+        nack_is_dropped(&mut script, NackMcp { magic, ..nack }, bad_magic);
+    }
+    let handle = nack.handle ^ 1;
+    nack_is_dropped(&mut script, NackMcp { handle, ..nack }, bad_handle);
     let good = script.bytes(Packet::NackMcp(nack));
     for code in [0, 5, 6, 7, 255] {
+        // It cannot be read at all.
         let mut bytes = good.clone();
         bytes[19] = code;
-        script.put_bytes(&bytes);
+        dropped_silently(&mut script, Counter::DropUnknownNack, &bytes);
     }
-    assert_eq!(script.count(Counter::DropUnknownNack), 5);
     let head = Head {
         src: MacAddr([2, 0, 0, 0, 1, 1]),
         peer_index: 0,
         ..script.head()
     };
-    script.put_as(&head, Packet::NackMcp(nack));
-    assert_eq!(script.count(Counter::DropNackMcpBadWireHandle), 2);
+    let stranger = script.bytes_as(&head, Packet::NackMcp(nack));
+    dropped_as(&mut script, &[Counter::RecvNackMcp, bad_handle], &stranger);
     script.peer_index = 0;
-    script.put(Packet::NackMcp(nack));
-    assert_eq!(script.count(Counter::DropNackBadPeerIndex), 1);
+    nack_is_dropped(&mut script, nack, Counter::DropNackBadPeerIndex);
     script.peer_index = 1;
     assert!(script.node.program.got.is_empty());
     script.put(Packet::NackMcp(nack));
     let got = script.node.program.got.pop().unwrap();
     assert_eq!((got.status, got.transferred), (Status::BadRdmaWindow, 0));
     assert!(matches!(script.one(), Reply::Notify(Notify { total_length: 0, .. })));
-    script.put(Packet::NackMcp(nack));
-    assert_eq!(
-        script.count(Counter::DropNackMcpBadWireHandle),
-        3,
-        "its slot has another generation"
-    );
-    // Whatever was wrong with them, unless they could not be read at all.
-    assert_eq!(script.count(Counter::RecvNackMcp), 7);
+    // Its slot has another generation.
+    nack_is_dropped(&mut script, nack, bad_handle);
 }
 
 #[test]

@@ -95,10 +95,10 @@ fn conversation(own: Option<Extension>, theirs: Option<Extension>) -> [String; 2
     let to = [world.connect(0, 1), world.connect(1, 0)];
     world.connect(0, 1);
     for length in [8, 100, 1_000, 4_000, 100_000] {
-        for node in 0..2 {
+        for (node, to) in to.into_iter().enumerate() {
             let now = world.now;
             world.nodes[1 - node].post_any(now, 1);
-            world.nodes[node].send(now, to[node], u64::from(length), length, SendOptions::default());
+            world.nodes[node].send(now, to, u64::from(length), length, SendOptions::default());
             world.kick(node);
             assert!(world.settle(1_000_000_000));
             // A delayed acknowledgement.

@@ -125,9 +125,30 @@ impl Script {
     }
 
     pub fn bytes(&self, packet: Packet<'_>) -> Vec<u8> {
+        self.bytes_as(&self.head(), packet)
+    }
+
+    pub fn bytes_as(&self, head: &Head, packet: Packet<'_>) -> Vec<u8> {
         let mut frame = [0; 9_100];
-        let len = self.dialect.emit(&self.head(), &packet, &mut frame).unwrap();
+        let len = self.dialect.emit(head, &packet, &mut frame).unwrap();
         frame[..len].to_vec()
+    }
+
+    /// Takes the frame, and counts one for each of these and for nothing else.
+    #[track_caller]
+    pub fn counted(&mut self, counters: &[Counter], bytes: &[u8]) {
+        let before = self.node.engine.counters().clone();
+        self.put_bytes(bytes);
+        for counter in Counter::ALL {
+            let more = counters.iter().filter(|counted| *counted == counter).count() as u32;
+            assert_eq!(self.count(*counter), before.get(*counter) + more, "{}", counter.name());
+        }
+    }
+
+    #[track_caller]
+    pub fn put_counted(&mut self, counters: &[Counter], packet: Packet<'_>) {
+        let bytes = self.bytes(packet);
+        self.counted(counters, &bytes);
     }
 
     pub fn count(&self, counter: Counter) -> u32 {
