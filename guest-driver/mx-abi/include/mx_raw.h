@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Raw frames (type 1, at most 1024 bytes; no others are received) and the peer table, for mapping daemons. One raw endpoint per board
- * and program. */
+/* Raw frames (type 1, at most 1024 bytes; no others are received) and the peer table, for mapping daemons. A board has one raw
+ * endpoint, whichever program opens it. */
 #ifndef WEFT_MX_RAW_H
 #define WEFT_MX_RAW_H
 

@@ -121,6 +121,7 @@ pub(crate) fn open(
             endpoint,
             ..options.clone()
         })
+        .map_err(|error| Fault::of_board(board, error))
     };
     let endpoint = if board_number == ANY {
         open_anywhere(number, try_open)?
@@ -139,10 +140,7 @@ pub(crate) fn open(
 }
 
 /// Number 0 on every board, then number 1, and so on; or the one number that is wanted.
-fn open_anywhere(
-    number: Option<u8>,
-    try_open: impl Fn(&Board, Option<u8>) -> Result<Endpoint, omx::Error>,
-) -> Outcome<Endpoint> {
+fn open_anywhere(number: Option<u8>, try_open: impl Fn(&Board, Option<u8>) -> Outcome<Endpoint>) -> Outcome<Endpoint> {
     let mut boards = Board::all()?;
     boards.retain(|board| board.interface().up);
     let numbers = number.map_or(0..=omxd::ENDPOINTS - 1, |number| number..=number);
@@ -153,11 +151,11 @@ fn open_anywhere(
         for board in boards {
             match try_open(&board, Some(number)) {
                 Ok(endpoint) => return Ok(endpoint),
-                Err(error) => {
-                    if matches!(error, omx::Error::Busy { .. }) {
+                Err(fault) => {
+                    if fault.code == codes::BUSY {
                         usable.push(board);
                     }
-                    last = error.into();
+                    last = fault;
                 }
             }
         }

@@ -1,5 +1,10 @@
 //! An error on its way to the program: through the error handler where the interface says so.
 
+use ether::ETHERNET_HEADER_LEN;
+use mxoe::wire::Preset;
+use netif::Interface;
+use omx::Board;
+
 use crate::{
     codes,
     slots::Opened,
@@ -19,6 +24,26 @@ impl Fault {
     pub(crate) fn new(code: u32) -> Self {
         Self { code, sentence: None }
     }
+
+    /// Why a board could not be used. A daemon does not start for one that is switched off or whose MTU is too small: that is the
+    /// board's fault, and no daemon would help.
+    pub(crate) fn of_board(board: &Board, error: omx::Error) -> Self {
+        let mut fault = Self::from(error);
+        if fault.code == codes::NO_DRIVER && !is_usable(board) {
+            fault.code = codes::BOARD_NOT_FOUND;
+        }
+        fault
+    }
+}
+
+/// Whether the board could carry messages now, with the sizes on the wire that a daemon would choose.
+fn is_usable(board: &Board) -> bool {
+    let Ok(now) = Interface::find_by_index(board.interface().index) else {
+        return false;
+    };
+    let wanted = std::env::var("OMX_PRESET").ok().and_then(|name| name.parse().ok());
+    let preset = wanted.unwrap_or(Preset::Native1500);
+    now.up && preset.sizes().frame_len_max() as usize <= now.mtu + ETHERNET_HEADER_LEN
 }
 
 impl From<omx::Error> for Fault {

@@ -3,7 +3,8 @@
 use std::{ffi::c_void, fs};
 
 use mxoe::engine::{Counter, REFERENCE_COUNTERS};
-use omx::{Board, Counters};
+use omx::{Board, BoardPeer, Counters};
+use omxd::BoardStatus;
 
 use crate::{
     calls::{board, initialized, mac_of, nic_id},
@@ -108,7 +109,7 @@ impl Call<'_> {
             1 => self.put(omxd::ENDPOINTS.into()),
             2 => self.put(Board::all()?.len() as u32),
             3 => self.put_ids(),
-            4 => self.put_text(&self.board()?.status()?.0.name),
+            4 => self.put_text(&status(&self.board()?)?.0.name),
             5 => self.put_text(&self.board()?.interface().name),
             6 => self.put(numa_node(&self.board()?)),
             7 => self.put(REFERENCE_COUNTERS as u32),
@@ -173,12 +174,20 @@ impl Call<'_> {
     fn put_counters(&self) -> Outcome {
         let counters: Counters = match self.opened {
             Some(opened) => opened.endpoint.counters(),
-            None => self.board()?.counters()?,
+            None => {
+                let board = self.board()?;
+                board.counters().map_err(|error| Fault::of_board(&board, error))?
+            }
         };
         let values = &counters.values()[..REFERENCE_COUNTERS];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         self.put_bytes(&bytes)
     }
+}
+
+/// What the authority of a board knows.
+fn status(board: &Board) -> Outcome<(BoardStatus, Vec<BoardPeer>)> {
+    board.status().map_err(|error| Fault::of_board(board, error))
 }
 
 fn numa_node(board: &Board) -> u32 {
@@ -241,6 +250,6 @@ fn usable_boards() -> Outcome<impl Iterator<Item = Board>> {
 /// What stands for the mapper of a board, and how many hosts it knows.
 pub(crate) fn mapper(number: u32) -> Outcome<([u8; 6], u32)> {
     let board = board(number)?;
-    let (_, peers) = board.status()?;
+    let (_, peers) = status(&board)?;
     Ok((board.interface().mac.0, peers.len() as u32))
 }

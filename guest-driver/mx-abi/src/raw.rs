@@ -14,7 +14,7 @@ use ether::{ETHERNET_HEADER_LEN, EtherType};
 use mxoe::wire::PacketType;
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake};
 use omx::Board;
-use omxd::Session;
+use omxd::{OmxdError, Session};
 
 use crate::{
     boundary::{both_interfaces, c_functions},
@@ -82,8 +82,9 @@ fn table() -> MutexGuard<'static, BTreeMap<usize, Raw>> {
 fn open(number: u32, out: Out<usize>) -> Outcome {
     initialized()?;
     let board = board(number)?;
-    let session = Session::connect(board.interface()).map_err(omx::Error::from)?;
-    session.open_raw().map_err(omx::Error::from)?;
+    let unusable = |error: OmxdError| Fault::of_board(&board, error.into());
+    let session = Session::connect(board.interface()).map_err(unusable)?;
+    session.open_raw().map_err(unusable)?;
     let refused = |error| {
         Fault::new(match error {
             NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,

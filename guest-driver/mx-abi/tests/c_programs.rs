@@ -291,6 +291,12 @@ fn codes_that_need_a_world_of_their_own_come_in_it() {
         let mut driverless = kit.command(&program, &boards);
         driverless.env("OMX_RUN_DIR", meeting_place(kit, "no-driver"));
         Kit::finishes(driverless.env("OMX_OMXD", "/bin/false").arg("no-driver"));
+        for (name, change) in [("off", ["down", "mtu", "1500"]), ("narrow", ["up", "mtu", "500"])] {
+            let veth = Veth::new(1500);
+            veth.change(&veth.b, &change);
+            let dir = meeting_place(kit, name);
+            Kit::finishes(kit.command(&program, &veth.b).env("OMX_RUN_DIR", dir).arg("unusable"));
+        }
         let dir = meeting_place(kit, "other-version");
         stranger(&dir, veth);
         Kit::finishes(

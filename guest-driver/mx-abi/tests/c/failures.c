@@ -53,10 +53,12 @@ static void nothing_opens(omx_return_t omx, mx_return_t mx)
     uint8_t byte = 0;
     omx_endpoint_t oe;
     mx_endpoint_t me;
+    mx_raw_endpoint_t raw;
     RETURNS(omx_open_endpoint(0, OMX_ANY_ENDPOINT, 0, NULL, 0, &oe), omx);
     RETURNS(mx_open_endpoint(0, MX_ANY_ENDPOINT, 0, NULL, 0, &me), mx);
     RETURNS(omx_open_endpoint(OMX_ANY_NIC, 3, 0, NULL, 0, &oe), omx);
     RETURNS(mx_open_endpoint(MX_ANY_NIC, MX_ANY_ENDPOINT, 0, NULL, 0, &me), mx);
+    RETURNS(mx_raw_open_endpoint(0, NULL, 0, &raw), mx);
     RETURNS(omx_get_info(NULL, OMX_INFO_COUNTER_VALUES, &byte, 1, values, sizeof values), omx);
     RETURNS(mx_get_info(NULL, MX_COUNTERS_VALUES, &board, sizeof board, values, sizeof values), mx);
 }
@@ -69,6 +71,14 @@ static void no_driver(void)
     nothing_opens(OMX_NO_DRIVER, MX_NO_DRIVER);
 }
 
+/* Board 0 cannot carry messages, and so no daemon starts for it. */
+static void unusable(void)
+{
+    nothing_opens(OMX_BOARD_NOT_FOUND, MX_BOARD_UNKNOWN);
+    setenv("OMX_OMXD", "/nonexistent/omxd", 1);
+    nothing_opens(OMX_BOARD_NOT_FOUND, MX_BOARD_UNKNOWN);
+}
+
 /* What listens where the daemon should speaks another language. */
 static void other_version(void)
 {
@@ -78,14 +88,12 @@ static void other_version(void)
 /* An ordinary user. */
 static void no_permission(void)
 {
-    mx_raw_endpoint_t raw;
     /* The daemon runs from now on, and does not end at once. */
     open_on(0, 0, &a);
     OK(omx_close_endpoint(a));
     CHECK(!setgid(65534) && !setuid(65534));
     /* Its socket is not for this user. */
     nothing_opens(OMX_ACCESS_DENIED, MX_NO_PERM);
-    RETURNS(mx_raw_open_endpoint(0, NULL, 0, &raw), MX_NO_PERM);
     /* And where there is none this user may not start one. */
     setenv("OMX_RUN_DIR", "/nonexistent", 1);
     nothing_opens(OMX_ACCESS_DENIED, MX_NO_PERM);
@@ -221,6 +229,7 @@ int main(int argc, char **argv)
     } tests[] = {
         {"no-driver", no_driver},           {"other-version", other_version}, {"no-permission", no_permission},
         {"no-descriptors", no_descriptors}, {"pending", too_much_pending},    {"sizes", other_sizes},
+        {"unusable", unusable},
     };
     CHECK(argc == 2);
     mx_set_error_handler(MX_ERRORS_RETURN);
