@@ -3,7 +3,10 @@
 #ifndef WEFT_MX_IO_H
 #define WEFT_MX_IO_H
 
-#include "myriexpress.h"
+/* With the translating headers in front of the others their types are meant. */
+#ifndef WEFT_TRANSLATE_MYRIEXPRESS_H
+#include <myriexpress.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,6 @@
 #ifndef WEFT_MX_RAW_H
 #define WEFT_MX_RAW_H
 
-#include "myriexpress.h"
 #include "mx_io.h"
 
 #ifdef __cplusplus

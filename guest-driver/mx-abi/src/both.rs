@@ -1,5 +1,6 @@
 //! The functions that both interfaces have with the same arguments: MX's name, Open-MX's name, and what they do. What differs in
-//! its arguments or exists once is in `mx` and `open_mx`.
+//! its arguments or exists once is in `mx` and `open_mx`. (`open-mx.h` has no second name for two of MX: with the translating
+//! headers they, too, are to use Open-MX's numbers and handlers.)
 
 use std::ffi::c_void;
 
@@ -249,6 +250,29 @@ both_interfaces! {
 
     fn (mx_set_request_timeout, omx_set_request_timeout)(endpoint: Handle, request: CRequest, timeout_ms: u32) |flavor, _name| {
         quietly_on(flavor, endpoint, |opened| calls::set_request_timeout(opened, request, timeout_ms))
+    }
+
+    // The second names of these two are for the translating headers alone.
+    fn (mx_get_info, omx__mx_get_info)(
+        endpoint: Handle,
+        key: u32,
+        input: Out<c_void>,
+        input_len: u32,
+        output: Out<c_void>,
+        output_len: u32,
+    ) |flavor, _name| {
+        info::answer(flavor, endpoint, "mx_get_info", (input, input_len), (output, output_len), |call| call.mx(key))
+    }
+
+    fn (mx_buffered, omx__mx_buffered)(
+        endpoint: Handle,
+        request: Out<CRequest>,
+        timeout_ms: u32,
+        result: Out<u32>,
+    ) |flavor, _name| {
+        quietly_on(flavor, endpoint, |opened| {
+            calls::wait_buffered(opened, request, flavor.limit(timeout_ms), result)
+        })
     }
 
     fn (mx_decompose_endpoint_addr2, omx_decompose_endpoint_addr_with_session)(

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use crate::{
     boundary::c_functions,
-    calls::{self, on, quietly_on},
+    calls::{self, on},
     codes, info,
     slots::{CRequest, Handle},
     state,
@@ -79,23 +79,6 @@ c_functions! {
         on(FLAVOR, endpoint, "mx_probe", |opened| {
             calls::probe(opened, (match_info, match_mask), Some(FLAVOR.limit(timeout_ms)), (status, result))
         })
-    }
-
-    fn mx_buffered(endpoint: Handle, request: Out<CRequest>, timeout_ms: u32, result: Out<u32>) -> u32 {
-        quietly_on(FLAVOR, endpoint, |opened| {
-            calls::wait_buffered(opened, request, FLAVOR.limit(timeout_ms), result)
-        })
-    }
-
-    fn mx_get_info(
-        endpoint: Handle,
-        key: u32,
-        input: Out<c_void>,
-        input_len: u32,
-        output: Out<c_void>,
-        output_len: u32,
-    ) -> u32 {
-        info::answer(FLAVOR, endpoint, "mx_get_info", (input, input_len), (output, output_len), |call| call.mx(key))
     }
 
     /// Never implemented by anybody.

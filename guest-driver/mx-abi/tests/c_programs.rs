@@ -175,21 +175,23 @@ fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean
         "#include <mx_raw.h>\n#include <mx_extensions.h>\n#include <open-mx.h>\nint main(void) { return 0; }\n",
     )
     .unwrap();
+    let include = kit.at("include");
     for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
-        let checked = Command::new("gcc")
-            .args([
-                standard,
-                "-pedantic",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-fsyntax-only",
-                "-I",
-            ])
-            .arg(kit.at("include"))
-            .arg(&cpp)
-            .status();
-        assert!(checked.unwrap().success(), "the headers are not clean with {standard}");
+        for first in [include.join("translate"), include.clone()] {
+            let checked = Command::new("gcc")
+                .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
+                .arg("-I")
+                .arg(&first)
+                .arg("-I")
+                .arg(&include)
+                .arg(&cpp)
+                .status();
+            let first = first.display();
+            assert!(
+                checked.unwrap().success(),
+                "the headers of {first} are not clean with {standard}"
+            );
+        }
     }
 }
 
@@ -248,6 +250,21 @@ fn every_function_succeeds_and_fails_as_documented() {
             assert!(output.status.success(), "{output:?}");
         }
     });
+}
+
+#[test]
+fn a_program_with_translating_headers_has_every_header_every_call_and_its_own_handlers() {
+    with_cable(
+        "a_program_with_translating_headers_has_every_header_every_call_and_its_own_handlers",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            for (name, order) in [("raw-last", "-DRAW_LAST"), ("raw-first", "-DRAW_FIRST")] {
+                let program = kit.compile("translated.c", name, &["translate"], &[order, "-lopen-mx"]);
+                kit.run(&program, &boards, &[]);
+            }
+        },
+    );
 }
 
 /// Listens where the authorities of both interfaces would, and says what none of them says, until the process ends.

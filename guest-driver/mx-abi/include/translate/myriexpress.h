@@ -155,7 +155,48 @@ typedef enum mx_get_info_key {
     MX_LINE_SPEED = 16,
 } mx_get_info_key_t;
 
-mx_return_t mx_get_info(mx_endpoint_t endpoint, mx_get_info_key_t key, void *in_value, uint32_t in_len, void *out_value, uint32_t out_len);
+/* Obsolete, never called. */
+typedef void (*mx_matching_callback_t)(void *context, uint64_t match_info, int length);
+
+/* Open-MX has no calls that do this: these are for this header alone. */
+mx_return_t omx__mx_get_info(
+    mx_endpoint_t endpoint, mx_get_info_key_t key, void *in_value, uint32_t in_len,
+    void *out_value, uint32_t out_len);
+mx_return_t omx__mx_buffered(
+    mx_endpoint_t endpoint, mx_request_t *request, uint32_t timeout_ms, uint32_t *result);
+#define mx_get_info omx__mx_get_info
+#define mx_buffered omx__mx_buffered
+
+/* Declared by MX and never implemented. */
+static inline mx_return_t mx_register_unexp_callback(
+    mx_endpoint_t endpoint, mx_matching_callback_t callback, void *context)
+{
+    (void)endpoint;
+    (void)callback;
+    (void)context;
+    return MX_FAILURE;
+}
+
+static inline mx_return_t mx_iput(
+    mx_endpoint_t endpoint, void *buffer, uint32_t length, mx_endpoint_addr_t destination,
+    uint64_t remote_address, void *context, mx_request_t *request)
+{
+    (void)endpoint;
+    (void)buffer;
+    (void)length;
+    (void)destination;
+    (void)remote_address;
+    (void)context;
+    (void)request;
+    return MX_FAILURE;
+}
+
+static inline mx_return_t mx_iget(
+    mx_endpoint_t endpoint, void *buffer, uint32_t length, mx_endpoint_addr_t from,
+    uint64_t remote_address, void *context, mx_request_t *request)
+{
+    return mx_iput(endpoint, buffer, length, from, remote_address, context, request);
+}
 
 #define mx_finalize omx_finalize
 #define mx_open_endpoint omx_open_endpoint
