@@ -28,6 +28,7 @@ pub(crate) const REMOTE_ENDPOINT_BAD_ID: u32 = 32;
 pub(crate) const REMOTE_ENDPOINT_CLOSED: u32 = 33;
 pub(crate) const BAD_INFO_LENGTH: u32 = 35;
 pub(crate) const NIC_ID_NOT_FOUND: u32 = 36;
+pub(crate) const BAD_KERNEL_ABI: u32 = 37;
 pub(crate) const BAD_LIB_ABI: u32 = 38;
 pub(crate) const REMOTE_ENDPOINT_UNREACHABLE: u32 = 92;
 pub(crate) const REMOTE_ENDPOINT_BAD_SESSION: u32 = 93;

@@ -2,8 +2,11 @@
 
 use std::{ffi::c_void, fs};
 
-use mxoe::engine::{Counter, REFERENCE_COUNTERS};
-use omx::{Board, BoardPeer, Counters};
+use mxoe::{
+    engine::{Counter, REFERENCE_COUNTERS},
+    wire::Preset,
+};
+use omx::{Board, BoardPeer};
 use omxd::BoardStatus;
 
 use crate::{
@@ -90,12 +93,11 @@ impl Call<'_> {
             8..=10 => self.put_text(PRODUCT),
             11 => self.put(1),
             12 => self.put(PIO_SEND_MAX),
-            13 => self.put(omx::EndpointOptions::default().rndv_threshold),
+            13 => self.put(self.eager_len_max()?),
             14 => self.put(numa_node(&self.board()?)),
             15 => self.put(NET_ETHERNET),
             16 => {
-                let wire = self.board().ok().and_then(|board| board.status().ok());
-                let wire = wire.is_some_and(|(status, _)| status.preset == mxoe::wire::Preset::Wire.name());
+                let wire = self.preset().is_ok_and(|preset| preset == Preset::Wire);
                 self.put(if wire { SPEED_10G } else { SPEED_OPEN_MX })
             }
             _ => Err(Fault::new(codes::BAD_INFO_KEY)),
@@ -144,6 +146,28 @@ impl Call<'_> {
         }
     }
 
+    /// The sizes on the wire of the board; of the first one that is switched on where the caller names none.
+    fn preset(&self) -> Outcome<Preset> {
+        let board = if self.opened.is_none() && self.input.is_null() {
+            Board::first()?
+        } else {
+            self.board()?
+        };
+        let (status, _) = status(&board)?;
+        status.preset.parse().map_err(|_| Fault::new(codes::BAD_KERNEL_ABI))
+    }
+
+    /// The longest message that is sent without asking first, in bytes: the sizes on the wire bound what the environment says.
+    fn eager_len_max(&self) -> Outcome<u32> {
+        let threshold = omx::EndpointOptions::default().rndv_threshold;
+        let bound = |preset: Preset| preset.sizes().medium_len_max();
+        // No board is asked about what all of them carry.
+        if Preset::ALL.into_iter().all(|preset| threshold <= bound(preset)) {
+            return Ok(threshold);
+        }
+        Ok(threshold.min(bound(self.preset()?)))
+    }
+
     fn put_bytes(&self, bytes: &[u8]) -> Outcome {
         if bytes.len() > self.output_len as usize {
             return Err(Fault::new(codes::BAD_INFO_LENGTH));
@@ -172,13 +196,8 @@ impl Call<'_> {
     }
 
     fn put_counters(&self) -> Outcome {
-        let counters: Counters = match self.opened {
-            Some(opened) => opened.endpoint.counters(),
-            None => {
-                let board = self.board()?;
-                board.counters().map_err(|error| Fault::of_board(&board, error))?
-            }
-        };
+        let board = self.board()?;
+        let counters = board.counters().map_err(|error| Fault::of_board(&board, error))?;
         let values = &counters.values()[..REFERENCE_COUNTERS];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         self.put_bytes(&bytes)

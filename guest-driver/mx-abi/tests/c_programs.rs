@@ -349,6 +349,18 @@ fn ends_of_different_sizes_do_not_connect() {
     });
 }
 
+#[test]
+fn a_program_learns_the_sizes_of_its_board_before_it_opens_an_endpoint() {
+    with_cable(
+        "a_program_learns_the_sizes_of_its_board_before_it_opens_an_endpoint",
+        9000,
+        |kit, veth| {
+            let program = kit.compile("failures.c", "failures", &[], &["-lmyriexpress"]);
+            kit.run(&program, &veth.a, &["wire"]);
+        },
+    );
+}
+
 /// The first one of two programs, which says its address and answers the other one.
 struct First {
     child: Child,

@@ -141,6 +141,14 @@ static void information(mx_endpoint_t me, omx_endpoint_t oe)
     RETURNS(mx_get_info(NULL, MX_COUNTERS_VALUES, &board, 0, values, sizeof values), MX_BAD_INFO_LENGTH);
     OK(mx_get_info(me, MX_NUMA_NODE, NULL, 0, &value, sizeof value));
     OK(mx_get_info(NULL, MX_NUMA_NODE, &byte, 1, &value, sizeof value));
+    /* Messages that take more than 32 frames of 1500 bytes are never sent unasked. */
+    CHECK(!setenv("OMX_RNDV_THRESHOLD", "1000000", 1));
+    OK(mx_get_info(me, MX_COPY_SEND_MAX, NULL, 0, &value, sizeof value));
+    CHECK(value == 32 * 1452);
+    CHECK(!setenv("OMX_RNDV_THRESHOLD", "200", 1));
+    OK(mx_get_info(NULL, MX_COPY_SEND_MAX, NULL, 0, &value, sizeof value));
+    CHECK(value == 200);
+    CHECK(!unsetenv("OMX_RNDV_THRESHOLD"));
     OK(mx_get_info(me, MX_LINE_SPEED, NULL, 0, &value, sizeof value));
     CHECK(value == MX_SPEED_OPEN_MX);
     RETURNS(mx_get_info(NULL, (mx_get_info_key_t)77, NULL, 0, &value, sizeof value), MX_BAD_INFO_KEY);
@@ -169,6 +177,32 @@ static void information(mx_endpoint_t me, omx_endpoint_t oe)
     RETURNS(omx_get_info(NULL, OMX_INFO_BOARD_COUNT, NULL, 0, &value, 1), OMX_BAD_INFO_LENGTH);
     RETURNS(omx_get_info(NULL, OMX_INFO_BOARD_COUNT, NULL, 0, NULL, 4), OMX_BAD_INFO_ADDRESS);
     RETURNS(omx_get_info(NULL, (omx_info_key_t)55, NULL, 0, &value, 4), OMX_BAD_INFO_KEY);
+}
+
+/* Asked with an endpoint its board answers: for everything on it. */
+static void counters_are_those_of_the_board(mx_endpoint_t me, omx_endpoint_t oe)
+{
+    static uint32_t before[85], by_endpoint[85], after[85];
+    omx_endpoint_t other;
+    omx_endpoint_addr_t to_other;
+    uint32_t board = 0, id;
+    uint64_t nic;
+    OK(omx_open_endpoint(1, OMX_ANY_ENDPOINT, 0, NULL, 0, &other));
+    OK(omx_get_endpoint_addr(other, &to_other));
+    OK(omx_decompose_endpoint_addr(to_other, &nic, &id));
+    OK(omx_connect(oe, nic, id, 0, LONG_MS, &to_other));
+    for (int i = 0; i < 20; i++)
+        OK(omx_isend(oe, "x", 1, to_other, 1, NULL, NULL));
+    /* The first counter is that of tiny messages, which `me` sends none of. */
+    while (before[0] < 20) {
+        OK(omx_progress(oe));
+        OK(mx_get_info(NULL, MX_COUNTERS_VALUES, &board, sizeof board, before, sizeof before));
+    }
+    OK(mx_get_info(me, MX_COUNTERS_VALUES, NULL, 0, by_endpoint, sizeof by_endpoint));
+    OK(mx_get_info(NULL, MX_COUNTERS_VALUES, &board, sizeof board, after, sizeof after));
+    for (int i = 0; i < 85; i++)
+        CHECK(before[i] <= by_endpoint[i] && by_endpoint[i] <= after[i]);
+    OK(omx_close_endpoint(other));
 }
 
 static void opening(void)
@@ -513,6 +547,7 @@ int main(void)
     OK(mx_open_endpoint(0, MX_ANY_ENDPOINT, 0, NULL, 0, &me));
     OK(omx_open_endpoint(0, OMX_ANY_ENDPOINT, 0, NULL, 0, &oe));
     information(me, oe);
+    counters_are_those_of_the_board(me, oe);
     open_mx_calls(oe, (omx_endpoint_t)me);
     mx_rest(me);
     raw();

@@ -221,6 +221,18 @@ static void other_sizes(void)
     RETURNS(mx_status.code, MX_STATUS_BAD_SESSION);
 }
 
+/* Boards that speak as MX does on the wire, and a program that asks before it opens anything. */
+static void wire(void)
+{
+    uint32_t value = 0;
+    setenv("OMX_PRESET", "wire", 1);
+    setenv("OMX_RNDV_THRESHOLD", "1000000", 1);
+    OK(mx_get_info(NULL, MX_LINE_SPEED, NULL, 0, &value, sizeof value));
+    CHECK(value == MX_SPEED_10G);
+    OK(mx_get_info(NULL, MX_COPY_SEND_MAX, NULL, 0, &value, sizeof value));
+    CHECK(value == 32768);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -229,7 +241,7 @@ int main(int argc, char **argv)
     } tests[] = {
         {"no-driver", no_driver},           {"other-version", other_version}, {"no-permission", no_permission},
         {"no-descriptors", no_descriptors}, {"pending", too_much_pending},    {"sizes", other_sizes},
-        {"unusable", unusable},
+        {"unusable", unusable},             {"wire", wire},
     };
     CHECK(argc == 2);
     mx_set_error_handler(MX_ERRORS_RETURN);
