@@ -200,10 +200,13 @@ pub(crate) fn disconnect(opened: &Opened, address: CAddress) -> Outcome {
     Ok(opened.endpoint.disconnect(address.address())?)
 }
 
-/// A remote endpoint's number as the protocol has it; what is beyond one byte exists nowhere.
-fn endpoint_number(number: u32) -> Outcome<u8> {
-    u8::try_from(number).map_err(|_| Fault::new(codes::REMOTE_ENDPOINT_BAD_ID))
+/// A remote endpoint's number as the protocol has it.
+fn endpoint_number(number: u32) -> Option<u8> {
+    u8::try_from(number).ok()
 }
+
+/// Stands for numbers that do not fit the protocol: hosts have no endpoint with this one, and say so.
+const NO_ENDPOINT: u8 = u8::MAX;
 
 fn peer(nic_id: u64) -> Outcome<MacAddr> {
     mac_of(nic_id).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))
@@ -216,7 +219,8 @@ pub(crate) fn connect(
     timeout: Option<Duration>,
     out: Out<CAddress>,
 ) -> Outcome {
-    let (mac, number) = (peer(nic_id)?, endpoint_number(number)?);
+    let mac = peer(nic_id)?;
+    let number = endpoint_number(number).ok_or_else(|| Fault::new(codes::REMOTE_ENDPOINT_BAD_ID))?;
     let address = opened.endpoint.connect(mac, number, key, timeout)?;
     out.put(address.into());
     Ok(())
@@ -230,7 +234,7 @@ pub(crate) fn iconnect(
     context: u64,
     out: Out<CRequest>,
 ) -> Outcome {
-    let (mac, number) = (peer(nic_id)?, endpoint_number(number)?);
+    let (mac, number) = (peer(nic_id)?, endpoint_number(number).unwrap_or(NO_ENDPOINT));
     let request = opened.endpoint.iconnect(mac, number, key, match_info, context)?;
     hand_out(opened, request, out)
 }

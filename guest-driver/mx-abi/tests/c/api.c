@@ -296,6 +296,10 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
     OK(omx_iconnect(e, nic, id, 0, 0x11, out, &request));
     OK(omx_wait(e, &request, &status, &result, OMX_TIMEOUT_INFINITE));
     CHECK(result == 1 && request == NULL && status.match_info == 0x11 && status.context == out);
+    /* What a started connect comes to is in its status, a number that no endpoint can have included: also within the host. */
+    OK(omx_iconnect(e, nic, 300, 0, 0x12, NULL, &request));
+    OK(omx_wait(e, &request, &status, &result, LONG_MS));
+    CHECK(result == 1 && status.code == OMX_REMOTE_ENDPOINT_BAD_ID && status.match_info == 0x12);
     /* One buffer, segments, synchronous. */
     for (int i = 0; i < 4; i++) {
         memset(in, 0, sizeof in);

@@ -56,6 +56,8 @@ static void connects(void)
         {0, 1, MX_STATUS_BAD_KEY},
         {31, 0, MX_STATUS_ENDPOINT_CLOSED},
         {77, 0, MX_STATUS_BAD_ENDPOINT},
+        {300, 0, MX_STATUS_BAD_ENDPOINT},
+        {0xfffffffe, 0, MX_STATUS_BAD_ENDPOINT},
     };
     mx_request_t request;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
