@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The handle of a board or raw endpoint: a descriptor that can be polled. */
+/* The handle of a raw endpoint, a descriptor that can be polled, or of a board, which is a number and nothing else. */
 #ifndef WEFT_MX_IO_H
 #define WEFT_MX_IO_H
 

@@ -9,7 +9,7 @@ use omx::Segment;
 use crate::{
     boundary::both_interfaces,
     calls::{self, Send, on, quietly_on},
-    codes, contexts,
+    codes, connections, contexts,
     fault::{Fault, returned},
     info,
     slots::{CRequest, Handle},
@@ -182,12 +182,12 @@ both_interfaces! {
         address: Out<CAddress>,
     ) |flavor, name| {
         on(flavor, endpoint, name, |opened| {
-            calls::connect(opened, (nic_id, number, key), flavor.limit(timeout_ms), address)
+            connections::connect(opened, (nic_id, number, key), flavor.limit(timeout_ms), address)
         })
     }
 
     fn (mx_decompose_endpoint_addr, omx_decompose_endpoint_addr)(address: CAddress, nic_id: Out<u64>, number: Out<u32>) |_flavor, _name| {
-        calls::decompose(address, nic_id, number, None);
+        connections::decompose(address, nic_id, number, None);
         codes::SUCCESS
     }
 
@@ -208,12 +208,12 @@ both_interfaces! {
         request: Out<CRequest>,
     ) |flavor, name| {
         on(flavor, endpoint, name, |opened| {
-            calls::iconnect(opened, (nic_id, number, key), match_info, context.bits(), request)
+            connections::iconnect(opened, (nic_id, number, key), match_info, context.bits(), request)
         })
     }
 
     fn (mx_disconnect, omx_disconnect)(endpoint: Handle, address: CAddress) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| calls::disconnect(opened, address))
+        quietly_on(flavor, endpoint, |opened| connections::disconnect(opened, address))
     }
 
     fn (mx_register_unexp_handler, omx_register_unexp_handler)(
@@ -281,7 +281,7 @@ both_interfaces! {
         number: Out<u32>,
         session: Out<u32>,
     ) |_flavor, _name| {
-        calls::decompose(address, nic_id, number, Some(session));
+        connections::decompose(address, nic_id, number, Some(session));
         codes::SUCCESS
     }
 }

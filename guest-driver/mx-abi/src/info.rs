@@ -13,6 +13,7 @@ use crate::{
     calls::{board, initialized, mac_of, nic_id},
     codes,
     fault::{Fault, Outcome, returned},
+    maps::{self, Map},
     slots::{Handle, Opened},
     types::{Bytes, Flavor, Out, Text},
 };
@@ -266,9 +267,17 @@ fn usable_boards() -> Outcome<impl Iterator<Item = Board>> {
     Ok(Board::all()?.into_iter().filter(|board| board.interface().up))
 }
 
-/// What stands for the mapper of a board, and how many hosts it knows.
-pub(crate) fn mapper(number: u32) -> Outcome<([u8; 6], u32)> {
-    let board = board(number)?;
-    let (_, peers) = status(&board)?;
-    Ok((board.interface().mac.0, peers.len() as u32))
+/// The state of a board's peer table: as a mapping daemon of this process said, else as its authority has it.
+pub(crate) fn map(board: &Board) -> Outcome<Map> {
+    if let Some(map) = maps::of(board) {
+        return Ok(map);
+    }
+    let (_, peers) = status(board)?;
+    Ok(Map {
+        mapper: board.interface().mac,
+        // The table grows while it is used: there is one map.
+        version: 1,
+        hosts: peers.len() as u32,
+        complete: true,
+    })
 }

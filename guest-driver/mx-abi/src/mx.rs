@@ -2,10 +2,14 @@
 
 use std::ffi::{c_char, c_void};
 
+use omx::Board;
+
 use crate::{
     boundary::c_functions,
     calls::{self, on},
-    codes, info,
+    codes,
+    fault::Outcome,
+    info, raw_endpoint,
     slots::{CRequest, Handle},
     state,
     types::{
@@ -33,6 +37,18 @@ struct MapperState {
 }
 
 const _: () = assert!(size_of::<MapperState>() == 36);
+
+/// The handle of board 0. Handles of raw endpoints are descriptors: far below, also when a program closes what it was given.
+const BOARD_HANDLES: i32 = 0x4d58_0000;
+
+/// The board that a handle stands for.
+fn board_of(handle: i32) -> Outcome<Board> {
+    match raw_endpoint::board_of_handle(handle) {
+        Some(board) => Ok(board),
+        // Other numbers are no boards.
+        None => calls::board(handle.wrapping_sub(BOARD_HANDLES).cast_unsigned()),
+    }
+}
 
 c_functions! {
     fn mx_wait(
@@ -112,34 +128,31 @@ c_functions! {
         codes::MX_FAILURE
     }
 
-    /// Succeeds and does nothing: some programs call it before they look at the mapper's state.
+    /// Succeeds and opens nothing: some programs call it before they look at the mapper's state.
     fn mx_open_board(board: i32, handle: Out<i32>) -> u32 {
-        handle.put(board);
+        handle.put(board.wrapping_add(BOARD_HANDLES));
         codes::SUCCESS
     }
 
-    fn mx__get_mapper_state(_handle: i32, out: Out<MapperState>) -> u32 {
-        let Some(asked) = out.get() else {
-            return codes::BAD_INFO_ADDRESS;
+    fn mx__get_mapper_state(handle: i32, out: Out<MapperState>) -> u32 {
+        let state = board_of(handle).and_then(|board| Ok((board.board_number(), info::map(&board)?)));
+        let (board_number, map) = match state {
+            Ok(found) if !out.is_null() => found,
+            Ok(_) => return codes::BAD_INFO_ADDRESS,
+            Err(fault) => return codes::return_code(FLAVOR, fault.code),
         };
-        match info::mapper(asked.board_number) {
-            Ok((mapper_mac, num_hosts)) => {
-                out.put(MapperState {
-                    board_number: asked.board_number,
-                    mapper_mac,
-                    iport: 0,
-                    // The table grows while it is used: there is one map.
-                    map_version: 1,
-                    num_hosts,
-                    network_configured: 1,
-                    routes_valid: 1,
-                    level: 0,
-                    flags: 0,
-                });
-                codes::SUCCESS
-            }
-            Err(fault) => codes::return_code(FLAVOR, fault.code),
-        }
+        out.put(MapperState {
+            board_number,
+            mapper_mac: map.mapper.0,
+            iport: 0,
+            map_version: map.version,
+            num_hosts: map.hosts,
+            network_configured: map.complete.into(),
+            routes_valid: map.complete.into(),
+            level: 0,
+            flags: 0,
+        });
+        codes::SUCCESS
     }
 
     /// The program gives memory back.

@@ -1,131 +1,39 @@
 //! The functions of `mx_raw.h`: whole frames, for mapping daemons. Needs the capability for packet sockets; the peer table is
 //! the authority's, and so is the word who has the one raw endpoint of a board.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ffi::c_void,
-    io::IoSlice,
-    os::fd::{AsFd, AsRawFd},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{ffi::c_void, time::Duration};
 
-use ether::{ETHERNET_HEADER_LEN, EtherType};
-use mxoe::wire::PacketType;
-use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket, Wake};
-use omx::Board;
-use omxd::{OmxdError, Session};
+use ether::ETHERNET_HEADER_LEN;
 
 use crate::{
     boundary::{both_interfaces, c_functions},
     calls::{board, initialized, mac_of},
     codes,
     fault::{Fault, Outcome},
+    maps::{self, Map},
+    raw_endpoint::{self, RawEndpoint, RawEvent},
     types::{CParam, Flavor, List, Out, Text},
 };
 
 const NO_EVENT: i32 = 0;
 const SEND_COMPLETE: i32 = 1;
 const RECV_COMPLETE: i32 = 2;
-/// Sends whose completion was not taken, at most.
-const COMPLETIONS_MAX: usize = 1024;
-/// A thread that waits lets others use the endpoint this often.
-const WAIT_SLICE: Duration = Duration::from_millis(10);
 /// `MX_SPEED_10G`.
 const SPEED_10G: u32 = 1;
 
-/// Offset of a frame's type, whose highest bit is a mark (mxoe-wire 2).
-const TYPE_AT: u32 = 16;
-const TYPE_BITS: u32 = 0x7f;
-/// Longest raw frame that is received, in bytes (mxoe-wire 9.1).
-const RAW_LEN_MAX: u32 = 1024;
-
-/// Passes raw frames and no others: those of messages are nobody's business here.
-fn raw_frames() -> [Instruction; 7] {
-    [
-        Instruction::load_len(),
-        Instruction::if_at_least(RAW_LEN_MAX + 1, 4, 0),
-        Instruction::load_byte(TYPE_AT),
-        Instruction::and(TYPE_BITS),
-        Instruction::if_equal(PacketType::Raw.code() as u32, 0, 1),
-        Instruction::pass(),
-        Instruction::drop(),
-    ]
-}
-
-struct Raw {
-    board: Board,
-    port: AfPacket,
-    completed: VecDeque<u64>,
-    /// It stands for the raw endpoint; `None` while the authority is away.
-    session: Option<Session>,
-}
-
-impl Raw {
-    /// Has the raw endpoint again when the authority was away. Frames come and go meanwhile.
-    fn keep(&mut self) {
-        if self.session.as_ref().is_some_and(|session| !session.is_gone()) {
-            return;
-        }
-        let back = Session::connect_to_running(self.board.interface()).ok().flatten();
-        self.session = back.filter(|session| session.open_raw().is_ok());
-    }
-}
-
-/// Open ones by their names, which are never 0.
-static OPEN: Mutex<BTreeMap<usize, Raw>> = Mutex::new(BTreeMap::new());
-
-fn table() -> MutexGuard<'static, BTreeMap<usize, Raw>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn open(number: u32, out: Out<usize>) -> Outcome {
     initialized()?;
-    let board = board(number)?;
-    let unusable = |error: OmxdError| Fault::of_board(&board, error.into());
-    let session = Session::connect(board.interface()).map_err(unusable)?;
-    session.open_raw().map_err(unusable)?;
-    let refused = |error| {
-        Fault::new(match error {
-            NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,
-            NetifError::NoSuchInterface { .. } => codes::BOARD_NOT_FOUND,
-            _ => codes::NO_SYSTEM_RESOURCES,
-        })
-    };
-    let options = AfPacketOptions::default();
-    let socket = PreparedSocket::new(&board.interface().name, EtherType::MXOE, &options, &raw_frames());
-    let port = AfPacket::from_prepared(socket.map_err(refused)?).map_err(refused)?;
-    let raw = Raw {
-        board,
-        port,
-        completed: VecDeque::new(),
-        session: Some(session),
-    };
-    let mut table = table();
-    let name = table.keys().next_back().map_or(1, |last| last + 1);
-    table.insert(name, raw);
-    out.put(name);
+    let endpoint = RawEndpoint::open(board(number)?)?;
+    out.put(raw_endpoint::name(endpoint));
     Ok(())
 }
 
-fn close(name: usize) -> u32 {
-    match table().remove(&name) {
-        Some(_) => codes::SUCCESS,
-        None => codes::BAD_ENDPOINT,
-    }
-}
-
 /// A call on a raw endpoint; nothing goes through the error handler.
-fn with(name: usize, body: impl FnOnce(&mut Raw) -> Outcome) -> u32 {
-    let mut table = table();
-    let outcome = table
-        .get_mut(&name)
-        .ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
-        .and_then(|raw| {
-            raw.keep();
-            body(raw)
-        });
-    code(outcome)
+fn with(name: usize, body: impl FnOnce(&RawEndpoint) -> Outcome) -> u32 {
+    code(raw_endpoint::named(name).and_then(|endpoint| {
+        endpoint.keep()?;
+        body(&endpoint)
+    }))
 }
 
 fn code(outcome: Outcome) -> u32 {
@@ -136,21 +44,21 @@ fn code(outcome: Outcome) -> u32 {
 }
 
 fn add_peer(name: usize, id: u64) -> u32 {
-    with(name, |raw| {
+    with(name, |endpoint| {
         let mac = mac_of(id).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))?;
-        raw.board.add_peer(mac)?;
+        endpoint.board().add_peer(mac)?;
         Ok(())
     })
 }
 
 fn set_name(name: usize, peer: Option<u64>, text: Text) -> u32 {
-    with(name, |raw| {
+    with(name, |endpoint| {
         let text = text.to_string().ok_or_else(|| Fault::new(codes::BAD_INFO_ADDRESS))?;
         let peer = match peer {
             None => None,
             Some(id) => Some(mac_of(id).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))?),
         };
-        Ok(raw.board.set_name(peer, &text)?)
+        Ok(endpoint.board().set_name(peer, &text)?)
     })
 }
 
@@ -165,62 +73,39 @@ struct Event {
     status: Out<i32>,
 }
 
-/// The next event, if there is one now.
-fn next(raw: &mut Raw, event: Event) -> Outcome<bool> {
-    if let Some(context) = raw.completed.pop_front() {
-        event.context.put(context);
-        event.status.put(SEND_COMPLETE);
-        return Ok(true);
+impl Event {
+    fn put(self, event: RawEvent<'_>) {
+        match event {
+            RawEvent::Sent(context) => {
+                self.context.put(context);
+                self.status.put(SEND_COMPLETE);
+            }
+            RawEvent::Received(frame) => {
+                let room = self.bytes.get().unwrap_or(0) as usize;
+                let len = frame.len().min(room);
+                self.buffer.put_all(&frame[..len]);
+                self.bytes.put(len as u32);
+                self.port.put(0);
+                self.status.put(RECV_COMPLETE);
+            }
+        }
     }
-    let frame = raw.port.poll_receive();
-    let Some(frame) = frame.map_err(|_| Fault::new(codes::NO_SYSTEM_RESOURCES))? else {
-        return Ok(false);
-    };
-    let room = event.bytes.get().unwrap_or(0) as usize;
-    let len = frame.len().min(room);
-    event.buffer.put_all(&frame[..len]);
-    event.bytes.put(len as u32);
-    event.port.put(0);
-    event.status.put(RECV_COMPLETE);
-    Ok(true)
 }
 
 fn wait(name: usize, event: Event, timeout: Duration) -> u32 {
-    let deadline = Instant::now() + timeout;
     event.status.put(NO_EVENT);
-    loop {
-        let mut over = true;
-        let code = with(name, |raw| {
-            if next(raw, event)? {
-                return Ok(());
-            }
-            let until = deadline.min(Instant::now() + WAIT_SLICE);
-            let woken = raw.port.wait(Interest::Receive, until, None);
-            over = !matches!(woken, Ok(Wake::Ready)) && Instant::now() >= deadline;
-            Ok(())
-        });
-        if code != codes::SUCCESS || over || event.status.get() != Some(NO_EVENT) {
-            return code;
-        }
-    }
+    code(raw_endpoint::named(name).and_then(|endpoint| endpoint.wait(timeout, |found| event.put(found))))
 }
 
 fn send(name: usize, buffer: Out<u8>, len: u32, context: u64) -> u32 {
-    with(name, |raw| {
+    code(raw_endpoint::named(name).and_then(|endpoint| {
         let len = len as usize;
-        if buffer.is_null() || len < ETHERNET_HEADER_LEN || raw.completed.len() >= COMPLETIONS_MAX {
+        if buffer.is_null() || len < ETHERNET_HEADER_LEN {
             return Err(Fault::new(codes::NO_RESOURCES));
         }
         let frame: Vec<u8> = (0..len).filter_map(|at| buffer.at(at).get()).collect();
-        match raw.port.send(&[IoSlice::new(&frame)]) {
-            Ok(true) => {
-                raw.completed.push_back(context);
-                Ok(())
-            }
-            Ok(false) => Err(Fault::new(codes::NO_RESOURCES)),
-            Err(_) => Err(Fault::new(codes::BAD_ERROR)),
-        }
-    })
+        endpoint.send(&frame, context)
+    }))
 }
 
 // The four that programs of both interfaces link; Open-MX's names are in no header.
@@ -235,7 +120,7 @@ both_interfaces! {
     }
 
     fn (mx_raw_close_endpoint, omx_raw_close_endpoint)(endpoint: usize) |_flavor, _name| {
-        close(endpoint)
+        code(raw_endpoint::forget(endpoint).map(|endpoint| endpoint.close()))
     }
 
     fn (mx_raw_send, omx__raw_send)(
@@ -266,7 +151,7 @@ both_interfaces! {
 
 c_functions! {
     fn mx_raw_handle(endpoint: usize) -> i32 {
-        table().get(&endpoint).map_or(-1, |raw| raw.port.as_fd().as_raw_fd())
+        raw_endpoint::named(endpoint).map_or(-1, |endpoint| endpoint.handle())
     }
 
     fn mx_raw_set_route_begin(endpoint: usize) -> u32 {
@@ -311,16 +196,20 @@ c_functions! {
         with(endpoint, |_| Ok(()))
     }
 
-    /// The table has no versions: it grows while it is used.
     fn mx_raw_set_map_version(
         endpoint: usize,
         _port: u32,
-        _mapper: u64,
-        _version: u32,
-        _nodes: u32,
-        _complete: u32,
+        mapper: u64,
+        version: u32,
+        nodes: u32,
+        complete: u32,
     ) -> u32 {
-        with(endpoint, |_| Ok(()))
+        with(endpoint, |endpoint| {
+            let mapper = mac_of(mapper).ok_or_else(|| Fault::new(codes::NIC_ID_NOT_FOUND))?;
+            let complete = complete != 0;
+            maps::set(endpoint.board(), Map { mapper, version, hosts: nodes, complete });
+            Ok(())
+        })
     }
 
     fn mx_raw_num_ports(endpoint: usize, ports: Out<u32>) -> u32 {

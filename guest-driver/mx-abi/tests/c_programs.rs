@@ -253,6 +253,18 @@ fn every_function_succeeds_and_fails_as_documented() {
 }
 
 #[test]
+fn raw_endpoints_and_mappers_do_as_their_headers_say() {
+    with_cable(
+        "raw_endpoints_and_mappers_do_as_their_headers_say",
+        1500,
+        |kit, veth| {
+            let raw = kit.compile("raw.c", "raw", &[], &["-lmyriexpress", "-lpthread"]);
+            kit.run(&raw, &format!("{},{}", veth.a, veth.b), &[]);
+        },
+    );
+}
+
+#[test]
 fn a_program_with_translating_headers_has_every_header_every_call_and_its_own_handlers() {
     with_cable(
         "a_program_with_translating_headers_has_every_header_every_call_and_its_own_handlers",

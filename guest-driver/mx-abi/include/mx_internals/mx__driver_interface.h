@@ -21,6 +21,8 @@ typedef struct mx_mapper_state {
     uint32_t flags;
 } mx_mapper_state_t;
 
+/* Of the board of a handle of mx_open_board or mx_raw_handle: what a mapping daemon of this process said last of it
+ * (mx_raw_set_map_version), else its own peer table, which is always configured, as version 1. */
 mx_return_t mx__get_mapper_state(mx_endpt_handle_t handle, mx_mapper_state_t *state);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Succeeds and does nothing. */
+/* Succeeds and opens nothing: the handle is the name of the board for mx__get_mapper_state. */
 mx_return_t mx_open_board(int board_number, mx_endpt_handle_t *handle);
 
 #ifdef __cplusplus

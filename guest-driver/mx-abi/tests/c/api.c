@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Every function of both interfaces that `messages` and `calls` do not reach, with its success and each error it has: api. Board 0 exists
+/* Every function of both interfaces that `messages`, `calls` and `raw` do not reach, with its success and each error it has: api. Board 0 exists
  * and is switched on, board 1 exists. */
 #include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <unistd.h>
 
 #include <mx_extensions.h>
-#include <mx_internals/mx__driver_interface.h>
-#include <mx_internals/mx__fops.h>
-#include <mx_raw.h>
 #include <myriexpress.h>
 #include <open-mx.h>
 
@@ -25,13 +21,11 @@ static void before_init(void)
 {
     omx_endpoint_t oe;
     mx_endpoint_t me;
-    mx_raw_endpoint_t raw;
     uint64_t nic = 0;
     uint32_t number = 0;
     char name[MX_MAX_HOSTNAME_LEN];
     RETURNS(omx_open_endpoint(0, 0, 0, NULL, 0, &oe), OMX_NOT_INITIALIZED);
     RETURNS(mx_open_endpoint(0, 0, 0, NULL, 0, &me), MX_NOT_INITIALIZED);
-    RETURNS(mx_raw_open_endpoint(0, NULL, 0, &raw), MX_NOT_INITIALIZED);
     RETURNS(omx_board_number_to_nic_id(0, &nic), OMX_NOT_INITIALIZED);
     RETURNS(mx_board_number_to_nic_id(0, &nic), MX_NOT_INITIALIZED);
     RETURNS(omx_nic_id_to_board_number(0, &number), OMX_NOT_INITIALIZED);
@@ -412,10 +406,7 @@ static void mx_rest(mx_endpoint_t e)
     mx_request_t send, receive;
     mx_status_t status;
     mx_segment_t segment = {&status, 4};
-    mx_endpt_handle_t handle = MX__INVALID_HANDLE;
-    mx_mapper_state_t state = {.board_number = 0};
     uint32_t result = 0;
-    uint64_t nic;
     OK(mx_get_endpoint_addr(e, &self));
     RETURNS(mx_isend(e, NULL, 1, self, 0, NULL, &send), MX_BAD_SEG_LIST);
     RETURNS(mx_irecv(e, NULL, 1, 0, 0, NULL, &receive), MX_BAD_SEG_LIST);
@@ -435,106 +426,7 @@ static void mx_rest(mx_endpoint_t e)
     RETURNS(mx_register_unexp_callback(e, NULL, NULL), MX_FAILURE);
     RETURNS(mx_iput(e, NULL, 0, self, 0, NULL, &send), MX_FAILURE);
     RETURNS(mx_iget(e, NULL, 0, self, 0, NULL, &send), MX_FAILURE);
-    OK(mx_open_board(0, &handle));
-    CHECK(handle == 0);
-    OK(mx__get_mapper_state(handle, &state));
-    OK(mx_board_number_to_nic_id(0, &nic));
-    CHECK(state.network_configured == 1 && state.num_hosts >= 1 && state.mapper_mac[5] == (nic & 0xff));
     CHECK(mx__regcache_clean(&status, sizeof status) == 0);
-}
-
-/* Open-MX's names, which no header has. */
-mx_return_t omx_raw_open_endpoint(uint32_t board, mx_param_t *params, uint32_t count, mx_raw_endpoint_t *endpoint);
-mx_return_t omx_raw_close_endpoint(mx_raw_endpoint_t endpoint);
-mx_return_t omx__raw_send(
-    mx_raw_endpoint_t endpoint, uint32_t port, void *route, uint32_t route_len, void *buffer, uint32_t len, void *context);
-mx_return_t omx__raw_next_event(
-    mx_raw_endpoint_t endpoint, uint32_t *port, void **context, void *buffer, uint32_t *bytes, uint32_t timeout_ms,
-    mx_raw_status_t *status);
-
-/* Of all the frames on the cable a raw endpoint receives raw ones of at most 1024 bytes. */
-static void raw_frames_alone(mx_raw_endpoint_t from, mx_raw_endpoint_t at)
-{
-    static unsigned char frame[1100] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x86, 0xdf};
-    /* Host query, tiny, pull reply; raw with and without a mark; too long; the last one ends the test. */
-    static const struct {
-        unsigned char type;
-        uint32_t length;
-        int passes;
-    } sent[] = {{3, 60, 0}, {0x25, 60, 0}, {0x2a, 1000, 0}, {1, 61, 1}, {0x81, 62, 1}, {1, 1025, 0}, {1, 1024, 1}};
-    unsigned char buffer[2000];
-    mx_raw_status_t status;
-    uint32_t port, bytes;
-    void *context;
-    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) {
-        frame[16] = sent[i].type;
-        /* The authorities' own raw frames are others. */
-        memcpy(frame + 40, "this test", 9);
-        OK(omx__raw_send(from, 0, NULL, 0, frame, sent[i].length, NULL));
-    }
-    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) {
-        if (!sent[i].passes)
-            continue;
-        do {
-            bytes = sizeof buffer;
-            OK(omx__raw_next_event(at, &port, &context, buffer, &bytes, LONG_MS, &status));
-            CHECK(status == MX_RAW_RECV_COMPLETE && (buffer[16] & 0x7f) == 1 && bytes <= 1024);
-        } while (memcmp(buffer + 40, "this test", 9));
-        CHECK(bytes == sent[i].length && buffer[16] == sent[i].type);
-    }
-}
-
-static void raw(void)
-{
-    mx_raw_endpoint_t e, second;
-    mx_raw_status_t status = 7;
-    unsigned char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x86, 0xdf, 0, 0, 1}, buffer[2000];
-    uint32_t port = 7, bytes = sizeof buffer, ports = 0;
-    mx_line_speed_t speed = MX_SPEED_2G;
-    void *context = NULL;
-    char name[MX_MAX_HOSTNAME_LEN];
-    uint64_t peer = 0x020000000042ULL;
-    RETURNS(mx_raw_open_endpoint(99, NULL, 0, &e), MX_BOARD_UNKNOWN);
-    OK(mx_raw_open_endpoint(0, NULL, 0, &e));
-    RETURNS(mx_raw_open_endpoint(0, NULL, 0, &second), MX_BUSY);
-    struct pollfd watched = {.fd = mx_raw_handle(e), .events = POLLIN};
-    CHECK(watched.fd >= 0 && poll(&watched, 1, 0) >= 0);
-    OK(mx_raw_send(e, 0, NULL, 0, frame, sizeof frame, frame));
-    OK(mx_raw_next_event(e, &port, &context, buffer, &bytes, LONG_MS, &status));
-    CHECK(status == MX_RAW_SEND_COMPLETE && context == frame);
-    OK(mx_raw_next_event(e, &port, &context, buffer, &bytes, 0, &status));
-    CHECK(status == MX_RAW_NO_EVENT || status == MX_RAW_RECV_COMPLETE);
-    OK(omx_raw_open_endpoint(1, NULL, 0, &second));
-    /* Board 1 is the other end of the cable. */
-    OK(mx_raw_send(e, 0, NULL, 0, frame, sizeof frame, NULL));
-    do {
-        bytes = sizeof buffer;
-        OK(mx_raw_next_event(second, &port, &context, buffer, &bytes, LONG_MS, &status));
-        CHECK(status == MX_RAW_RECV_COMPLETE && port == 0);
-    } while (bytes != sizeof frame || memcmp(buffer, frame, sizeof frame));
-    raw_frames_alone(e, second);
-    OK(omx_raw_close_endpoint(second));
-    OK(mx_raw_set_route_begin(e));
-    OK(mx_raw_set_route(e, peer, NULL, 0, 0, 0, MX_HOST_MX));
-    OK(mx_raw_set_route_mag(e, peer, NULL, 0, 0, 0, MX_HOST_MX, 0));
-    OK(mx_raw_set_peer_name(e, peer, "somebody:0"));
-    OK(mx_nic_id_to_hostname(peer, name));
-    CHECK(!strcmp(name, "somebody:0"));
-    OK(mx_raw_set_hostname(e, "renamed:0"));
-    OK(mx_hostname_to_nic_id("renamed:0", &peer));
-    OK(mx_raw_clear_routes(e, peer, 0));
-    OK(mx_raw_remove_peer(e, peer));
-    OK(mx_raw_set_map_version(e, 0, 1, 2, 3, 1));
-    OK(mx_raw_set_route_end(e));
-    OK(mx_raw_num_ports(e, &ports));
-    CHECK(ports == 1);
-    OK(mx_raw_line_speed(e, &speed));
-    CHECK(speed == MX_SPEED_10G);
-    OK(mx_raw_set_nic_reply_info(e, frame, 3));
-    OK(mx_raw_close_endpoint(e));
-    RETURNS(mx_raw_close_endpoint(e), MX_BAD_ENDPOINT);
-    RETURNS(mx_raw_num_ports(e, &ports), MX_BAD_ENDPOINT);
-    CHECK(mx_raw_handle(e) == -1);
 }
 
 int main(void)
@@ -554,7 +446,6 @@ int main(void)
     counters_are_those_of_the_board(me, oe);
     open_mx_calls(oe, (omx_endpoint_t)me);
     mx_rest(me);
-    raw();
     OK(mx_close_endpoint(me));
     OK(omx_finalize());
     RETURNS(omx_close_endpoint(oe), OMX_BAD_ENDPOINT);
