@@ -321,11 +321,11 @@ fn to_c(code: u32, status: &Status) -> CStatus {
     }
 }
 
-/// Gives the end of a request to the program; a bad one is shown to the handler first, unless the program asked for it.
+/// Gives the end of a request to the program; a bad one is shown to the handler first, also one that the program asked for.
 #[inline]
 fn deliver(flavor: Flavor, opened: &Opened, status: &Status, out: Out<CStatus>) {
     let code = match status.code {
-        StatusCode::Success | StatusCode::Cancelled => codes::status_code(flavor, status.code),
+        StatusCode::Success => codes::status_code(flavor, status.code),
         code => report_status(flavor, opened, "a request failed", code),
     };
     out.put(to_c(code, status));

@@ -265,6 +265,15 @@ static omx_return_t other_handler(char *text, omx_return_t code)
     return code == OMX_BAD_MATCH_MASK ? OMX_NOT_IMPLEMENTED : code;
 }
 
+static omx_return_t noted;
+
+static omx_return_t note(char *text, omx_return_t code)
+{
+    CHECK(text != NULL);
+    noted = code;
+    return code;
+}
+
 /* The functions that only Open-MX has, or has with other arguments, on an endpoint that talks to itself and to another one. */
 static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
 {
@@ -322,12 +331,15 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
     RETURNS(omx_issendv(e, NULL, 1, self, 0, NULL, &send), OMX_SEGMENTS_BAD_COUNT);
     RETURNS(omx_irecvv(e, many, 257, 0, 0, NULL, &receive), OMX_SEGMENTS_BAD_COUNT);
     RETURNS(omx_irecv(e, in, 1, 2, 1, NULL, &receive), OMX_BAD_MATCH_MASK);
-    /* Cancelled and kept: it completes as that. */
+    /* Cancelled and kept: it completes as that, and the handler sees it as any other end but success. */
     OK(omx_irecv(e, in, 1, 61, ALL, NULL, &receive));
     OK(omx_cancel_notest(e, &receive, &result));
     CHECK(result == 1 && receive != NULL);
+    CHECK(omx_set_error_handler(e, note) == OMX_ERRORS_RETURN);
     OK(omx_test(e, &receive, &status, &result));
     CHECK(result == 1 && status.code == OMX_CANCELLED);
+    RETURNS(noted, OMX_CANCELLED);
+    CHECK(omx_set_error_handler(e, NULL) == note);
     OK(omx_irecv(e, in, 1, 61, ALL, NULL, &receive));
     OK(omx_cancel(e, &receive, &result));
     CHECK(result == 1 && receive == NULL);
