@@ -1,14 +1,18 @@
 //! C programs written against the shipped headers alone: compiled with gcc, linked with the shared and the static library, run
 //! within one process, between two processes of a host, and between two network namespaces. Needs root.
 
+mod headers;
+mod kit;
+
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
+use kit::Kit;
 use netif::{
     Interface,
     testing::{Veth, in_private_network},
@@ -16,184 +20,6 @@ use netif::{
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
 };
-
-/// The linked libraries, for one test.
-struct Kit {
-    dir: tempfile::TempDir,
-}
-
-/// The static library that cargo made for these tests.
-fn archive() -> PathBuf {
-    let own = env::current_exe().unwrap();
-    let deps = own.parent().unwrap();
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("libmx_abi") && name.ends_with(".a")
-    };
-    let found = [deps, deps.parent().unwrap()].into_iter().flat_map(|dir| {
-        let entries = fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
-    });
-    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    found
-        .max_by_key(age)
-        .expect("cargo makes the static library for the tests")
-}
-
-impl Kit {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
-        let linked = Command::new(link).arg(archive()).arg(dir.path()).status().unwrap();
-        assert!(linked.success(), "the libraries do not link");
-        Self { dir }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Compiles a program of `tests/c`; its path.
-    fn compile(&self, source: &str, as_name: &str, first: &[&str], last: &[&str]) -> PathBuf {
-        let program = self.at(as_name);
-        let include = self.at("include");
-        let compiled = Command::new("gcc")
-            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"])
-            .args(first.iter().map(|dir| format!("-I{}", include.join(dir).display())))
-            .arg("-I")
-            .arg(&include)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
-            .arg("-o")
-            .arg(&program)
-            .arg("-L")
-            .arg(self.at("lib"))
-            .args(last)
-            .status()
-            .expect("gcc");
-        assert!(compiled.success(), "{source} does not compile");
-        program
-    }
-
-    /// A program, with the interfaces that are its boards.
-    fn command(&self, program: &Path, boards: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env("LD_LIBRARY_PATH", self.at("lib"))
-            .env("OMX_RUN_DIR", self.dir.path())
-            .env("OMX_OMXD", omxd())
-            .env("OMX_IFACES", boards)
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, program: &Path, boards: &str, args: &[&str]) {
-        Self::finishes(self.command(program, boards).args(args));
-    }
-
-    /// The program runs to its end.
-    #[track_caller]
-    fn finishes(command: &mut Command) {
-        let output = command.output().unwrap();
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        assert!(
-            output.status.success() && text.contains(" done\n"),
-            "{command:?}: {}\n{text}",
-            output.status
-        );
-    }
-}
-
-fn omxd() -> PathBuf {
-    let own = env::current_exe().unwrap();
-    let program = own.ancestors().nth(2).unwrap().join("omxd");
-    assert!(
-        program.is_file(),
-        "these tests need the program omxd: `cargo build -p omxd` in the same profile makes it"
-    );
-    program
-}
-
-#[test]
-fn the_libraries_have_exactly_the_symbols_of_the_headers_with_their_versions() {
-    let kit = Kit::new();
-    let nm = Command::new("nm")
-        .args(["--dynamic", "--defined-only"])
-        .arg(kit.at("lib/libopen-mx.so.0"))
-        .output()
-        .unwrap();
-    let text = String::from_utf8(nm.stdout).unwrap();
-    let mut symbols: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
-    for versioned in [
-        "MX_0.0",
-        "mx_open_endpoint@@MX_0.9",
-        "mx_decompose_endpoint_addr@@MX_0.9",
-        "mx_get_info@@MX_0.91",
-        "mx_test@@MX_0.91",
-        "mx_wait@@MX_0.91",
-        "mx_iprobe@@MX_0.91",
-        "mx__init_api@@MX_0.92",
-        "mx_isend",
-        "omx_isend",
-        "omx_raw_open_endpoint",
-        "omx_raw_close_endpoint",
-        "omx__raw_send",
-        "omx__raw_next_event",
-        "MX_ERRORS_RETURN",
-        "OMX_ERRORS_ARE_FATAL",
-    ] {
-        assert!(symbols.contains(&versioned), "{versioned} is missing");
-    }
-    let ours = |name: &&str| {
-        ["mx_", "omx_", "MX_", "OMX_"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
-    symbols.retain(|name| !ours(name));
-    assert!(symbols.is_empty(), "more than the interface is exported: {symbols:?}");
-    let soname = Command::new("readelf")
-        .arg("-d")
-        .arg(kit.at("lib/libopen-mx.so"))
-        .output()
-        .unwrap();
-    let soname = String::from_utf8(soname.stdout).unwrap();
-    assert!(soname.contains("[libopen-mx.so.0]"), "{soname}");
-}
-
-#[test]
-fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean() {
-    let kit = Kit::new();
-    for source in ["layout_mx.c", "layout_omx.c"] {
-        kit.compile(source, "layout", &[], &[]);
-    }
-    let cpp = kit.at("all.c");
-    fs::write(
-        &cpp,
-        "#include <mx_raw.h>\n#include <mx_extensions.h>\n#include <open-mx.h>\nint main(void) { return 0; }\n",
-    )
-    .unwrap();
-    let include = kit.at("include");
-    for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
-        for first in [include.join("translate"), include.clone()] {
-            let checked = Command::new("gcc")
-                .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
-                .arg("-I")
-                .arg(&first)
-                .arg("-I")
-                .arg(&include)
-                .arg(&cpp)
-                .status();
-            let first = first.display();
-            assert!(
-                checked.unwrap().success(),
-                "the headers of {first} are not clean with {standard}"
-            );
-        }
-    }
-}
 
 /// Runs `body` in a network of its own with a pair of joined interfaces.
 fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {

@@ -1,0 +1,107 @@
+//! The linked libraries and programs that use them.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The linked libraries, for one test.
+pub struct Kit {
+    pub dir: tempfile::TempDir,
+}
+
+/// The static library that cargo made for these tests.
+fn archive() -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let deps = own.parent().unwrap();
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libmx_abi") && name.ends_with(".a")
+    };
+    let found = [deps, deps.parent().unwrap()].into_iter().flat_map(|dir| {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
+    });
+    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    found
+        .max_by_key(age)
+        .expect("cargo makes the static library for the tests")
+}
+
+impl Kit {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
+        let linked = Command::new(link).arg(archive()).arg(dir.path()).status().unwrap();
+        assert!(linked.success(), "the libraries do not link");
+        Self { dir }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Compiles a program of `tests/c`; its path.
+    pub fn compile(&self, source: &str, as_name: &str, first: &[&str], last: &[&str]) -> PathBuf {
+        let program = self.at(as_name);
+        let include = self.at("include");
+        let compiled = Command::new("gcc")
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"])
+            .args(first.iter().map(|dir| format!("-I{}", include.join(dir).display())))
+            .arg("-I")
+            .arg(&include)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(self.at("lib"))
+            .args(last)
+            .status()
+            .expect("gcc");
+        assert!(compiled.success(), "{source} does not compile");
+        program
+    }
+
+    /// A program, with the interfaces that are its boards.
+    pub fn command(&self, program: &Path, boards: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", self.at("lib"))
+            .env("OMX_RUN_DIR", self.dir.path())
+            .env("OMX_OMXD", omxd())
+            .env("OMX_IFACES", boards)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, program: &Path, boards: &str, args: &[&str]) {
+        Self::finishes(self.command(program, boards).args(args));
+    }
+
+    /// The program runs to its end.
+    #[track_caller]
+    pub fn finishes(command: &mut Command) {
+        let output = command.output().unwrap();
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(
+            output.status.success() && text.contains(" done\n"),
+            "{command:?}: {}\n{text}",
+            output.status
+        );
+    }
+}
+
+fn omxd() -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let program = own.ancestors().nth(2).unwrap().join("omxd");
+    assert!(
+        program.is_file(),
+        "these tests need the program omxd: `cargo build -p omxd` in the same profile makes it"
+    );
+    program
+}
