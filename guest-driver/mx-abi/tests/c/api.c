@@ -279,7 +279,7 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
 {
     omx_endpoint_addr_t self, address;
     omx_status_t status;
-    omx_request_t send, receive, request = NULL;
+    omx_request_t send, receive, later, request = NULL;
     uint64_t nic;
     uint32_t id, result;
     char out[200] = "text", in[200];
@@ -359,11 +359,26 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
     OK(omx_irecv(e, in, 1, 62, ALL, NULL, &receive));
     OK(omx_peek(e, &request, &result, LONG_MS));
     CHECK(result == 1);
-    OK(omx_ipeek(e, &request, &result));
-    CHECK(result == 1 && (request == receive || request == send));
     OK(omx_wait_any(e, 62, ALL, &status, &result, LONG_MS));
     CHECK(result == 1 && status.code == OMX_MESSAGE_TRUNCATED && status.xfer_length == 1 && status.msg_length == 5);
     OK(omx_test_any(e, 62, ALL, &status, &result));
+    CHECK(result == 1);
+    /* The one that is complete longest is seen first, whichever was posted first. */
+    OK(omx_irecv(e, in, 1, 64, ALL, NULL, &receive));
+    OK(omx_irecv(e, in, 1, 65, ALL, NULL, &later));
+    OK(omx_isend(e, out, 1, self, 65, NULL, NULL));
+    OK(omx_isend(e, out, 1, self, 64, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        OK(omx_ipeek(e, &request, &result));
+        CHECK(result == 1 && request == later);
+        OK(omx_peek(e, &request, &result, LONG_MS));
+        CHECK(result == 1 && request == later);
+    }
+    OK(omx_test(e, &later, &status, &result));
+    CHECK(result == 1);
+    OK(omx_ipeek(e, &request, &result));
+    CHECK(result == 1 && request == receive);
+    OK(omx_test(e, &receive, &status, &result));
     CHECK(result == 1);
     /* Nothing is left: a time limit of 0 looks once. */
     OK(omx_peek(e, &request, &result, 0));

@@ -2,6 +2,9 @@
 /* What MX promises of handlers, waits, threads, addresses and connections: calls BOARD BOARD. */
 #include "pair.h"
 
+/* A host that does not exist. */
+#define NOBODY 0x020000fffffeULL
+
 struct seen {
     int calls;
     mx_unexp_handler_action_t answer;
@@ -78,37 +81,66 @@ static void the_unexpected_handler_sees_what_nobody_waits_for(void)
     OK(mx_register_unexp_handler(b, NULL, NULL));
 }
 
-static void *blocked_wait(void *out)
+static void wait_for_a_message(struct blocked *blocked)
 {
     mx_status_t status;
-    uint32_t result = 7;
-    OK(mx_wait_any(b, MX_INFINITE, 99, ALL, &status, &result));
-    *(uint32_t *)out = result;
-    return NULL;
+    blocked->code = mx_wait_any(b, MX_INFINITE, 99, ALL, &status, &blocked->result);
 }
 
-static void wakeup_ends_waits_and_time_limits_do(void)
+static void connect_to_nobody(struct blocked *blocked)
 {
-    mx_status_t status;
-    uint32_t result = 7, woken = 7;
-    mx_request_t request = NULL;
-    char in[4];
-    OK(mx_wait_any(b, 1, 99, ALL, &status, &result));
-    CHECK(result == 0);
-    OK(mx_probe(b, 1, 99, ALL, &status, &result));
-    CHECK(result == 0);
-    OK(mx_peek(b, 1, &request, &result));
-    CHECK(result == 0);
-    request = post_receive(b, in, sizeof in, 99, ALL);
-    OK(mx_wait(b, &request, 1, &status, &result));
-    CHECK(result == 0 && request != NULL);
-    pthread_t thread;
-    CHECK(!pthread_create(&thread, NULL, blocked_wait, &woken));
+    mx_endpoint_addr_t address;
+    blocked->code = mx_connect(b, NOBODY, 0, KEY, MX_INFINITE, &address);
+}
+
+/* Wakes a call up that never ends on its own. */
+static void wake(struct blocked *blocked)
+{
+    start_blocked(blocked);
+    CHECK(!has_returned(blocked));
     /* A wakeup with nobody asleep is lost: so until the thread says that it woke up. */
-    while (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 7)
+    while (!has_returned(blocked))
         OK(mx_wakeup(b));
-    pthread_join(thread, NULL);
-    CHECK(woken == 0);
+    pthread_join(blocked->thread, NULL);
+}
+
+static void wakeup_ends_waits_and_connects(void)
+{
+    struct blocked wait = {.call = wait_for_a_message, .result = 7}, connect = {.call = connect_to_nobody};
+    wake(&wait);
+    OK(wait.code);
+    CHECK(wait.result == 0);
+    wake(&connect);
+    RETURNS(connect.code, MX_TIMEOUT);
+}
+
+#define LIMIT_MS 50
+
+/* Not before they are over, that is. */
+static void time_limits_end_waits(void)
+{
+    mx_endpoint_addr_t address;
+    mx_status_t status;
+    uint32_t result = 7;
+    mx_request_t request = NULL, peeked;
+    char in[4];
+    request = post_receive(b, in, sizeof in, 99, ALL);
+    for (int what = 0; what < 5; what++) {
+        int64_t begin_ns = now_ns();
+        result = 7;
+        switch (what) {
+        case 0: OK(mx_wait_any(b, LIMIT_MS, 99, ALL, &status, &result)); break;
+        case 1: OK(mx_probe(b, LIMIT_MS, 99, ALL, &status, &result)); break;
+        case 2: OK(mx_peek(b, LIMIT_MS, &peeked, &result)); break;
+        case 3: OK(mx_wait(b, &request, LIMIT_MS, &status, &result)); break;
+        case 4:
+            RETURNS(mx_connect(b, NOBODY, 0, KEY, LIMIT_MS, &address), MX_TIMEOUT);
+            result = 0;
+            break;
+        }
+        CHECK(result == 0 && now_ns() - begin_ns >= LIMIT_MS * 1000000LL);
+    }
+    CHECK(request != NULL);
     OK(mx_cancel(b, &request, &result));
     CHECK(result == 1);
 }
@@ -241,9 +273,8 @@ static void connections_end_in_every_way(uint32_t board_b)
     RETURNS(mx_connect(a, nic, 7777, KEY, LONG_MS, &address), MX_BAD_ENDPOINT_ID);
     RETURNS(mx_connect(a, UINT64_MAX, 0, KEY, LONG_MS, &address), MX_NIC_NOT_FOUND);
     RETURNS(mx_iconnect(a, UINT64_MAX, 0, KEY, 1, NULL, &request), MX_NIC_NOT_FOUND);
-    /* A host that does not exist. */
-    RETURNS(mx_connect(a, 0x020000fffffeULL, 0, KEY, 5, &address), MX_TIMEOUT);
-    OK(mx_iconnect(a, 0x020000fffffeULL, 0, KEY, 1, NULL, &request));
+    RETURNS(mx_connect(a, NOBODY, 0, KEY, 5, &address), MX_TIMEOUT);
+    OK(mx_iconnect(a, NOBODY, 0, KEY, 1, NULL, &request));
     OK(mx_cancel(a, &request, &result));
     CHECK(result == 1 && request == NULL);
     OK(mx_iconnect(a, nic, id, KEY, 0x55, &stop, &request));
@@ -252,7 +283,6 @@ static void connections_end_in_every_way(uint32_t board_b)
     CHECK(!memcmp(&status.source, &to_b, sizeof to_b));
     OK(mx_iconnect(a, nic, 31, KEY, 0x56, NULL, &request));
     CHECK(finish(a, &request).code == MX_STATUS_ENDPOINT_CLOSED);
-    OK(mx_set_request_timeout(a, NULL, LONG_MS));
     /* After a disconnect the address is no address any more. */
     OK(mx_disconnect(a, to_b));
     request = post_send(a, to_b, &stop, sizeof stop, 1);
@@ -351,7 +381,8 @@ int main(int argc, char **argv)
     board_b = (uint32_t)atoi(argv[2]);
     open_pair(board_a, board_b);
     the_unexpected_handler_sees_what_nobody_waits_for();
-    wakeup_ends_waits_and_time_limits_do();
+    wakeup_ends_waits_and_connects();
+    time_limits_end_waits();
     threads_share_an_endpoint();
     messages_to_oneself_match_like_any_other();
     masks_are_checked();

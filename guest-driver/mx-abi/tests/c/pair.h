@@ -4,8 +4,13 @@
 #ifndef PAIR_H
 #define PAIR_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <pthread.h>
 #include <stdint.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "myriexpress.h"
 #include "mx_extensions.h"
@@ -82,6 +87,55 @@ static inline void open_pair(uint32_t board_a, uint32_t board_b)
     OK(mx_open_endpoint(board_a, MX_ANY_ENDPOINT, KEY, NULL, 0, &a));
     OK(mx_open_endpoint(board_b, MX_ANY_ENDPOINT, KEY, NULL, 0, &b));
     to_b = connect_to_b(board_b, KEY, MX_SUCCESS);
+}
+
+/* A call that blocks, made by a thread of its own. */
+struct blocked {
+    void (*call)(struct blocked *);
+    pthread_t thread;
+    pid_t tid;
+    /* The thread is back. */
+    int returned;
+    uint32_t limit_ms, result;
+    mx_return_t code;
+};
+
+static inline void *call_and_say_so(void *argument)
+{
+    struct blocked *blocked = argument;
+    __atomic_store_n(&blocked->tid, gettid(), __ATOMIC_RELEASE);
+    blocked->call(blocked);
+    __atomic_store_n(&blocked->returned, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static inline int has_returned(struct blocked *blocked)
+{
+    return __atomic_load_n(&blocked->returned, __ATOMIC_ACQUIRE);
+}
+
+/* Starts it; it sleeps then, and has not returned. */
+static inline void start_blocked(struct blocked *blocked)
+{
+    char path[64], line[256], state = 0;
+    CHECK(!pthread_create(&blocked->thread, NULL, call_and_say_so, blocked));
+    while (!__atomic_load_n(&blocked->tid, __ATOMIC_ACQUIRE))
+        ;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)blocked->tid);
+    while (state != 'S') {
+        CHECK(!has_returned(blocked));
+        FILE *file = fopen(path, "r");
+        CHECK(file && fgets(line, sizeof line, file));
+        fclose(file);
+        state = strrchr(line, ')')[2];
+    }
+}
+
+static inline int64_t now_ns(void)
+{
+    struct timespec now;
+    CHECK(!clock_gettime(CLOCK_MONOTONIC, &now));
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
 static inline void close_pair(void)

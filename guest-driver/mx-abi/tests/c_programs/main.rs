@@ -79,6 +79,26 @@ fn every_function_succeeds_and_fails_as_documented() {
 }
 
 #[test]
+fn sends_complete_and_waits_end_as_the_environment_says() {
+    with_cable(
+        "sends_complete_and_waits_end_as_the_environment_says",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            let mx = kit.compile("settings.c", "settings", &[], &["-lmyriexpress", "-lpthread"]);
+            kit.run(&mx, &boards, &[]);
+            let translated = kit.compile(
+                "settings.c",
+                "settings-omx",
+                &["translate"],
+                &["-lopen-mx", "-lpthread"],
+            );
+            kit.run(&translated, &boards, &[]);
+        },
+    );
+}
+
+#[test]
 fn raw_endpoints_and_mappers_do_as_their_headers_say() {
     with_cable(
         "raw_endpoints_and_mappers_do_as_their_headers_say",
