@@ -188,6 +188,21 @@ impl Endpoint {
             _ => Err(Error::BadRequest),
         })
     }
+
+    /// Blocks until the buffer of a send may be used again: its bytes are safe elsewhere, or it is over. False after `timeout` or a
+    /// wakeup. The request stays as it is.
+    ///
+    /// # Errors
+    /// As [`Endpoint::is_buffered`].
+    pub fn wait_buffered(&self, request: Request, timeout: Option<Duration>) -> Result<bool, Error> {
+        let found = self.blocked(timeout, |core| match core.store.requests.get(request.0) {
+            Some(entry) if entry.kind == RequestKind::Send => {
+                (entry.buffered || entry.state == State::Done).then_some(Ok(()))
+            }
+            _ => Some(Err(Error::BadRequest)),
+        })?;
+        Ok(found.transpose()?.is_some())
+    }
 }
 
 impl Core {
