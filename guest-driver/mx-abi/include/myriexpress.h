@@ -253,6 +253,7 @@ mx_return_t mx_probe(
     mx_endpoint_t endpoint, uint32_t timeout_ms, uint64_t match_info, uint64_t match_mask,
     mx_status_t *status, uint32_t *result);
 mx_return_t mx_ibuffered(mx_endpoint_t endpoint, mx_request_t *request, uint32_t *result);
+/* Blocks until the buffer of a send may be used again; unlike mx_ibuffered it says so of every send that is complete. */
 mx_return_t mx_buffered(
     mx_endpoint_t endpoint, mx_request_t *request, uint32_t timeout_ms, uint32_t *result);
 

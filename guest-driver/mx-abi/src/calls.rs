@@ -1,10 +1,6 @@
 //! The calls of both interfaces in one form; `mx` and `open_mx` give them their names and the order of their arguments.
 
-use std::{
-    ffi::c_void,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{ffi::c_void, sync::Arc, time::Duration};
 
 use ether::MacAddr;
 use omx::{Action, Board, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Unexpected};
@@ -410,18 +406,11 @@ pub(crate) fn is_buffered(opened: &Opened, at: Out<CRequest>, result: Out<u32>) 
     Ok(())
 }
 
-/// `mx_buffered`: the same until it is so, or until the time is over.
+/// `mx_buffered`: until it is so, or the send is over, which for the program is the same: its buffer is free.
 pub(crate) fn wait_buffered(opened: &Opened, at: Out<CRequest>, limit: Option<Duration>, result: Out<u32>) -> Outcome {
-    let request = request(opened, at)?;
-    let begin = Instant::now();
-    loop {
-        let buffered = opened.endpoint.is_buffered(request)?;
-        if buffered || limit.is_some_and(|limit| begin.elapsed() >= limit) {
-            result.put(buffered.into());
-            return Ok(());
-        }
-        std::thread::yield_now();
-    }
+    let buffered = opened.endpoint.wait_buffered(request(opened, at)?, limit)?;
+    result.put(buffered.into());
+    Ok(())
 }
 
 /// Registers an unexpected handler.

@@ -108,6 +108,44 @@ static void so_many_sends_are_complete_early_and_no_more(void)
     close_both();
 }
 
+static mx_request_t large_send;
+
+static void wait_for_the_buffer(struct blocked *blocked)
+{
+    blocked->code = mx_buffered(a, &large_send, blocked->limit_ms, &blocked->result);
+}
+
+static void buffers_of_large_sends_are_waited_for(void)
+{
+    struct blocked woken = {.call = wait_for_the_buffer, .limit_ms = MX_INFINITE, .result = 7};
+    mx_request_t first, peeked;
+    uint32_t result = 7;
+    open_with("OMX_RESENDS_MAX", "1000");
+    fill(out, sizeof out, 2);
+    large_send = post_send(a, to_b, out, sizeof out, 2);
+    int64_t begin_ns = now_ns();
+    OK(mx_buffered(a, &large_send, 50, &result));
+    CHECK(result == 0 && now_ns() - begin_ns >= 50 * 1000000LL);
+    /* It sleeps, and a wakeup ends that. */
+    start_blocked(&woken);
+    while (!has_returned(&woken))
+        OK(mx_wakeup(a));
+    pthread_join(woken.thread, NULL);
+    OK(woken.code);
+    CHECK(woken.result == 0);
+    /* Another one is complete before, and nobody takes it. */
+    first = post_send(a, to_b, out, 4, 1);
+    OK(mx_peek(a, LONG_MS, &peeked, &result));
+    CHECK(result == 1 && peeked == first);
+    take(sizeof out, 2);
+    OK(mx_buffered(a, &large_send, MX_INFINITE, &result));
+    CHECK(result == 1 && large_send != NULL && !is_buffered(&large_send));
+    CHECK(is_over(&large_send) && is_over(&first));
+    large_send = post_receive(a, in, 4, 9, ALL);
+    RETURNS(mx_buffered(a, &large_send, MX_INFINITE, &result), MX_BAD_REQUEST);
+    close_both();
+}
+
 static void seen(int number)
 {
     (void)number;
@@ -181,6 +219,7 @@ int main(void)
     mediums_are_complete_and_buffered_at_once();
     mediums_without_copies_wait_for_their_acknowledgement();
     so_many_sends_are_complete_early_and_no_more();
+    buffers_of_large_sends_are_waited_for();
     signals_end_waits_where_they_are_to();
     sends_are_given_up_after_their_limit();
     OK(mx_finalize());
