@@ -165,13 +165,20 @@ impl AuthorityCare {
 fn look_for(shared: &Shared, session: &Arc<Mutex<Session>>) -> std::io::Result<Receiver<Result<Resumed, OmxdError>>> {
     let (tell, found) = mpsc::channel();
     let (session, endpoint) = (Arc::clone(session), shared.own_endpoint());
+    let sought = Arc::clone(&shared.sought);
+    shared.sought.store(true, Ordering::SeqCst);
     let look = move || {
         let resumed = session.lock().unwrap_or_else(PoisonError::into_inner).resume(endpoint);
+        sought.store(false, Ordering::SeqCst);
         // Where the endpoint is gone meanwhile nobody hears it, and the connection ends here.
         let _ = tell.send(resumed);
         helper::look_at_authorities();
     };
     let builder = thread::Builder::new().name("omx-authority".to_owned());
-    omxd::without_signals(|| builder.spawn(look))?;
+    let spawned = omxd::without_signals(|| builder.spawn(look));
+    if spawned.is_err() {
+        shared.sought.store(false, Ordering::SeqCst);
+    }
+    spawned?;
     Ok(found)
 }

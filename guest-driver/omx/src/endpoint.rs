@@ -226,6 +226,7 @@ impl Endpoint {
             helped: options.progress,
             connects_for_all: options.connects_for_all,
             over: AtomicBool::new(false),
+            sought: Arc::default(),
             session: keeper,
             board,
             own,

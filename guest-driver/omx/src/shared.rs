@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) connects_for_all: bool,
     /// Closed: the connection to the authority ends.
     pub(crate) over: AtomicBool,
+    /// Its successor is asked for the endpoint, by somebody who has the session and may wait for seconds.
+    pub(crate) sought: Arc<AtomicBool>,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     pub(crate) board: Option<Board>,
     pub(crate) own: Address,
@@ -80,12 +82,18 @@ impl Shared {
         drop(handlers);
         self.over.store(true, Ordering::SeqCst);
         let Some(session) = &self.session else { return };
-        // The helper may be watching the connection: the number is free all the same. Who has the session just now may be asking an
-        // authority that does not answer, for seconds; then the helper thread ends it as soon as it can.
-        match session.try_lock() {
-            Ok(session) => session.end(),
-            Err(TryLockError::Poisoned(session)) => session.into_inner().end(),
-            Err(TryLockError::WouldBlock) => helper::look_at_authorities(),
+        // The helper may be watching the connection: the number is free all the same. Who has the session may be asking an authority
+        // that does not answer, for seconds; then the helper thread ends it as soon as it can.
+        loop {
+            match session.try_lock() {
+                Ok(session) => break session.end(),
+                Err(TryLockError::Poisoned(session)) => break session.into_inner().end(),
+                Err(TryLockError::WouldBlock) if self.sought.load(Ordering::SeqCst) => {
+                    break helper::look_at_authorities();
+                }
+                // Somebody looks at it for a moment: the number is to be free when this returns.
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
         }
     }
 

@@ -185,6 +185,22 @@ fn a_blocking_connect_makes_progress_on_every_endpoint_of_the_process_where_that
     );
 }
 
+/// However often somebody else looks at the connection to the authority at that moment.
+#[test]
+fn a_number_is_free_as_soon_as_its_endpoint_is_closed() {
+    in_own_world("addresses::a_number_is_free_as_soon_as_its_endpoint_is_closed", || {
+        let veth = Veth::new(1500);
+        let other = open(&veth.a, Some(0)).unwrap();
+        for _ in 0..300 {
+            let endpoint = open(&veth.a, Some(1)).unwrap();
+            let (mac, number) = name(&endpoint);
+            // The helper thread begins to look at it.
+            other.iconnect(mac, number, 0, 0, 0).unwrap();
+            endpoint.close().unwrap();
+        }
+    });
+}
+
 /// The signals that a task has blocked, as bits.
 fn blocked(task: &Path) -> u64 {
     let status = fs::read_to_string(task.join("status")).unwrap();
