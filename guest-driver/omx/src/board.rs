@@ -5,7 +5,7 @@ use std::time::Instant;
 use ether::MacAddr;
 use mxoe::engine::{Counter, Counters};
 use netif::{Interface, NetifError};
-use omxd::{BoardStatus, OmxdError, START_LIMIT, Session};
+use omxd::{BoardStatus, LeftOut, NumberedInterface, OmxdError, START_LIMIT, Session, Settings};
 
 use crate::Error;
 
@@ -14,6 +14,7 @@ use crate::Error;
 pub struct Board {
     number: u32,
     interface: Interface,
+    left_out: Option<LeftOut>,
 }
 
 /// A peer in the table of a board.
@@ -28,31 +29,55 @@ pub struct BoardPeer {
 }
 
 impl Board {
-    /// The boards of this host, numbered from 0: those that `OMX_IFACES` names (a list with commas), else every Ethernet
-    /// interface but loopback.
+    /// The boards of this host, in the order of their numbers: the interfaces that `OMX_IFACES` names (a list with commas), else
+    /// every Ethernet interface but loopback that is switched on and has the MTU.
+    ///
+    /// Where it names none, numbers count all Ethernet interfaces, so that no board's number changes when another interface is
+    /// switched: there are holes.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`] for a name in the list that does not exist.
     pub fn all() -> Result<Vec<Self>, Error> {
-        let wanted = std::env::var("OMX_IFACES").ok();
-        let found = omxd::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
-        Ok((0..)
-            .zip(found)
-            .map(|(number, interface)| Self { number, interface })
-            .collect())
+        let mut boards = Self::numbered()?;
+        boards.retain(|board| board.left_out.is_none());
+        Ok(boards)
     }
 
-    /// The board on this interface; loopback, too.
+    /// The same with those that [are no boards now](Board::left_out), but have a number.
+    ///
+    /// # Errors
+    /// As [`Board::all`].
+    pub fn numbered() -> Result<Vec<Self>, Error> {
+        let wanted = match Settings::read() {
+            Ok(settings) => settings.get("OMX_IFACES"),
+            Err(error) => {
+                // What is only for root is no reason to send nothing.
+                tracing::warn!("{error}");
+                Settings::default().get("OMX_IFACES")
+            }
+        };
+        let found = omxd::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
+        let board = |numbered: NumberedInterface| Self {
+            number: numbered.number,
+            interface: numbered.interface,
+            left_out: numbered.left_out,
+        };
+        Ok(found.into_iter().map(board).collect())
+    }
+
+    /// The board on this interface; loopback, too, and one that is switched off.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`].
     pub fn named(name: &str) -> Result<Self, Error> {
-        if let Some(board) = Self::all()?.into_iter().find(|board| board.interface.name == name) {
+        let mut boards = Self::numbered()?.into_iter();
+        if let Some(board) = boards.find(|board| board.interface.name == name) {
             return Ok(board);
         }
         Ok(Self {
             number: 0,
             interface: Interface::find(name).map_err(wrong_interface)?,
+            left_out: None,
         })
     }
 
@@ -68,14 +93,19 @@ impl Board {
             .ok_or_else(|| not_found("that is switched on"))
     }
 
-    /// The board with this number.
+    /// The board with this number, also while its interface is switched off.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`].
     pub fn number(number: u32) -> Result<Self, Error> {
-        let boards = Self::all()?;
-        let found = boards.into_iter().find(|board| board.number == number);
+        let mut boards = Self::numbered()?.into_iter();
+        let found = boards.find(|board| board.number == number);
         found.ok_or_else(|| not_found(&number.to_string()))
+    }
+
+    /// Why it is not among [all boards](Board::all) now.
+    pub const fn left_out(&self) -> Option<LeftOut> {
+        self.left_out
     }
 
     /// Its number.

@@ -1,8 +1,8 @@
 //! The command line of `omxd`.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use mxoe::wire::Preset;
 
 /// Serves one Ethernet interface for programs that send MX messages: gives them endpoints, keeps the table of peers, and
@@ -60,4 +60,20 @@ pub struct Arguments {
     /// they save power as they do. Needs root.
     #[arg(long, env = "OMX_CPU_LATENCY_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cpu_latency_us_max: Option<u32>,
+}
+
+impl Arguments {
+    /// The command line and the environment, where an empty variable counts as none; ends the process where they make no sense.
+    pub fn read() -> Self {
+        let command = Self::command().mut_args(|argument| {
+            let set = argument.get_env().map(env::var_os);
+            if set.flatten().is_some_and(|value| value.is_empty()) {
+                argument.env(None::<&str>)
+            } else {
+                argument
+            }
+        });
+        let matches = command.get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
 }

@@ -75,6 +75,14 @@ pub enum OmxdError {
         /// The file.
         path: String,
     },
+    /// The file with settings is there and cannot be read.
+    #[error("cannot read the settings in {path}: {source}")]
+    Settings {
+        /// The file.
+        path: String,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// What the other side said makes no sense.
     #[error("the other side of omxd's socket speaks another version; install programs and daemon of the same one")]
     Protocol,

@@ -3,6 +3,7 @@
 //!
 //! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
 
+mod boards;
 mod card;
 mod cli;
 mod client;
@@ -19,6 +20,7 @@ mod owners;
 mod paths;
 mod protocol;
 mod reach;
+mod settings;
 mod setup;
 mod signals;
 mod start;
@@ -27,8 +29,7 @@ mod untrusted;
 
 use std::path::PathBuf;
 
-use netif::{Interface, NetifError};
-
+pub use boards::{LeftOut, NumberedInterface, interfaces};
 pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
 pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
@@ -38,31 +39,11 @@ pub use error::OmxdError;
 pub use paths::Place;
 pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
 pub use reach::START_LIMIT;
+pub use settings::Settings;
 pub use signals::{take_all_signals, without_signals};
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
 pub use untrusted::{First, UntrustedSocket, first};
-
-/// The interfaces that are boards, in order: those that `wanted` names (a list with commas), or every Ethernet interface but
-/// loopback where it is `None` or `all`.
-///
-/// # Errors
-/// [`NetifError`] for a name in the list that does not exist.
-pub fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, NetifError> {
-    match wanted.filter(|names| names.trim() != "all") {
-        Some(names) => names
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(Interface::find)
-            .collect(),
-        None => {
-            let mut all = Interface::list()?;
-            all.retain(|interface| !interface.loopback);
-            Ok(all)
-        }
-    }
-}
 
 /// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
 /// has its own, unless `OMX_LOG` says otherwise.

@@ -13,8 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
-use omxd::{Arguments, Daemon, DaemonOptions, OmxdError};
+use omxd::{Arguments, Daemon, DaemonOptions, NumberedInterface, OmxdError, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
     if Path::new(&name).file_name().is_some_and(|name| name == DISCOVERY) && called.next().is_none() {
         return serve_every_board();
     }
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     let goes_away = arguments.on_demand || arguments.background;
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
@@ -62,18 +61,27 @@ fn main() -> ExitCode {
 }
 
 fn serve_every_board() -> ExitCode {
-    let interfaces = match omxd::interfaces(env::var("OMX_IFACES").ok().as_deref()) {
-        Ok(interfaces) => interfaces,
+    let (settings, interfaces) = match boards() {
+        Ok(found) => found,
         Err(error) => return failed(false, &error.to_string()),
     };
+    let variables = settings.of_omxd();
     let mut code = ExitCode::SUCCESS;
     let log = omxd::log_file();
-    for interface in interfaces.iter().filter(|interface| interface.up) {
-        if let Err(error) = omxd::start_in_background(&interface.name, &["--log".as_ref(), log.as_os_str()], &[]) {
+    let usable = |board: &&NumberedInterface| board.interface.up && board.left_out.is_none();
+    for interface in interfaces.iter().filter(usable).map(|board| &board.interface) {
+        let log = ["--log".as_ref(), log.as_os_str()];
+        if let Err(error) = omxd::start_in_background(&interface.name, &log, &variables) {
             code = failed(false, &format!("{}: {error}", interface.name));
         }
     }
     code
+}
+
+fn boards() -> Result<(Settings, Vec<NumberedInterface>), OmxdError> {
+    let settings = Settings::read()?;
+    let interfaces = omxd::interfaces(settings.get("OMX_IFACES").as_deref())?;
+    Ok((settings, interfaces))
 }
 
 fn serve(arguments: Arguments) -> Result<(), OmxdError> {

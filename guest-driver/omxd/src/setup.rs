@@ -18,7 +18,7 @@ use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use crate::{
-    OmxdError, PeerTableWriter, Place,
+    OmxdError, PeerTableWriter, Place, Settings,
     daemon::CONNECTIONS_MAX,
     reach::{self, START_LIMIT},
 };
@@ -62,15 +62,17 @@ pub(crate) fn has_data_socket(driver: Option<&str>, mtu: usize) -> bool {
     driver == Some("veth") && mtu < rustix::param::page_size()
 }
 
-/// `localhost` for loopback, else the node's name and the board's number: where it stands among the interfaces that are boards.
+/// `localhost` for loopback, else the node's name and the board's number, which programs find out in the same way.
 pub(crate) fn default_board_name(interface: &Interface) -> String {
     if interface.loopback {
         return "localhost".to_owned();
     }
-    let boards = crate::interfaces(std::env::var("OMX_IFACES").ok().as_deref()).unwrap_or_default();
-    let number = boards.iter().position(|board| board.index == interface.index);
+    let wanted = Settings::read().unwrap_or_default().get("OMX_IFACES");
+    let numbered = crate::interfaces(wanted.as_deref()).unwrap_or_default();
+    let own = numbered.iter().find(|board| board.interface.index == interface.index);
+    let number = own.map_or(0, |board| board.number);
     let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", node.trim_end(), number.unwrap_or(0))
+    format!("{}:{number}", node.trim_end())
 }
 
 /// As much of a name as other hosts and programs are told.

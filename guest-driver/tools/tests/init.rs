@@ -150,7 +150,7 @@ fn daemons_that_omx_init_starts_have_the_settings_of_the_file() {
     in_private_network("daemons_that_omx_init_starts_have_the_settings_of_the_file", || {
         let (host, veth) = (Host::new(), Veth::new(9000));
         let settings =
-            "OMX_PRESET=wire # of all hosts\nOMX_CPU_LATENCY_US_MAX=\nOMX_INTERFACE=nowhere0\nOMX_USER_RIGHTS=9\n";
+            "# of all hosts\nOMX_PRESET=wire\nOMX_CPU_LATENCY_US_MAX=\nOMX_INTERFACE=nowhere0\nOMX_USER_RIGHTS=9\n";
         fs::write(host.at("open-mx.conf"), settings).unwrap();
         let (code, _, error) = host.run(INIT, &veth.a, &["start"]);
         assert!(code == 255 && error.contains("9 is not in 0..8"), "{code} {error}");
@@ -297,24 +297,94 @@ fn ordinary_users_change_what_they_have_a_right_to() {
     });
 }
 
+/// `omxd` under the name of the reference's discovery daemon.
+fn omxoed(host: &Host) -> String {
+    let link = host.at("omxoed");
+    std::os::unix::fs::symlink(Path::new(INIT).with_file_name("omxd"), &link).unwrap();
+    link.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn omxoed_serves_every_board() {
     in_private_network("omxoed_serves_every_board", || {
         let (host, veth) = (Host::new(), Veth::new(1500));
         let both = format!("{},{}", veth.a, veth.b);
-        let omxd = Path::new(INIT).with_file_name("omxd");
-        let omxoed = host.at("omxoed");
-        std::os::unix::fs::symlink(omxd, &omxoed).unwrap();
-        host.well(omxoed.to_str().unwrap(), &both, &[]);
+        let omxoed = omxoed(&host);
+        host.well(&omxoed, &both, &[]);
         runs(&host, &both, &[&veth.a, &veth.b]);
         // Again: they are there.
-        host.well(omxoed.to_str().unwrap(), &both, &[]);
+        host.well(&omxoed, &both, &[]);
         host.well(INIT, &both, &["stop"]);
         runs(&host, &both, &[]);
         // With options it is what it is a link to.
+        assert!(host.well(&omxoed, &both, &["--help"]).contains("--interface"));
+        // Nobody named one that is off.
+        veth.set_up(&veth.a, false);
+        host.well(&omxoed, "all", &[]);
+        let status = host.well(INIT, "all", &["status"]);
         assert!(
-            host.well(omxoed.to_str().unwrap(), &both, &["--help"])
-                .contains("--interface")
+            status.contains(&format!("{}: no omxd (it is down)\n", veth.a)),
+            "{status}"
         );
+        assert!(status.contains(&format!("{}: omxd is process ", veth.b)), "{status}");
+        host.well(INIT, "all", &["kill"]);
+    });
+}
+
+#[test]
+fn omxoed_reads_the_settings_that_omx_init_and_systemd_read() {
+    in_private_network("omxoed_reads_the_settings_that_omx_init_and_systemd_read", || {
+        let (host, veth) = (Host::new(), Veth::new(9000));
+        let settings = format!(
+            "; this host\nOMX_IFACES=\"{}\"\nOMX_PRESET=wire\nOMX_QUEUE_US_MAX=\n",
+            veth.a
+        );
+        fs::write(host.at("open-mx.conf"), settings).unwrap();
+        // Nothing in the environment is nothing.
+        host.well(&omxoed(&host), "", &[]);
+        let status = host.well(INIT, "all", &["status"]);
+        let line = |name: &str| {
+            let start = format!("{name}: ");
+            status.lines().find(|line| line.starts_with(&start)).unwrap().to_owned()
+        };
+        assert!(line(&veth.a).contains(", wire sizes on the wire, "), "{status}");
+        assert!(line(&veth.b).ends_with("no omxd"), "{status}");
+        // Its name is made of its number among the boards that the file names.
+        let shown = host.well(INFO, "", &["-q"]);
+        assert!(
+            shown.contains(&format!(":0 (board #0 name {} addr ", veth.a)),
+            "{shown}"
+        );
+        host.well(INIT, "", &["kill"]);
+    });
+}
+
+#[test]
+fn an_empty_variable_of_omxd_counts_as_none() {
+    in_private_network("an_empty_variable_of_omxd_counts_as_none", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        // As systemd hands `NAME=` of its file on.
+        let mut command = host.command(&Path::new(INIT).with_file_name("omxd"), &veth.a);
+        command.args(["--interface", &veth.a, "--background"]);
+        for name in [
+            "OMX_QUEUE_US_MAX",
+            "OMX_CPU_LATENCY_US_MAX",
+            "OMX_DATA_SOCKET",
+            "OMX_PRESET",
+            "OMX_BOARD_NAME",
+            "OMX_GROUP",
+            "OMX_USER_RIGHTS",
+        ] {
+            command.env(name, "");
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stdout, b"ready\n", "{output:?}");
+        let shown = host.well(INFO, &veth.a, &["-q"]);
+        assert!(
+            shown.contains(&format!(":0 (board #0 name {} addr ", veth.a)),
+            "{shown}"
+        );
+        host.well(INIT, &veth.a, &["kill"]);
     });
 }

@@ -3,18 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use omx::Board;
 
-use super::title;
+use super::{one, title};
 use crate::run::print_line;
 
 /// Shows or changes the name of a board, or forgets the names of other hosts.
 #[derive(Debug, Parser)]
 #[command(name = "omx_hostname", version)]
 pub struct Arguments {
-    /// Board
-    #[arg(short = 'b', value_name = "NUMBER", default_value_t = 0)]
-    board: u32,
+    /// Board [default: the first that is switched on]
+    #[arg(short = 'b', value_name = "NUMBER")]
+    board: Option<u32>,
     /// Its name from now on, until its omxd ends; only root may
     #[arg(short = 'n', value_name = "NAME", conflicts_with = "clear")]
     name: Option<String>,
@@ -31,7 +30,7 @@ pub struct Arguments {
 /// # Errors
 /// No board, an authority that cannot be asked, no permission to change names.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let board = Board::number(arguments.board)?;
+    let board = one(arguments.board)?;
     if let Some(name) = &arguments.name {
         anyhow::ensure!(
             !name.is_empty() && name.len() < 80,

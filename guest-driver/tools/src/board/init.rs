@@ -4,17 +4,16 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{Parser, ValueEnum};
 use netif::Interface;
 use omx::Board;
-use omxd::{BoardStatus, Session, Started};
+use omxd::{BoardStatus, NumberedInterface, Session, Settings, Started};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
@@ -23,16 +22,14 @@ use rustix::{
 use super::peers::read as read_peers;
 use crate::run::{print_line, say};
 
-/// Settings that the environment does not have are read from here, unless `OMX_CONFIG` names another file.
-const CONFIG_FILE: &str = "/etc/open-mx/open-mx.conf";
 /// A daemon that is asked to end closes some files; one that needs longer than this is stuck.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// What `status` ends with when nothing runs, as start scripts do.
 const NOT_RUNNING: u8 = 3;
 
 /// Starts and stops the daemons (omxd) of this host's boards. Only root may. Boards are the Ethernet interfaces that OMX_IFACES
-/// names (`all` by default), in the environment or in /etc/open-mx/open-mx.conf, where settings of omxd may stand, too. Where systemd
-/// starts `omxd@INTERFACE`, this is not needed.
+/// names, in the environment or in /etc/open-mx/open-mx.conf, where settings of omxd may stand, too; by default all that are up and
+/// have an MTU of at least 1486. Where systemd starts `omxd@INTERFACE`, this is not needed.
 #[derive(Debug, Parser)]
 #[command(name = "omx_init", version)]
 pub struct Arguments {
@@ -84,15 +81,16 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             program.display()
         );
     }
+    let settings = Settings::read()?;
     match arguments.action {
-        Action::Start => start(arguments)?,
-        Action::Stop => stop_all(false)?,
-        Action::Kill => stop_all(true)?,
+        Action::Start => start(arguments, &settings)?,
+        Action::Stop => stop_all(&settings, false)?,
+        Action::Kill => stop_all(&settings, true)?,
         Action::Restart => {
-            stop_all(false)?;
-            start(arguments)?;
+            stop_all(&settings, false)?;
+            start(arguments, &settings)?;
         }
-        Action::Status => return status(),
+        Action::Status => return status(&settings),
         Action::StartDiscovery | Action::RestartDiscovery => {
             print_line("discovery is part of omxd, which does it while it runs")?
         }
@@ -105,60 +103,9 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A setting of the environment, or of the file.
-fn setting(name: &str) -> anyhow::Result<Option<String>> {
-    if let Ok(value) = env::var(name) {
-        return Ok(Some(value));
-    }
-    let (path, named) = match env::var_os("OMX_CONFIG") {
-        Some(path) => (PathBuf::from(path), true),
-        None => (PathBuf::from(CONFIG_FILE), false),
-    };
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(find_setting(&text, name)),
-        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
-}
-
-/// Where a comment begins: at the beginning of a word.
-fn comment(text: &str) -> Option<usize> {
-    let begins = |at: &usize| text[..*at].chars().next_back().is_none_or(char::is_whitespace);
-    text.match_indices('#').map(|(at, _)| at).find(begins)
-}
-
-/// The last line that sets `name`, as a shell would read it.
-fn find_setting(text: &str, name: &str) -> Option<String> {
-    let value = |line: &str| {
-        let rest = line.trim().strip_prefix(name)?.strip_prefix('=')?.trim();
-        let quoted = ['"', '\'']
-            .into_iter()
-            .find_map(|quote| rest.strip_prefix(quote)?.split(quote).next());
-        Some(
-            quoted
-                .unwrap_or_else(|| rest[..comment(rest).unwrap_or(rest.len())].trim_end())
-                .to_owned(),
-        )
-    };
-    text.lines().filter_map(value).next_back()
-}
-
-/// What the environment or the file sets of what `omxd` takes from its environment; the interface is not such a setting.
-fn settings_of_omxd() -> anyhow::Result<Vec<(String, String)>> {
-    let command = omxd::Arguments::command();
-    let names = command
-        .get_arguments()
-        .filter(|argument| argument.get_id() != "interface");
-    let mut settings = Vec::new();
-    for name in names.filter_map(|argument| argument.get_env()?.to_str()) {
-        let value = setting(name)?.filter(|value| !value.is_empty());
-        settings.extend(value.map(|value| (name.to_owned(), value)));
-    }
-    Ok(settings)
-}
-
-fn boards() -> anyhow::Result<Vec<Interface>> {
-    Ok(omxd::interfaces(setting("OMX_IFACES")?.as_deref())?)
+/// The interfaces that have numbers, boards or not.
+fn interfaces(settings: &Settings) -> anyhow::Result<Vec<NumberedInterface>> {
+    Ok(omxd::interfaces(settings.get("OMX_IFACES").as_deref())?)
 }
 
 /// One word of `ifnames`.
@@ -185,8 +132,8 @@ fn changes(names: &str) -> impl Iterator<Item = Change<'_>> {
         })
 }
 
-fn start(arguments: &Arguments) -> anyhow::Result<()> {
-    let from_file = setting("OMX_MODULE_PARAMS")?.unwrap_or_default();
+fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
+    let from_file = settings.get("OMX_MODULE_PARAMS").unwrap_or_default();
     let mut names = None;
     let mut options: Vec<OsString> = vec!["--log".into(), omxd::log_file().into()];
     if arguments.static_peers.is_some() {
@@ -203,7 +150,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
     }
-    let variables = settings_of_omxd()?;
+    let variables = settings.of_omxd();
     let start_one = |interface: &Interface| start_one(arguments, &options, &variables, interface);
     let (mut attached, mut failed) = (Vec::new(), false);
     match &names {
@@ -220,13 +167,20 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
             }
         }
         None => {
-            let named = setting("OMX_IFACES")?.is_some_and(|names| names.trim() != "all");
-            for interface in boards()? {
+            let named = settings.get("OMX_IFACES").is_some_and(|names| names.trim() != "all");
+            for NumberedInterface {
+                interface, left_out, ..
+            } in interfaces(settings)?
+            {
+                if let Some(why) = left_out {
+                    say("omx_init", &format!("{} is left out: {why}", interface.name));
+                    continue;
+                }
                 match start_one(&interface) {
                     Ok(()) => attached.push(interface.name),
                     // Of all interfaces, some are no use for messages; of those that are named, each must be.
                     Err(error) if !named => {
-                        failed |= interface.up;
+                        failed = true;
                         say("omx_init", &format!("{}: {error:#}", interface.name));
                     }
                     Err(error) => return Err(error.context(interface.name)),
@@ -240,10 +194,16 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let beside = env::current_exe()?.with_file_name("omx_info");
     let info = if beside.is_file() { beside } else { "omx_info".into() };
-    let shown = Command::new(&info)
-        .arg("-q")
-        .env("OMX_IFACES", attached.join(","))
-        .status();
+    let mut shows = Command::new(&info);
+    // Not those that this did not start: nobody else is to do it.
+    let boards = Board::all()?.into_iter();
+    if !boards
+        .map(|board| board.interface().name.clone())
+        .eq(attached.iter().cloned())
+    {
+        shows.env("OMX_IFACES", attached.join(","));
+    }
+    let shown = shows.arg("-q").status();
     let shown = shown.with_context(|| format!("cannot run {}", info.display()))?;
     ensure!(shown.success(), "omx_info: {shown}");
     Ok(())
@@ -287,9 +247,10 @@ fn running(interface: &Interface) -> anyhow::Result<Option<BoardStatus>> {
     }
 }
 
-fn stop_all(anyway: bool) -> anyhow::Result<()> {
-    for interface in boards()? {
-        stop_one(&interface, anyway)?;
+fn stop_all(settings: &Settings, anyway: bool) -> anyhow::Result<()> {
+    // One that is left out now may have been a board when its daemon started.
+    for board in interfaces(settings)? {
+        stop_one(&board.interface, anyway)?;
     }
     Ok(())
 }
@@ -323,9 +284,12 @@ fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
     print_line(&format!("{name}: omxd ended"))
 }
 
-fn status() -> anyhow::Result<ExitCode> {
+fn status(settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut any = false;
-    for interface in boards()? {
+    for NumberedInterface {
+        interface, left_out, ..
+    } in interfaces(settings)?
+    {
         let name = &interface.name;
         print_line(&match running(&interface)? {
             Some(status) => {
@@ -338,7 +302,10 @@ fn status() -> anyhow::Result<ExitCode> {
                     status.endpoints_max
                 )
             }
-            None => format!("{name}: no omxd"),
+            None => match left_out {
+                Some(why) => format!("{name}: no omxd ({why})"),
+                None => format!("{name}: no omxd"),
+            },
         })?;
     }
     Ok(if any {
@@ -351,21 +318,6 @@ fn status() -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn settings_are_read_as_a_shell_reads_them() {
-        let text = "# OMX_IFACES=no\nOMX_IFACES=eth1 # first\nOMX_IFACESX=no\n OMX_IFACES=\"eth2,eth3\" # last\nOMX_FMA_PARAMS=\n";
-        assert_eq!(find_setting(text, "OMX_IFACES").as_deref(), Some("eth2,eth3"));
-        assert_eq!(find_setting(text, "OMX_FMA_PARAMS").as_deref(), Some(""));
-        assert_eq!(find_setting(text, "OMX_MODULE_PARAMS"), None);
-        assert_eq!(find_setting("OMX_IFACES=' '", "OMX_IFACES").as_deref(), Some(" "));
-        let name = |text| find_setting(text, "OMX_BOARD_NAME");
-        assert_eq!(
-            name("OMX_BOARD_NAME=node#1:0\t# the first").as_deref(),
-            Some("node#1:0")
-        );
-        assert_eq!(name("OMX_BOARD_NAME=# none").as_deref(), Some(""));
-    }
 
     #[test]
     fn ifnames_attach_and_detach() {

@@ -19,6 +19,11 @@ fn chosen(number: Option<u32>) -> anyhow::Result<Vec<Board>> {
     })
 }
 
+/// The board that is meant: this one, or the first that is switched on, which is 0 unless that interface is no board.
+pub(crate) fn one(number: Option<u32>) -> Result<Board, omx::Error> {
+    number.map_or_else(Board::first, Board::number)
+}
+
 /// The numbers of the interrupts whose line in the table names an interface.
 fn interrupts_of<'a>(interface: &str, table: &'a str) -> Vec<&'a str> {
     let names_it = |word: &str| {

@@ -18,7 +18,10 @@ use super::{
     pingpong, rate,
     side::{Polling, Side},
 };
-use crate::run::{print, print_line, say};
+use crate::{
+    board::one,
+    run::{print, print_line, say},
+};
 
 /// For how long a name that is not known is looked for, again and again in the table that the authority keeps in shared memory:
 /// authorities announce their boards every second.
@@ -36,11 +39,11 @@ const OVERLAP_LENGTH: u64 = 4 << 20;
 #[derive(Debug, Parser)]
 #[command(name = "omx_perf", version, disable_help_flag = true)]
 pub struct Arguments {
-    /// Board to use
-    #[arg(short = 'b', value_name = "NUMBER", default_value_t = 0)]
-    board: u32,
+    /// Board to use [default: the first that is switched on]
+    #[arg(short = 'b', value_name = "NUMBER")]
+    board: Option<u32>,
     /// Interface to use, in place of a board number
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "board")]
     interface: Option<String>,
     /// Endpoint to open [default: 0; any for the sender]
     #[arg(short = 'e', value_name = "NUMBER")]
@@ -151,7 +154,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let board = match &arguments.interface {
         Some(name) => Board::named(name)?,
-        None => Board::number(arguments.board)?,
+        None => one(arguments.board)?,
     };
     let options = EndpointOptions {
         interface: Some(board.interface().name.clone()),

@@ -1,0 +1,104 @@
+//! Which interfaces the tools take for boards, and what `omx_info` says of them, over veth pairs in a private network namespace.
+//! Needs root and the program `omxd` beside the tools: `cargo build -p omxd` makes it.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use netif::{
+    Interface,
+    testing::{Veth, in_private_network},
+};
+
+const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
+
+/// A host without settings.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("open-mx.conf"), "").unwrap();
+        Self { dir }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Standard output and standard error of a program that must succeed.
+    #[track_caller]
+    fn well(&self, program: &str, arguments: &[&str]) -> [String; 2] {
+        let output = Command::new(program)
+            .args(arguments)
+            .env("OMX_RUN_DIR", self.dir.path())
+            .env("OMX_CONFIG", self.at("open-mx.conf"))
+            .env("OMX_LOG", self.at("log"))
+            .env_remove("OMX_IFACES")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+        [text(&output.stdout), text(&output.stderr)]
+    }
+}
+
+/// The ends of a cable in the order of their numbers.
+fn ends(_veth: &Veth) -> [String; 2] {
+    let names: Vec<String> = Interface::list()
+        .unwrap()
+        .into_iter()
+        .filter(|interface| !interface.loopback)
+        .map(|interface| interface.name)
+        .collect();
+    names.try_into().unwrap()
+}
+
+#[test]
+fn what_is_down_or_too_small_is_no_board_and_no_number_changes() {
+    in_private_network("what_is_down_or_too_small_is_no_board_and_no_number_changes", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let [first, second] = ends(&veth);
+        let boards = || {
+            let [text, _] = host.well(INFO, &["-q"]);
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let both = boards();
+        assert!(both[0].starts_with("Found 2 boards (32 max)"), "{both:?}");
+        let title = |board: &str, number: usize, name: &str| {
+            let expected = format!(":{number} (board #{number} name {name} addr ");
+            assert!(board.contains(&expected), "{board}");
+        };
+        title(&both[1], 0, &first);
+        title(&both[2], 1, &second);
+        for spoilt in [["down", "up"], ["mtu 1485", "mtu 1500"]] {
+            let change = |how: &str| veth.change(&first, &how.split(' ').collect::<Vec<_>>());
+            change(spoilt[0]);
+            let one = boards();
+            assert!(one[0].starts_with("Found 1 boards (32 max)"), "{one:?}");
+            assert_eq!(one[1..], both[2..], "{spoilt:?}");
+            let [_, said] = host.well(INFO, &[]);
+            assert!(said.contains(&format!("omx_info: {first} is no board: it")), "{said}");
+            // What is meant unless a board is named is one that works.
+            let [name, _] = host.well(env!("CARGO_BIN_EXE_omx_hostname"), &[]);
+            title(&name, 1, &second);
+            let [checked, _] = host.well(env!("CARGO_BIN_EXE_omx_check"), &[]);
+            assert!(checked.starts_with(&format!("board 1 ({second}): ")), "{checked}");
+            assert_eq!(checked.lines().count(), 1, "{checked}");
+            change(spoilt[1]);
+            assert_eq!(boards(), both);
+        }
+        // Settings of the host name boards, whatever their state.
+        veth.set_up(&second, false);
+        fs::write(host.at("open-mx.conf"), format!("OMX_IFACES={second}\n")).unwrap();
+        let [text, said] = host.well(INFO, &["-q"]);
+        assert!(text.starts_with("Found 1 boards"), "{text}");
+        assert!(text.contains(&format!("(board #0 name {second} addr ")), "{text}");
+        assert!(said.contains(&format!("{second} is down")), "{said}");
+    });
+}
