@@ -37,6 +37,12 @@ pub struct Arguments {
     /// board's announcements.
     #[arg(long)]
     pub static_peers: bool,
+    /// Endpoints that can be open at once. Those that are open when another limit is set stay open.
+    #[arg(long, env = "OMX_ENDPOINTS_MAX", value_name = "COUNT", default_value_t = crate::ENDPOINTS, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::ENDPOINTS)))]
+    pub endpoints_max: u8,
+    /// Peers of the table, this board among them. Those that are in it when another limit is set stay in it.
+    #[arg(long, env = "OMX_PEERS_MAX", value_name = "COUNT", default_value_t = crate::PEERS as u16, value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::PEERS)))]
+    pub peers_max: u16,
     /// What others than root may change, added up: 1 counters, 2 this board's name, 4 the peer table.
     #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
     pub user_rights: u8,

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    ENDPOINTS, OmxdError, OpenEndpoint, PeerTableWriter, Place,
+    ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place,
     counters::BoardCounters,
     cpu_latency::CpuLatency,
     endpoints::Endpoints,
@@ -63,6 +63,10 @@ pub struct DaemonOptions {
     pub on_demand: bool,
     /// Only root adds peers.
     pub static_peers: bool,
+    /// Endpoints that can be open at once, at most [`ENDPOINTS`].
+    pub endpoints_max: u8,
+    /// Peers of the table, at most [`PEERS`].
+    pub peers_max: u16,
     /// What others than root may change: a bit each for counters (1), the board's name (2), and the peer table (4).
     pub user_rights: u8,
     /// Bytes of an endpoint's receive ring.
@@ -85,6 +89,8 @@ impl DaemonOptions {
             group: None,
             on_demand: false,
             static_peers: false,
+            endpoints_max: ENDPOINTS,
+            peers_max: PEERS as u16,
             user_rights: 0,
             // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
             ring_len: 4 << 20,
@@ -152,13 +158,14 @@ impl Daemon {
             .unwrap_or_else(|| default_board_name(&interface));
         let board_name = cut_name(&board_name).to_owned();
         table.set_name(0, board_name.as_bytes());
+        table.set_limit(options.peers_max.into());
 
         let begin = Instant::now();
         let dialect = Dialect::new(preset.sizes()).with_marks(true);
         let mut authority = Authority::new(AuthorityConfig {
             mac: interface.mac,
             dialect,
-            endpoints: ENDPOINTS.into(),
+            endpoints: options.endpoints_max.into(),
             name: board_name.as_bytes().into(),
         });
         for index in 0..table.table().len() {
@@ -173,7 +180,8 @@ impl Daemon {
             authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
         }
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
-        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of);
+        let endpoints =
+            Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of).at_most(options.endpoints_max);
         let port = open_port(&interface.name, endpoints.open())?;
         let listener = listen_at(&place, group)?;
         Ok(Self {

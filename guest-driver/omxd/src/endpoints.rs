@@ -18,9 +18,20 @@ enum Owner {
     Client { connection: u64, who: OpenEndpoint },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Endpoints {
     owners: [Owner; ENDPOINTS as usize],
+    /// Numbers from here on are not given away.
+    limit: u8,
+}
+
+impl Default for Endpoints {
+    fn default() -> Self {
+        Self {
+            owners: Default::default(),
+            limit: ENDPOINTS,
+        }
+    }
 }
 
 impl Endpoints {
@@ -36,6 +47,17 @@ impl Endpoints {
             }
         }
         endpoints
+    }
+
+    /// The same with fewer numbers; those that were open before stay.
+    pub(crate) fn at_most(mut self, limit: u8) -> Self {
+        self.limit = limit.min(ENDPOINTS);
+        self
+    }
+
+    /// Endpoints there can be.
+    pub(crate) const fn limit(&self) -> u8 {
+        self.limit
     }
 
     /// A bit for each number that is taken.
@@ -71,9 +93,9 @@ impl Endpoints {
     /// A free number: this one, or the lowest.
     pub(crate) fn choose(&self, number: Option<u8>) -> Result<u8, (Refusal, String)> {
         match number {
-            Some(number) if number >= ENDPOINTS => Err((
+            Some(number) if number >= self.limit => Err((
                 Refusal::BadEndpoint,
-                format!("there is no endpoint {number}: the highest is {}", ENDPOINTS - 1),
+                format!("there is no endpoint {number}: the highest is {}", self.limit - 1),
             )),
             Some(number) if self.is_open(number) => Err((
                 Refusal::Busy,
@@ -88,8 +110,8 @@ impl Endpoints {
                 },
             )),
             Some(number) => Ok(number),
-            None => (0..ENDPOINTS).find(|number| !self.is_open(*number)).ok_or_else(|| {
-                let sentence = format!("all {ENDPOINTS} endpoints of the interface are open; close one");
+            None => (0..self.limit).find(|number| !self.is_open(*number)).ok_or_else(|| {
+                let sentence = format!("all {} endpoints of the interface are open; close one", self.limit);
                 (Refusal::Busy, sentence)
             }),
         }

@@ -97,6 +97,8 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.group = arguments.group;
     options.on_demand = arguments.on_demand;
     options.static_peers = arguments.static_peers;
+    options.endpoints_max = arguments.endpoints_max;
+    options.peers_max = arguments.peers_max;
     options.user_rights = arguments.user_rights;
     options.pull_queue_ns_max = arguments
         .queue_us_max

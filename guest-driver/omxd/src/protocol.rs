@@ -64,6 +64,12 @@ pub struct BoardStatus {
     pub pid: u32,
     /// Endpoints there can be.
     pub endpoints_max: u8,
+    /// Peers there can be, this board among them.
+    #[serde(default = "peers_default")]
+    pub peers_max: u32,
+    /// Peers come from root alone, not from discovery.
+    #[serde(default)]
+    pub static_peers: bool,
     /// Endpoints that are open.
     pub endpoints: Vec<OpenEndpoint>,
     /// The raw endpoint, while it is open.
@@ -73,6 +79,11 @@ pub struct BoardStatus {
     pub cpu_latency_us_max: Option<u32>,
     /// What the authority and all endpoints counted, in the order of `mxoe::engine::Counter`.
     pub counters: Vec<u32>,
+}
+
+/// What an authority has that does not say.
+const fn peers_default() -> u32 {
+    crate::PEERS
 }
 
 /// What a program asks.

@@ -41,8 +41,6 @@ const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
 /// Who other than root had the peer added: the user's number and 1.
 const SLOT_USER: usize = SLOT_NAME + NAME_WORDS;
 const _: () = assert!(SLOT_USER < SLOT_WORDS);
-/// Peers that one user may have added: half of the table, so that nobody can take all of it.
-pub(crate) const USER_PEERS_MAX: u32 = PEERS / 2;
 /// Looks at a name that is being written before it counts as unknown: its writer may have died in the middle.
 const NAME_TRIES: u32 = 10_000;
 const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
@@ -193,6 +191,8 @@ pub struct PeerTableWriter {
     readable: File,
     by_mac: HashMap<MacAddr, u16>,
     fixed: bool,
+    /// Peers that may be added until the table has so many.
+    limit: u32,
 }
 
 impl PeerTableWriter {
@@ -222,6 +222,7 @@ impl PeerTableWriter {
             readable,
             by_mac: HashMap::new(),
             fixed: false,
+            limit: PEERS,
         };
         let magic = writer.table.word(WORD_MAGIC).load(Ordering::Acquire);
         if magic != MAGIC && magic != 0 {
@@ -264,6 +265,21 @@ impl PeerTableWriter {
         &self.lock
     }
 
+    /// From now on no peer is added beyond so many; those that are there stay.
+    pub const fn set_limit(&mut self, limit: u32) {
+        self.limit = if limit < PEERS { limit } else { PEERS };
+    }
+
+    /// Peers there can be.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Peers that one user may have added: half of the table, so that nobody can take all of it.
+    pub(crate) const fn user_limit(&self) -> u32 {
+        self.limit / 2
+    }
+
     /// From now on peers come in by [`PeerTableWriter::add`] alone.
     pub const fn fix(&mut self) {
         self.fixed = true;
@@ -275,7 +291,7 @@ impl PeerTableWriter {
             return Some(*index);
         }
         let index = self.table.len();
-        if u32::from(index) >= PEERS || !is_peer(mac, index) {
+        if u32::from(index) >= self.limit || !is_peer(mac, index) {
             return None;
         }
         let slot = |word| self.table.slot(index, word);
@@ -291,7 +307,7 @@ impl PeerTableWriter {
         Some(index)
     }
 
-    /// The same for a user without rights, who may have added [`USER_PEERS_MAX`] peers. New ones come in unless the table is
+    /// The same for a user without rights, who may have added [so many](PeerTableWriter::user_limit) peers. New ones come in unless the table is
     /// fixed.
     pub(crate) fn index_or_add_for(&mut self, mac: MacAddr, user: u32) -> Option<u16> {
         if let Some(index) = self.index(mac) {
@@ -301,7 +317,7 @@ impl PeerTableWriter {
         let count = (0..self.table.len())
             .filter(|index| self.table.slot(*index, SLOT_USER).load(Ordering::Relaxed) == tag)
             .count();
-        if self.fixed || count >= USER_PEERS_MAX as usize {
+        if self.fixed || count >= self.user_limit() as usize {
             return None;
         }
         let index = self.add(mac)?;
@@ -453,23 +469,24 @@ mod tests {
                     .unwrap(),
             )
         };
-        for number in 0..USER_PEERS_MAX / 2 {
+        let most = writer.user_limit();
+        for number in 0..most / 2 {
             assert!(writer.index_or_add_for(mac(number), 1000).is_some());
         }
         // Also after another authority took over.
         drop(writer);
         let mut writer = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
-        for number in USER_PEERS_MAX / 2..USER_PEERS_MAX {
+        for number in most / 2..most {
             assert!(writer.index_or_add_for(mac(number), 1000).is_some());
         }
-        assert_eq!(writer.index_or_add_for(mac(USER_PEERS_MAX), 1000), None);
+        assert_eq!(writer.index_or_add_for(mac(most), 1000), None);
         assert_eq!(
             writer.index_or_add_for(mac(3), 1000),
             Some(4),
             "what is there is no addition"
         );
-        assert!(writer.index_or_add_for(mac(USER_PEERS_MAX), 1001).is_some());
-        assert!(writer.index_or_add(mac(USER_PEERS_MAX + 1)).is_some());
+        assert!(writer.index_or_add_for(mac(most), 1001).is_some());
+        assert!(writer.index_or_add(mac(most + 1)).is_some());
         drop(writer);
         // Loopback has no address, and a table all the same.
         let own = PeerTableWriter::open(&dir.path().join("lo"), MacAddr([0; 6]))

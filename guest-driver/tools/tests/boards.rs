@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -13,8 +14,9 @@ use netif::{
 };
 
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
+const INIT: &str = env!("CARGO_BIN_EXE_omx_init");
 
-/// A host without settings.
+/// A host without settings, whose commands are those of its folder first.
 struct Host {
     dir: tempfile::TempDir,
 }
@@ -33,11 +35,13 @@ impl Host {
     /// Standard output and standard error of a program that must succeed.
     #[track_caller]
     fn well(&self, program: &str, arguments: &[&str]) -> [String; 2] {
+        let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(program)
             .args(arguments)
             .env("OMX_RUN_DIR", self.dir.path())
             .env("OMX_CONFIG", self.at("open-mx.conf"))
             .env("OMX_LOG", self.at("log"))
+            .env("PATH", format!("{}:{path}", self.dir.path().display()))
             .env_remove("OMX_IFACES")
             .stdin(Stdio::null())
             .output()
@@ -100,5 +104,61 @@ fn what_is_down_or_too_small_is_no_board_and_no_number_changes() {
         assert!(text.starts_with("Found 1 boards"), "{text}");
         assert!(text.contains(&format!("(board #0 name {second} addr ")), "{text}");
         assert!(said.contains(&format!("{second} is down")), "{said}");
+    });
+}
+
+#[test]
+fn omx_info_shows_driver_node_and_mapper_and_warns_of_what_makes_messages_slow() {
+    let test = "omx_info_shows_driver_node_and_mapper_and_warns_of_what_makes_messages_slow";
+    in_private_network(test, || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let [first, second] = ends(&veth);
+        let ethtool = |us: u32| {
+            let script = format!("#!/bin/sh\necho 'Adaptive RX: off  TX: off'\necho 'rx-usecs: {us}'\n");
+            fs::write(host.at("ethtool"), script).unwrap();
+            fs::set_permissions(host.at("ethtool"), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        ethtool(75);
+        let [text, said] = host.well(INFO, &["-b", "1"]);
+        assert!(
+            text.contains("\nFound 2 boards (32 max) supporting 32 endpoints each:\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("(board #").count(), 1, "{text}");
+        assert!(text.contains(&format!("(board #1 name {second} addr ")), "{text}");
+        let mac = Interface::find(&second).unwrap().mac;
+        for line in [
+            "   driver veth, NUMA node unknown\n".to_owned(),
+            format!("   peer table is ready, mapper {mac} (omxd itself, by discovery)\n"),
+        ] {
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        for warning in [
+            format!("the MTU of {second} is 1500"),
+            format!("interrupts of {second} come late (75 µs)"),
+        ] {
+            assert!(said.contains(&warning), "{warning}: {said}");
+        }
+        assert!(!said.contains(" full"), "{said}");
+        ethtool(3);
+        let [text, said] = host.well(INFO, &["-q", "-b", "1"]);
+        assert!(!text.contains("driver") && !text.contains("peer table"), "{text}");
+        assert!(!said.contains("interrupts"), "{said}");
+
+        // A table that only root fills is empty until then, and full in the end.
+        let start = format!("ifnames={first}");
+        host.well(INIT, &["start", "--static-peers", "peers=2", &start]);
+        let table = || host.well(INFO, &["-b", "0"]);
+        let [text, said] = table();
+        assert!(text.contains("   peer table is not configured: "), "{text}");
+        assert!(!said.contains(" full"), "{said}");
+        host.well(
+            env!("CARGO_BIN_EXE_omx_init_peers"),
+            &["-b", "0", "02:00:00:00:00:42", "other:0"],
+        );
+        let [text, said] = table();
+        assert!(text.contains(" (omxd itself, peers are static)\n"), "{text}");
+        assert!(said.contains(&format!("the peer table of {first} is full")), "{said}");
+        host.well(INIT, &["kill"]);
     });
 }

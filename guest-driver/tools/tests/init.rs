@@ -374,6 +374,8 @@ fn an_empty_variable_of_omxd_counts_as_none() {
             "OMX_BOARD_NAME",
             "OMX_GROUP",
             "OMX_USER_RIGHTS",
+            "OMX_PEERS_MAX",
+            "OMX_ENDPOINTS_MAX",
         ] {
             command.env(name, "");
         }
@@ -386,5 +388,55 @@ fn an_empty_variable_of_omxd_counts_as_none() {
             "{shown}"
         );
         host.well(INIT, &veth.a, &["kill"]);
+    });
+}
+
+#[test]
+fn driver_parameters_limit_boards_endpoints_and_peers() {
+    in_private_network("driver_parameters_limit_boards_endpoints_and_peers", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let both = format!("{},{}", veth.a, veth.b);
+        let (code, text, error) = host.run(INIT, &both, &["start", "ifaces=1", "endpoints=1", "peers=2"]);
+        assert_eq!(code, 0, "{text}{error}");
+        assert!(
+            text.contains("Found 1 boards (32 max) supporting 1 endpoints each:"),
+            "{text}"
+        );
+        assert!(error.contains(&format!("{} is left out: ifaces=1", veth.b)), "{error}");
+        runs(&host, &both, &[&veth.a]);
+        let mut user = host
+            .command(Path::new(PERF), &both)
+            .args(["--interface", &veth.a, "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(user.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let sender = |extra: &[&str]| {
+            let arguments = [&["--interface", veth.a.as_str(), "-d", "nobody:0"], extra].concat();
+            host.run(PERF, &both, &arguments)
+        };
+        let (beyond, any) = (sender(&["-e", "1"]), sender(&[]));
+        user.kill().unwrap();
+        user.wait().unwrap();
+        assert!(beyond.0 == 255 && beyond.2.contains("number is too high"), "{beyond:?}");
+        assert!(
+            any.0 == 255 && any.2.contains("all 1 endpoints of the interface are open"),
+            "{any:?}"
+        );
+        let peers = env!("CARGO_BIN_EXE_omx_init_peers");
+        host.well(peers, &veth.a, &["02:00:00:00:00:42", "first:0"]);
+        let (code, _, error) = host.run(peers, &veth.a, &["02:00:00:00:00:43", "second:0"]);
+        assert!(
+            code == 255 && error.contains("the peer table, which is full or closed"),
+            "{error}"
+        );
+        host.well(INIT, &both, &["kill"]);
+        for wrong in ["ifaces=0", "ifaces=33", "ifaces=x", "endpoints=33", "peers=0"] {
+            assert_eq!(host.run(INIT, &veth.a, &["start", wrong]).0, 255, "{wrong}");
+        }
+        runs(&host, &both, &[]);
     });
 }

@@ -8,12 +8,11 @@ use netif::{AfPacket, AfPacketOptions, Instruction, Interface, NetifError, Prepa
 
 use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
 use crate::{
-    BoardStatus, ENDPOINTS, OmxdError, OpenEndpoint, RAW_ENDPOINT,
+    BoardStatus, OmxdError, OpenEndpoint, RAW_ENDPOINT,
     filter::{self, Members},
     owners::{self, Program},
     protocol::{self, Opened, Refusal, Reply, Request},
     setup::{self, choose_preset, cut_name},
-    table::USER_PEERS_MAX,
 };
 
 /// Longest name of a program that is kept.
@@ -240,9 +239,9 @@ impl Daemon {
             None => Reply::Refused {
                 reason: Refusal::NoPeer,
                 sentence: format!(
-                    "{mac} is no peer's address, or the peer table is full ({} peers) or static, or has {USER_PEERS_MAX} \
-                     peers of this user",
-                    crate::PEERS
+                    "{mac} is no peer's address, or the peer table is full ({} peers) or static, or has {} peers of this user",
+                    self.table.limit(),
+                    self.table.user_limit()
                 ),
             },
         }
@@ -446,7 +445,9 @@ impl Daemon {
             preset: self.preset.name().to_owned(),
             card: self.card.state().to_string(),
             pid: std::process::id(),
-            endpoints_max: ENDPOINTS,
+            endpoints_max: self.endpoints.limit(),
+            peers_max: self.table.limit(),
+            static_peers: self.options.static_peers,
             endpoints: self.endpoints.list(),
             raw: self.raw.as_ref().map(|(_, open)| open.clone()),
             cpu_latency_us_max: self.cpu_latency.us_max(),

@@ -19,7 +19,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
-use super::peers::read as read_peers;
+use super::{BOARDS_MAX, peers::read as read_peers};
 use crate::run::{print_line, say};
 
 /// A daemon that is asked to end closes some files; one that needs longer than this is stuck.
@@ -37,7 +37,10 @@ pub struct Arguments {
     #[arg(value_enum)]
     action: Action,
     /// With start: `ifnames=eth2,eth3` starts for these alone; `+eth2` does, too, `-eth2` stops one whose endpoints are closed,
-    /// `--eth2` stops it anyway; `userrights=1` lets others than root clear counters, 2 name the board, 4 change the peer table
+    /// `--eth2` stops it anyway; `userrights=1` lets others than root clear counters, 2 name the board, 4 change the peer table;
+    /// `ifaces=2`, `endpoints=8` and `peers=100` limit the boards, the endpoints and the peers of each. A limit counts for daemons
+    /// that this starts. What the reference's driver has beyond these is about its kernel module (pages, pinning, copy engines) or
+    /// its test knobs (packet loss: OMX_PACKET_LOSS in a program's environment) and has no effect
     #[arg(value_name = "NAME=VALUE")]
     parameters: Vec<String>,
     /// Take no peers but those in the file (an address and a name per line) and those that root names later
@@ -135,6 +138,7 @@ fn changes(names: &str) -> impl Iterator<Item = Change<'_>> {
 fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
     let from_file = settings.get("OMX_MODULE_PARAMS").unwrap_or_default();
     let mut names = None;
+    let mut boards_max = BOARDS_MAX;
     let mut options: Vec<OsString> = vec!["--log".into(), omxd::log_file().into()];
     if arguments.static_peers.is_some() {
         options.push("--static-peers".into());
@@ -146,6 +150,15 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
         match parameter.split_once('=') {
             Some(("ifnames", value)) => names = Some(value.to_owned()),
             Some(("userrights", value)) => options.extend(["--user-rights".into(), value.into()]),
+            Some(("endpoints", value)) => options.extend(["--endpoints-max".into(), value.into()]),
+            Some(("peers", value)) => options.extend(["--peers-max".into(), value.into()]),
+            Some(("ifaces", value)) => {
+                boards_max = value
+                    .parse()
+                    .ok()
+                    .filter(|boards| (1..=BOARDS_MAX).contains(boards))
+                    .with_context(|| format!("ifaces={value}: expected 1 to {BOARDS_MAX}"))?;
+            }
             Some((name, _)) => say("omx_init", &format!("{name} has no effect: there is no kernel module")),
             None => bail!("{parameter:?} is no parameter like ifnames=eth2,eth3"),
         }
@@ -158,6 +171,10 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
             for change in changes(names) {
                 match change {
                     Change::Attach(name) => {
+                        ensure!(
+                            attached.len() < boards_max,
+                            "{name} is one board more than ifaces={boards_max}"
+                        );
                         start_one(&Interface::find(name)?)?;
                         attached.push(name.to_owned());
                     }
@@ -174,6 +191,13 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
             {
                 if let Some(why) = left_out {
                     say("omx_init", &format!("{} is left out: {why}", interface.name));
+                    continue;
+                }
+                if attached.len() == boards_max {
+                    say(
+                        "omx_init",
+                        &format!("{} is left out: ifaces={boards_max}", interface.name),
+                    );
                     continue;
                 }
                 match start_one(&interface) {

@@ -11,6 +11,9 @@ pub mod tune;
 
 use omx::Board;
 
+/// Boards of a host, as the reference has by default.
+pub(crate) const BOARDS_MAX: usize = 32;
+
 /// The boards that are meant: one, or all that are switched on.
 fn chosen(number: Option<u32>) -> anyhow::Result<Vec<Board>> {
     Ok(match number {

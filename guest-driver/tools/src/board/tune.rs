@@ -111,7 +111,7 @@ fn look(board: &Board) -> Vec<Finding> {
             )),
         },
         privileges(board, &status),
-        coalescing(name, run("ethtool", &["-c", name])),
+        coalescing_now(name),
         interrupts(name, &fs::read_to_string("/proc/interrupts").unwrap_or_default()),
         governor(Path::new("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         idle_states(
@@ -146,6 +146,16 @@ fn privileges(board: &Board, asked: &Result<(BoardStatus, Vec<BoardPeer>), Error
             board.interface().name
         )),
     }
+}
+
+/// How late interrupts of an interface come, if that is too late.
+pub(crate) fn late_interrupts(name: &str) -> Option<String> {
+    let finding = coalescing_now(name);
+    (finding.fit == Some(false)).then_some(finding.found)
+}
+
+fn coalescing_now(name: &str) -> Finding {
+    coalescing(name, run("ethtool", &["-c", name]))
 }
 
 /// From what `ethtool -c` prints.

@@ -1,15 +1,16 @@
 //! `omx_info`: what boards there are, what they are called, and which peers their authorities know.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::{fmt::Write as _, fs, process::ExitCode};
 
 use anyhow::Context;
 use clap::Parser;
+use netif::Interface;
 use omx::{Board, BoardPeer};
 use omxd::BoardStatus;
 use serde_json::{Value, json};
 
 use crate::{
-    board::title,
+    board::{BOARDS_MAX, title, tune::late_interrupts},
     run::{print_line, say},
 };
 
@@ -39,6 +40,8 @@ pub struct Arguments {
 /// # Errors
 /// No board, or an authority that cannot be asked.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let every = Board::numbered()?;
+    let count = every.iter().filter(|board| board.left_out().is_none()).count();
     let boards = match arguments.board {
         Some(number) => vec![Board::number(number)?],
         None => Board::all()?,
@@ -52,38 +55,100 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !arguments.quiet {
         writeln!(text, "Open-MX driver of Weft {}", env!("CARGO_PKG_VERSION"))?;
     }
+    let asked: Vec<_> = boards.iter().map(Board::status).collect();
+    // As each of those says that are shown.
+    let most = asked
+        .iter()
+        .flatten()
+        .map(|(status, _)| status.endpoints_max)
+        .max()
+        .unwrap_or(omxd::ENDPOINTS);
     writeln!(
         text,
-        "Found {} boards (32 max) supporting {} endpoints each:",
-        boards.len(),
-        omxd::ENDPOINTS
+        "Found {count} boards ({BOARDS_MAX} max) supporting {most} endpoints each:"
     )?;
-    for board in &boards {
-        let asked = board.status();
+    for (board, asked) in boards.iter().zip(asked) {
         let name = asked.as_ref().map_or("<unknown>", |(status, _)| status.name.as_str());
         let interface = board.interface();
         writeln!(text, " {}", title(board, name))?;
-        if !interface.up {
-            let name = &interface.name;
-            say(
-                "omx_info",
-                &format!("{name} is down (`ip link set {name} up` switches it on)"),
-            );
-        } else if interface.mtu < MTU_ADVISED {
-            let sentence = format!(
-                "the MTU of {} is {}; large messages are faster with {MTU_ADVISED}",
-                interface.name, interface.mtu
-            );
-            say("omx_info", &sentence);
+        if !arguments.quiet {
+            let node = numa_node(&interface.name).map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+            let driver = interface.driver();
+            let driver = driver.as_deref().unwrap_or("unknown");
+            writeln!(text, "   driver {driver}, NUMA node {node}")?;
+        }
+        for warning in warnings(interface, late_interrupts(&interface.name)) {
+            warn(&warning);
         }
         match asked {
-            Ok((status, peers)) if !arguments.quiet => describe(&mut text, &status, &peers)?,
-            Ok(_) => {}
-            Err(error) => say("omx_info", &format!("{}: {error}", interface.name)),
+            Ok((status, peers)) => {
+                if is_full(&status, &peers) {
+                    warn(&format!(
+                        "the peer table of {} is full; hosts that are not in it cannot be reached",
+                        interface.name
+                    ));
+                }
+                if !arguments.quiet {
+                    describe(&mut text, &status, &peers)?;
+                }
+            }
+            Err(error) => warn(&format!("{}: {error}", interface.name)),
         }
     }
     print_line(text.trim_end()).context("cannot show the boards")?;
+    if arguments.board.is_none() && !arguments.quiet {
+        for board in &every {
+            if let Some(why) = board.left_out() {
+                let name = &board.interface().name;
+                warn(&format!("{name} is no board: {why}"));
+            }
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn warn(sentence: &str) {
+    say("omx_info", sentence);
+}
+
+/// What makes messages slow or impossible on this interface.
+fn warnings(interface: &Interface, late_interrupts: Option<String>) -> Vec<String> {
+    let Interface { name, mtu, up, .. } = interface;
+    let mut warnings = Vec::new();
+    if !up {
+        warnings.push(format!("{name} is down (`ip link set {name} up` switches it on)"));
+    } else if *mtu < MTU_ADVISED {
+        warnings.push(format!(
+            "the MTU of {name} is {mtu}; large messages are faster with {MTU_ADVISED}"
+        ));
+    }
+    if let Some(late) = late_interrupts {
+        warnings.push(format!(
+            "interrupts of {name} come late ({late}), and so does every message; `omx_tune --check` says what changes that"
+        ));
+    }
+    warnings
+}
+
+/// The NUMA node of the card behind an interface, if it has one.
+fn numa_node(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok()?;
+    // The kernel has -1 for a card that is as near to all.
+    text.trim().parse().ok()
+}
+
+const fn is_full(status: &BoardStatus, peers: &[BoardPeer]) -> bool {
+    peers.len() >= status.peers_max as usize
+}
+
+/// Where the peers of a table come from: the reference's daemon, a mapper, is part of `omxd` here.
+fn table_state(status: &BoardStatus, peers: &[BoardPeer]) -> String {
+    match (status.static_peers, peers.len()) {
+        (false, _) => format!("is ready, mapper {} (omxd itself, by discovery)", status.mac),
+        // The board itself is in it.
+        (true, 0 | 1) => "is not configured: there is no discovery, and `omx_init_peers` has named nobody".to_owned(),
+        (true, _) => format!("is ready, mapper {} (omxd itself, peers are static)", status.mac),
+    }
 }
 
 fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std::fmt::Result {
@@ -103,15 +168,12 @@ fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std
             endpoint.endpoint, endpoint.pid, endpoint.command
         )?;
     }
+    writeln!(text, "   peer table {}", table_state(status, peers))?;
     writeln!(
         text,
         "   peer table of {} entries, {} full:",
         peers.len(),
-        if peers.len() >= omxd::PEERS as usize {
-            "and"
-        } else {
-            "not"
-        }
+        if is_full(status, peers) { "and" } else { "not" }
     )?;
     for peer in peers {
         let name = peer.name.as_deref().unwrap_or("<unknown>");
@@ -127,6 +189,8 @@ fn to_json(board: &Board) -> Value {
         "interface": interface.name,
         "mac": interface.mac.to_string(),
         "mtu": interface.mtu,
+        "driver": interface.driver(),
+        "numa_node": numa_node(&interface.name),
         "up": interface.up,
     });
     match board.status() {
