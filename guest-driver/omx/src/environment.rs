@@ -40,6 +40,18 @@ pub fn say(endpoint: Option<(u8, &Board)>, line: &str) {
     let _ = writeln!(io::stderr(), "{}{line}", prefix(format, endpoint));
 }
 
+fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// As `omx_info` shows it; what it is called unless somebody named it, where its authority does not say.
+fn board_name(board: &Board) -> String {
+    board.status().map_or_else(
+        |_| format!("{}:{}", node_name(), board.board_number()),
+        |(status, _)| status.name,
+    )
+}
+
 /// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by
 /// `[first-last]`, a range of characters.
 fn prefix(format: &str, endpoint: Option<(u8, &Board)>) -> String {
@@ -54,8 +66,8 @@ fn prefix(format: &str, endpoint: Option<(u8, &Board)>) -> String {
             Some('p') => std::process::id().to_string(),
             Some('e') => endpoint.map_or_else(String::new, |(number, _)| number.to_string()),
             Some('b') => endpoint.map_or_else(String::new, |(_, board)| board.board_number().to_string()),
-            Some('B') => endpoint.map_or_else(String::new, |(_, board)| board.interface().name.clone()),
-            Some('H') => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            Some('B') => endpoint.map_or_else(String::new, |(_, board)| board_name(board)),
+            Some('H') => node_name(),
             Some(other) => format!("%{other}"),
             None => "%".to_owned(),
         };

@@ -35,6 +35,12 @@ impl Host {
     /// Standard output and standard error of a program that must succeed.
     #[track_caller]
     fn well(&self, program: &str, arguments: &[&str]) -> [String; 2] {
+        self.well_with(program, arguments, &[])
+    }
+
+    /// The same with these variables.
+    #[track_caller]
+    fn well_with(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> [String; 2] {
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(program)
             .args(arguments)
@@ -43,6 +49,7 @@ impl Host {
             .env("OMX_LOG", self.at("log"))
             .env("PATH", format!("{}:{path}", self.dir.path().display()))
             .env_remove("OMX_IFACES")
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -160,5 +167,24 @@ fn omx_info_shows_driver_node_and_mapper_and_warns_of_what_makes_messages_slow()
         assert!(text.contains(" (omxd itself, peers are static)\n"), "{text}");
         assert!(said.contains(&format!("the peer table of {first} is full")), "{said}");
         host.well(INIT, &["kill"]);
+    });
+}
+
+#[test]
+fn lines_of_a_program_can_begin_with_the_name_of_its_board() {
+    in_private_network("lines_of_a_program_can_begin_with_the_name_of_its_board", || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let [_, second] = ends(&veth);
+        let check = |prefix: &str| {
+            let variables = [("OMX_VERBOSE", "1"), ("OMX_VERBOSE_PREFIX", prefix)];
+            let [_, said] = host.well_with(env!("CARGO_BIN_EXE_omx_check"), &["-b", "1"], &variables);
+            said
+        };
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let said = check("%b %B|");
+        assert!(said.starts_with(&format!("1 {node}:1|endpoint ")), "{second}: {said}");
+        host.well(env!("CARGO_BIN_EXE_omx_hostname"), &["-b", "1", "-n", "other:7"]);
+        let said = check("%B[0-4]|");
+        assert!(said.starts_with("other|endpoint "), "{said}");
     });
 }
