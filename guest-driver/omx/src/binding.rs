@@ -51,9 +51,21 @@ fn in_file(text: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
         if board.parse() != Ok(mac) || number.parse() != Ok(endpoint) {
             return None;
         }
-        let mask = u64::from_str_radix(mask.trim_start_matches("0x"), 16).ok()?;
-        Some((0..64).filter(|bit| mask & (1 << bit) != 0).collect())
+        in_mask(mask)
     })
+}
+
+/// The bits of a number in hexadecimal digits, as many as there are processors: with or without `0x` before it and the commas
+/// of `/proc/irq/*/smp_affinity`.
+fn in_mask(mask: &str) -> Option<Vec<usize>> {
+    let digits = mask.strip_prefix("0x").unwrap_or(mask).chars().rev();
+    let mut processors = Vec::new();
+    for (at, digit) in digits.filter(|digit| *digit != ',').enumerate() {
+        let digit = digit.to_digit(16)?;
+        processors.extend((0..4).filter(|bit| digit & (1 << bit) != 0).map(|bit| 4 * at + bit));
+    }
+    // Bound to no processor at all nothing would run.
+    (!processors.is_empty()).then_some(processors)
 }
 
 #[cfg(test)]
@@ -71,5 +83,25 @@ mod tests {
         assert_eq!(in_file(text, mac, 2), None);
         assert_eq!(processors("file:/nowhere", mac, 0), None);
         assert_eq!(processors("nonsense", mac, 0), None);
+    }
+
+    #[test]
+    fn masks_of_hosts_with_more_than_64_processors_are_read_with_and_without_commas() {
+        for (mask, expected) in [
+            ("1", Some(vec![0])),
+            ("80000000,00000000", Some(vec![63])),
+            ("00000001,00000000,00000000", Some(vec![64])),
+            ("000000010000000000000000", Some(vec![64])),
+            ("0x3,00000000,00000000,00000000,00000001", Some(vec![0, 128, 129])),
+            ("00000000,00000000", None),
+            ("", None),
+            ("1 g", None),
+        ] {
+            assert_eq!(in_mask(mask), expected, "{mask}");
+        }
+        // As `omx_prepare_binding` writes it.
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let text = "board 02:00:00:00:00:01 ep 3 irq 99 mask 000000010000000000000000\n";
+        assert_eq!(in_file(text, mac, 3), Some(vec![64]));
     }
 }

@@ -9,7 +9,8 @@ use omx::{BINDINGS_FILE, Board};
 use super::{chosen, interrupts_of};
 use crate::run::print_line;
 
-/// Writes, for every board, endpoint number and interrupt, on which processors the interrupt arrives.
+/// Writes, for every board, endpoint number and interrupt, on which processors the interrupt arrives: the file that
+/// OMX_PROCESS_BINDING=file reads, which binds the thread that opens an endpoint to the processors of its interrupt.
 #[derive(Debug, Parser)]
 #[command(name = "omx_prepare_binding", version)]
 pub struct Arguments {
@@ -44,6 +45,10 @@ fn bindings(board: &Board, interrupts: &[&str], mask: impl Fn(&str) -> String) -
     let mut text = String::new();
     for (endpoint, number) in interrupts.iter().enumerate() {
         let mask = mask(number).trim().replace(',', "");
+        if mask.is_empty() {
+            // The interrupt is gone.
+            continue;
+        }
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
@@ -52,4 +57,24 @@ fn bindings(board: &Board, interrupts: &[&str], mask: impl Fn(&str) -> String) -
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_interrupt_has_its_mask_however_many_processors_there_are() {
+        let board = Board::named("lo").unwrap();
+        let mask = |number: &str| match number {
+            "24" => "00000001,00000000,00000000\n".to_owned(),
+            "26" => "a\n".to_owned(),
+            _ => String::new(),
+        };
+        assert_eq!(
+            bindings(&board, &["24", "25", "26"], mask),
+            "board 00:00:00:00:00:00 ep 0 irq 24 mask 000000010000000000000000\n\
+             board 00:00:00:00:00:00 ep 2 irq 26 mask a\n"
+        );
+    }
 }
