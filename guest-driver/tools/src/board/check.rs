@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
+use omx::{Address, Board, Counter, Counters, Endpoint, EndpointOptions, Segment, StatusCode};
 use serde_json::json;
 
 use super::chosen;
@@ -55,7 +55,12 @@ fn check(board: &Board) -> anyhow::Result<u32> {
         ..EndpointOptions::default()
     };
     let [a, b] = [Endpoint::open(&options)?, Endpoint::open(&options)?];
-    for (what, from, to) in [("itself", &a, &a), ("another endpoint", &a, &b)] {
+    let all = LENGTHS.len() as u32;
+    let mut before = Sent::from(&a.counters());
+    for (what, from, to, expected) in [
+        ("itself", &a, &a, Sent { shared: 0, wire: 0 }),
+        ("another endpoint", &a, &b, Sent { shared: all, wire: 0 }),
+    ] {
         let address = to.address();
         let address = from
             .connect(address.mac(), address.endpoint(), 0, Some(LIMIT))
@@ -63,17 +68,62 @@ fn check(board: &Board) -> anyhow::Result<u32> {
         for length in LENGTHS {
             exchange(from, to, address, length).with_context(|| format!("{length} bytes to {what}"))?;
         }
+        let after = Sent::from(&from.counters());
+        judge(after.since(before), expected).with_context(|| format!("messages to {what}"))?;
+        before = after;
     }
-    let counters = a.counters();
-    Ok([
-        Counter::SharedTiny,
-        Counter::SharedSmall,
-        Counter::SharedMediumsqFrag,
-        Counter::SharedRndv,
-    ]
-    .map(|counter| counters.get(counter))
-    .iter()
-    .sum())
+    Ok(all)
+}
+
+/// Messages that an endpoint sent by each way that leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    shared: u32,
+    /// Frames of messages, to other hosts.
+    wire: u32,
+}
+
+impl From<&Counters> for Sent {
+    fn from(counters: &Counters) -> Self {
+        let sum = |of: &[Counter]| of.iter().map(|counter| counters.get(*counter)).sum();
+        Self {
+            shared: sum(&[
+                Counter::SharedTiny,
+                Counter::SharedSmall,
+                Counter::SharedMediumsqFrag,
+                Counter::SharedRndv,
+            ]),
+            wire: sum(&[
+                Counter::SendTiny,
+                Counter::SendSmall,
+                Counter::SendMediumsqFrag,
+                Counter::SendMediumvaFrag,
+                Counter::SendRndv,
+            ]),
+        }
+    }
+}
+
+impl Sent {
+    const fn since(self, before: Self) -> Self {
+        Self {
+            shared: self.shared - before.shared,
+            wire: self.wire - before.wire,
+        }
+    }
+}
+
+/// Whether messages went the way they were to go: what arrived may have come by another one.
+fn judge(sent: Sent, expected: Sent) -> anyhow::Result<()> {
+    ensure!(
+        sent == expected,
+        "they arrived by another way: {} through shared memory and {} frames, in place of {} and {}",
+        sent.shared,
+        sent.wire,
+        expected.shared,
+        expected.wire
+    );
+    Ok(())
 }
 
 fn exchange(from: &Endpoint, to: &Endpoint, address: Address, length: usize) -> anyhow::Result<()> {
@@ -95,4 +145,38 @@ fn exchange(from: &Endpoint, to: &Endpoint, address: Address, length: usize) -> 
     }
     ensure!(buffer == data, "other bytes arrived than were sent");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_arrive_by_another_way_are_not_ok() {
+        let counted = |counts: &[(Counter, u32)]| {
+            let mut counters = Counters::default();
+            for (counter, count) in counts {
+                counters.add_to(*counter, *count);
+            }
+            Sent::from(&counters)
+        };
+        let before = counted(&[(Counter::SharedTiny, 2), (Counter::SendRndv, 1)]);
+        let expected = Sent { shared: 4, wire: 0 };
+        let after = |counts: &[(Counter, u32)]| judge(counted(counts).since(before), expected);
+        let shared = [
+            (Counter::SharedTiny, 3),
+            (Counter::SharedSmall, 1),
+            (Counter::SharedMediumsqFrag, 1),
+            (Counter::SharedRndv, 1),
+            (Counter::SendRndv, 1),
+        ];
+        after(&shared).unwrap();
+        // Not all of them, and some over the wire.
+        assert!(after(&shared[1..]).is_err());
+        let error = after(&[&shared[..], &[(Counter::SendTiny, 1)]].concat()).unwrap_err();
+        assert!(
+            error.to_string().contains("4 through shared memory and 1 frames"),
+            "{error}"
+        );
+    }
 }
