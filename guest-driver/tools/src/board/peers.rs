@@ -9,7 +9,7 @@ use ether::MacAddr;
 use super::chosen;
 use crate::run::print_line;
 
-/// Adds peers: from a file with an address and a name per line, or the one that is given. Only root may.
+/// Adds peers: from a file with an address and a name per line, or the one that is given, on all boards. Only root may.
 #[derive(Debug, Parser)]
 #[command(name = "omx_init_peers", version)]
 pub struct Arguments {
@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Keep what is known (default)
     #[arg(short = 'a', conflicts_with = "replace")]
     append: bool,
-    /// Mark the table as configured: it always is
+    /// Mark the table as configured. Nothing to do: it is as soon as it has a peer, and where there is discovery
     #[arg(short = 'd')]
     done: bool,
     /// Say what is being done

@@ -35,7 +35,8 @@ const OVERLAP_LENGTH: u64 = 4 << 20;
 /// Times messages between two endpoints: half of the round trip, and the rate that follows from it; or messages per second, or
 /// how much of a transfer computation hides.
 ///
-/// Start it without -d on one host, and with -d and that host's name or address on the other.
+/// Start it without -d on one host, and with -d and that host's name or address on the other. What is measured is said there alone:
+/// the receiver (without -d) has -b, -e, -s, -w, -y and -v.
 #[derive(Debug, Parser)]
 #[command(name = "omx_perf", version, disable_help_flag = true)]
 pub struct Arguments {
@@ -78,7 +79,7 @@ pub struct Arguments {
     /// Next length: this times the last one …
     #[arg(short = 'M', value_name = "FACTOR", default_value_t = 2)]
     multiplier: u64,
-    /// … plus this
+    /// … plus this; after 0 comes this, or 1
     #[arg(short = 'I', value_name = "BYTES", default_value_t = 0)]
     increment: u64,
     /// Messages per length
@@ -90,7 +91,7 @@ pub struct Arguments {
     /// Pause before each length, in milliseconds
     #[arg(short = 'P', value_name = "MS", default_value_t = 100)]
     pause_ms: u64,
-    /// One way: replies are empty, and the time is that of message and reply
+    /// One way: replies are empty, and the time is that of message and empty reply, not half of it
     #[arg(short = 'U')]
     one_way: bool,
     /// Send synchronously
@@ -199,6 +200,14 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Ok(mac) => mac,
         Err(_) => find(&board, host)?,
     };
+    if arguments.verbose && !arguments.json {
+        let own = endpoint.address();
+        let (from, to) = (own.endpoint(), arguments.remote);
+        print_line(&format!(
+            "Sending from {} endpoint {from} to {mac} endpoint {to}",
+            own.mac()
+        ))?;
+    }
     let parameters = arguments.parameters();
     let side = pingpong::reach(&endpoint, polling, (mac, arguments.remote), parameters)?;
     measure(arguments, &side, parameters)?;
