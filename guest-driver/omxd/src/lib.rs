@@ -48,7 +48,7 @@ pub use untrusted::{First, UntrustedSocket, first};
 /// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
 /// has its own, unless `OMX_LOG` says otherwise.
 pub fn log_file() -> PathBuf {
-    std::env::var_os("OMX_LOG").map_or_else(|| PathBuf::from("/var/log/omxoed.log"), PathBuf::from)
+    settings::path_variable("OMX_LOG").unwrap_or_else(|| PathBuf::from("/var/log/omxoed.log"))
 }
 
 /// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps

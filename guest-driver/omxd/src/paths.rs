@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::OmxdError;
+use crate::{OmxdError, settings::path_variable};
 
 /// Where authorities are met unless `OMX_RUN_DIR` says otherwise.
 const RUN_DIR: &str = "/run/omx";
@@ -29,7 +29,7 @@ impl Place {
             .map_err(OmxdError::io("find out the network namespace"))?
             .ino();
         Ok(Self {
-            dir: std::env::var_os("OMX_RUN_DIR").map_or_else(|| PathBuf::from(RUN_DIR), PathBuf::from),
+            dir: path_variable("OMX_RUN_DIR").unwrap_or_else(|| PathBuf::from(RUN_DIR)),
             namespace,
             base: Self::base_of(namespace, interface_index),
         })

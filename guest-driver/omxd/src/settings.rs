@@ -22,8 +22,8 @@ impl Settings {
     /// # Errors
     /// [`OmxdError::Settings`] when the file cannot be read, or `OMX_CONFIG` names none.
     pub fn read() -> Result<Self, OmxdError> {
-        let (path, named) = match env::var_os("OMX_CONFIG").filter(|path| !path.is_empty()) {
-            Some(path) => (PathBuf::from(path), true),
+        let (path, named) = match path_variable("OMX_CONFIG") {
+            Some(path) => (path, true),
             None => (PathBuf::from(CONFIG_FILE), false),
         };
         match fs::read_to_string(&path) {
@@ -60,6 +60,11 @@ impl Settings {
             .filter_map(|name| Some((name.to_owned(), self.get(name)?)))
             .collect()
     }
+}
+
+/// A path in the environment; an empty one counts as none.
+pub(crate) fn path_variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// Lines `NAME=VALUE`, as systemd.exec(5) has them: `#` and `;` begin a comment at the beginning of a line only, a backslash joins
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_file_is_read_as_systemd_reads_it() {
-        let text = "# FILE_BOARDS=no\n; FILE_BOARDS=no\nFILE_BOARDS=eth1 # first\nFILE_BOARDSX=no\n FILE_BOARDS =\"eth2,eth3\"\n\
+        let text = "# FILE_BOARDS=no\n; FILE_BOARDS=no \"it is\n;X='\nFILE_BOARDS=eth1 # first\nFILE_BOARDSX=no\n FILE_BOARDS =\"eth2,eth3\"\n\
                     FILE_NONE=\nno setting\nFILE_BLANK=' '\nFILE_NAME=node#1:0\t \nFILE_LONG=a \\\n  b\nFILE_ESCAPED=a\\ \\#\\\\\n\
                     FILE_QUOTED=\"a \\\"b\\\" \\c\"\" # d\"  'e \\f' \nFILE_PLAIN=it's\nFILE_TWO=\"a\nb\"\nFILE_LAST=1";
         let settings = Settings { of_file: parse(text) };

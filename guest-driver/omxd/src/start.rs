@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::OmxdError;
+use crate::{OmxdError, settings::path_variable};
 
 /// What an `omxd` that goes to the background writes to its standard output when it listens.
 pub(crate) const READY: &str = "ready";
@@ -31,8 +31,8 @@ pub(crate) fn may_start() -> bool {
 }
 
 fn program() -> Result<PathBuf, OmxdError> {
-    if let Some(path) = env::var_os("OMX_OMXD") {
-        return Ok(path.into());
+    if let Some(path) = path_variable("OMX_OMXD") {
+        return Ok(path);
     }
     // Beside the program, or one level up where test programs lie.
     let own = env::current_exe().unwrap_or_default();

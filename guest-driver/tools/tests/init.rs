@@ -388,6 +388,12 @@ fn an_empty_variable_of_omxd_counts_as_none() {
             "{shown}"
         );
         host.well(INIT, &veth.a, &["kill"]);
+        // So does one of the library, which finds the program where it is.
+        let mut command = host.command(Path::new(INFO), &veth.a);
+        let output = command.env("OMX_OMXD", "").arg("--json").output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && shown.contains("\"status\""), "{shown}");
+        host.well(INIT, &veth.a, &["kill"]);
     });
 }
 
