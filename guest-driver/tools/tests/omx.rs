@@ -137,6 +137,14 @@ fn omx_perf_prints_imb_columns_and_measures_rate_and_overlap() {
         assert_eq!(lengths, [0.0, 1.0, 16.0, 256.0], "{text}");
         assert!(rows.iter().all(|row| row.len() == 4 && row[1] == 20.0 && row[2] > 0.0));
 
+        let said = send(&["-v", "-e", "3", "-N", "1", "-E", "1"]).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let line = said.lines().next().unwrap();
+        assert!(
+            line.starts_with("Sending from ") && line.ends_with(&format!(" endpoint 3 to {mac} endpoint 0")),
+            "{line}"
+        );
+
         // More and fewer messages than can be on their way at once; the longest go one by one.
         for (count, bytes) in [("1000", "128"), ("3", "128"), ("3", "100000000")] {
             let rate = send(&[

@@ -151,6 +151,12 @@ mod tests {
         let lengths: Vec<usize> = DEFAULT.lengths().collect();
         assert_eq!(lengths[..4], [0, 1, 2, 4]);
         assert_eq!(lengths.last(), Some(&(4 << 20)));
+        let stepping = Parameters {
+            increment: 3,
+            end: 40,
+            ..DEFAULT
+        };
+        assert_eq!(stepping.lengths().collect::<Vec<_>>(), [0, 3, 9, 21]);
         let stuck = Parameters {
             first: 5,
             multiplier: 1,
