@@ -147,6 +147,8 @@ fn open_anywhere(number: Option<u8>, try_open: impl Fn(&Board, Option<u8>) -> Ou
         for board in boards {
             match try_open(&board, Some(number)) {
                 Ok(endpoint) => return Ok(endpoint),
+                // Beyond what its authority lets be opened: it had none free before.
+                Err(fault) if fault.code == codes::BAD_ENDPOINT && last.code == codes::BUSY => {}
                 Err(fault) => {
                     if fault.code == codes::BUSY {
                         usable.push(board);

@@ -226,7 +226,7 @@ pub(crate) fn nic_of_board(number: u32, out: Out<u64>) -> Outcome {
 /// The board with an address.
 pub(crate) fn board_of_nic(nic: u64, out: Out<u32>) -> Outcome {
     initialized()?;
-    let boards = Board::all()?;
+    let boards = Board::numbered()?;
     let found = boards.iter().find(|board| nic_id(board.interface().mac) == nic);
     let board = found.ok_or_else(|| Fault::new(codes::BOARD_NOT_FOUND))?;
     out.put(board.board_number());

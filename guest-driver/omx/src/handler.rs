@@ -46,7 +46,7 @@ pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) ->
     let failures = core.store.requests.take_unheard();
     let Some(handler) = core.failure_handler.clone() else {
         for code in failures {
-            tracing::warn!("a message failed after its send was complete: {code}");
+            tracing::info!("a message failed after its send was complete: {code}");
         }
         return core;
     };
