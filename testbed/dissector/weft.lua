@@ -4,6 +4,7 @@
 --   tshark -X lua_script:weft.lua -r capture.pcapng
 --   Wireshark: copy this file to the personal Lua plugins folder (Help, About, Folders).
 --
+-- Frames of hosts with another EtherType (omxd --ether-type): tshark -d ethertype==0xHEX,mxoe; Wireshark: Decode As.
 -- Nothing in an MXoE frame says which sizes its sender was given: choose them with the preference mxoe.preset
 -- (tshark: -o mxoe.preset:native-9000). Works with Lua 5.2 and later, so without any bit library.
 

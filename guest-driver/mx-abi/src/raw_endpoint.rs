@@ -9,9 +9,9 @@ use std::{
 };
 
 use ether::EtherType;
-use mxoe::wire::PacketType;
+use mxoe::{engine::Losses, wire::PacketType};
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket};
-use omx::Board;
+use omx::{Board, EndpointOptions};
 use omxd::{OmxdError, Session};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll},
@@ -71,6 +71,7 @@ struct Inner {
     completed: VecDeque<u64>,
     /// It stands for the raw endpoint; `None` while the authority is away.
     session: Option<Session>,
+    losses: Losses,
 }
 
 impl Inner {
@@ -94,6 +95,8 @@ impl RawEndpoint {
         let unusable = |error: OmxdError| Fault::of_board(&board, error.into());
         let session = Session::connect(board.interface()).map_err(unusable)?;
         session.open_raw().map_err(unusable)?;
+        let (status, _) = session.status().map_err(unusable)?;
+        let ether_type = EtherType(status.ether_type);
         let refused = |error| {
             Fault::new(match error {
                 NetifError::NoPrivilege { .. } => codes::ACCESS_DENIED,
@@ -102,7 +105,7 @@ impl RawEndpoint {
             })
         };
         let options = AfPacketOptions::default();
-        let socket = PreparedSocket::new(&board.interface().name, EtherType::MXOE, &options, &raw_frames());
+        let socket = PreparedSocket::new(&board.interface().name, ether_type, &options, &raw_frames());
         let port = AfPacket::from_prepared(socket.map_err(refused)?).map_err(refused)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         let completions = eventfd(0, flags).map_err(exhausted)?;
@@ -110,10 +113,15 @@ impl RawEndpoint {
         for fd in [port.as_fd(), completions.as_fd()] {
             epoll::add(&watched, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(exhausted)?;
         }
+        let mut losses = Losses::default();
+        for (what, every) in EndpointOptions::default().packet_loss {
+            losses.set(what, every, std::process::id());
+        }
         let inner = Inner {
             port,
             completed: VecDeque::new(),
             session: Some(session),
+            losses,
         };
         Ok(Self {
             board,
@@ -165,7 +173,13 @@ impl RawEndpoint {
             if inner.completed.len() >= COMPLETIONS_MAX {
                 return Err(Fault::new(codes::NO_RESOURCES));
             }
-            match inner.port.send(&[IoSlice::new(frame)]) {
+            let is_lost = !inner.losses.is_empty() && inner.losses.hit(frame);
+            let sent = if is_lost {
+                Ok(true)
+            } else {
+                inner.port.send(&[IoSlice::new(frame)])
+            };
+            match sent {
                 Ok(true) => {
                     inner.completed.push_back(context);
                     self.tell();

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use ether::{MacAddr, Time};
+use ether::{EtherType, MacAddr, Time};
 use mxoe::{
     engine::{Config, Engine, Limits, PeerMap},
     wire::{Preset, SESSION_NONE},
@@ -49,6 +49,8 @@ struct Authority {
     visits: OwnedFd,
     page: CounterPage,
     pull_queue_ns_max: u64,
+    ether_type: EtherType,
+    marks: bool,
 }
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
@@ -106,6 +108,8 @@ impl Endpoint {
             visits: opened.visits,
             page: opened.counters,
             pull_queue_ns_max: opened.pull_queue_ns_max,
+            ether_type: opened.ether_type,
+            marks: opened.marks,
         };
         let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
         binding::bind(mac, opened.endpoint);
@@ -163,6 +167,10 @@ impl Endpoint {
         let (mut keeper, mut board) = (None, None);
         if let Some(authority) = authority {
             config.timing.pull_queue_ns_max = authority.pull_queue_ns_max;
+            config.dialect = config.dialect.with_ether_type(authority.ether_type);
+            if !authority.marks {
+                config = config.without_marks();
+            }
             let options = LocalOptions {
                 session,
                 key: options.key,
@@ -259,7 +267,7 @@ impl Endpoint {
                 self.shared.own_endpoint(),
                 board.interface().name,
                 self.shared.own.mac(),
-                preset.name(),
+                preset,
             ),
         );
     }

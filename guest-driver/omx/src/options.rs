@@ -1,16 +1,16 @@
 //! How an endpoint is opened, and what the environment says about it (mx-api 9).
 
-use std::{env, time::Duration};
+use std::{env, sync::Once, time::Duration};
 
 use mxoe::{
-    engine::{Limits, Lost, RNDV_THRESHOLD, Timing},
+    engine::{Limits, Lost, RNDV_THRESHOLD, Timing, packet_losses},
     matching::UNEXPECTED_BYTES_DEFAULT,
     wire::Preset,
 };
 
 use crate::{
     Error,
-    environment::{flag, number},
+    environment::{flag, number, say},
 };
 
 /// What a blocking call does while nothing happens.
@@ -117,14 +117,14 @@ impl Default for EndpointOptions {
     }
 }
 
-/// A list as `tiny=10,pull_reply=1000`: the reference's parameters without `_packet_loss`, and `packet` for all. What is none
-/// of them is left out.
+/// The parameters in a list ([`packet_losses`]). Words that are none are named to the program's user once.
 fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
-    let one = |word: &str| {
-        let (name, every) = word.split_once('=')?;
-        Some((Lost::named(name.trim())?, every.trim().parse().ok()?))
-    };
-    text.split(',').filter_map(one).collect()
+    static SAID: Once = Once::new();
+    let (losses, sentence) = packet_losses(text);
+    if let Some(sentence) = sentence {
+        SAID.call_once(|| say(None, &format!("OMX_PACKET_LOSS: {sentence}")));
+    }
+    losses
 }
 
 /// Longest message that is always sent eagerly, in bytes.
@@ -167,22 +167,3 @@ impl EndpointOptions {
 
 /// Bits of a context id, at most.
 const CONTEXT_ID_BITS_MAX: u8 = 16;
-
-#[cfg(test)]
-mod tests {
-    use mxoe::wire::PacketType;
-
-    use super::*;
-
-    #[test]
-    fn packets_to_lose_are_named_as_the_reference_names_them() {
-        assert_eq!(
-            packet_loss("tiny=10, connreq=2,packet=1000,pull_reply=x,other=3,"),
-            [
-                (Lost::Type(PacketType::Tiny), 10),
-                (Lost::ConnectRequest, 2),
-                (Lost::Any, 1000)
-            ]
-        );
-    }
-}

@@ -3,7 +3,13 @@
 use std::{env, path::PathBuf};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
-use mxoe::wire::Preset;
+use ether::EtherType;
+use mxoe::{
+    engine::{Lost, packet_losses},
+    wire::Preset,
+};
+
+use crate::ether_type;
 
 /// Serves one Ethernet interface for programs that send MX messages: gives them endpoints, keeps the table of peers, and
 /// answers other hosts for endpoints that are not open.
@@ -13,8 +19,9 @@ pub struct Arguments {
     /// The interface.
     #[arg(long, short, env = "OMX_INTERFACE")]
     pub interface: String,
-    /// Sizes on the wire: `wire`, `native-1500` or `native-9000`; by default the native one that fits the MTU. All hosts
-    /// must use the same.
+    /// Sizes on the wire: `wire`, `native-1500`, `native-9000`, or `native:MTU:BLOCK` for an Open-MX that was built with others: MTU is the
+    /// longest frame in bytes with its Ethernet header, 256 to 65535, BLOCK the frames per pull block, a power of two up to 64. By
+    /// default the native one that fits the interface's MTU. All hosts must use the same.
     #[arg(long, env = "OMX_PRESET")]
     pub preset: Option<Preset>,
     /// Name of this board, as other hosts see it; by default `<node>:<number of the board>`, and `localhost`
@@ -66,6 +73,29 @@ pub struct Arguments {
     /// they save power as they do. Needs root.
     #[arg(long, env = "OMX_CPU_LATENCY_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cpu_latency_us_max: Option<u32>,
+    /// The EtherType of all frames, in hexadecimal, for hosts whose Open-MX was built with another one than 86df. All hosts must use the
+    /// same. A Weft card knows marks and endpoints of 86df only. With IPv6's, 86dd, no host may use IPv6 on the interface.
+    #[arg(long, env = "OMX_ETHER_TYPE", value_name = "HEX", value_parser = ether_type::parse)]
+    pub ether_type: Option<EtherType>,
+    /// Whether endpoints agree with others on the latency mark, and the card is told to look at it. `false`: no endpoint announces it,
+    /// so none is sent or understood, as the original Open-MX has it. Endpoints that are open stay as they are.
+    #[arg(long, env = "OMX_MARKS", value_name = "true|false", hide_possible_values = true)]
+    pub marks: Option<bool>,
+    /// Packets that omxd loses on purpose, for tests, named and counted as endpoints name and count theirs: `nack_lib=2` loses one of
+    /// two answers that an endpoint is not open, on average, `raw=2` of two announcements.
+    #[arg(long, env = "OMX_PACKET_LOSS", value_name = "LIST")]
+    pub packet_loss: Option<String>,
+}
+
+impl Arguments {
+    /// The parameters in the list of packets to lose. Words that are none are named in the log.
+    pub fn packet_losses(&self) -> Vec<(Lost, u32)> {
+        let (losses, sentence) = packet_losses(self.packet_loss.as_deref().unwrap_or_default());
+        if let Some(sentence) = sentence {
+            tracing::warn!("OMX_PACKET_LOSS: {sentence}");
+        }
+        losses
+    }
 }
 
 impl Arguments {

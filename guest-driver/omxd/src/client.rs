@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ether::MacAddr;
+use ether::{EtherType, MacAddr};
 use mxoe::wire::Preset;
 use netif::{AfPacket, Interface, PreparedSocket};
 use rustix::{
@@ -53,6 +53,10 @@ pub struct OpenedEndpoint {
     pub board_name: String,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`] of the interface.
     pub pull_queue_ns_max: u64,
+    /// EtherType of its frames.
+    pub ether_type: EtherType,
+    /// It announces the latency mark.
+    pub marks: bool,
     /// Where other endpoints of the interface show up: for [`next_visit`].
     pub visits: OwnedFd,
     /// Where the endpoint shows its counts.
@@ -257,6 +261,8 @@ impl Session {
             preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
             board_name: opened.board_name.clone(),
             pull_queue_ns_max: opened.pull_queue_ns_max,
+            ether_type: EtherType(opened.ether_type),
+            marks: opened.marks,
             visits,
             counters: CounterPage::map(counters)?,
         })

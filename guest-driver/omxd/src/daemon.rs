@@ -11,7 +11,8 @@ use std::{
 use ether::{EtherType, Time};
 use mxoe::{
     authority::{Authority, AuthorityConfig, AuthorityEvent},
-    wire::{Dialect, Preset, RAW_FRAME_LEN_MAX},
+    engine::Lost,
+    wire::{Dialect, Preset, RAW_FRAME_LEN_MAX, Sizes},
 };
 use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLook};
 use rustix::{
@@ -25,7 +26,7 @@ use crate::{
     cpu_latency::CpuLatency,
     endpoints::Endpoints,
     filter, leftovers,
-    marks::CardMarks,
+    marks::{CardMarks, Frames},
     meetings::Meetings,
     owners,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
@@ -41,8 +42,8 @@ use clients::Connection;
 const FRAMES_PER_TURN: usize = 64;
 /// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
 const OWN_RING_LEN: usize = 512 << 10;
-/// Turns after which such a ring is empty, whatever it had: a slot is longer than 1024 bytes, since every preset's longest frame is.
-const OWN_RING_TURNS: usize = OWN_RING_LEN / 1024 / FRAMES_PER_TURN;
+/// Turns after which such a ring is empty, whatever it had: a slot is as long as the shortest longest frame of any preset.
+const OWN_RING_TURNS: usize = OWN_RING_LEN / Sizes::NATIVE_FRAME_LEN_MIN as usize / FRAMES_PER_TURN;
 /// The interface is looked at this often: whether it is there and what it is called.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An authority that was started on demand ends this long after its last client.
@@ -77,6 +78,12 @@ pub struct DaemonOptions {
     pub data_socket: Option<bool>,
     /// Microseconds that idle processors may take to wake up while endpoints are open; by default as long as they do.
     pub cpu_latency_us_max: Option<u32>,
+    /// The EtherType of all frames.
+    pub ether_type: EtherType,
+    /// Endpoints announce the latency mark, and the card is told to look at it.
+    pub marks: bool,
+    /// Packets of the authority's own that are lost on purpose, for tests: of each kind one of n on average.
+    pub packet_loss: Vec<(Lost, u32)>,
 }
 
 impl DaemonOptions {
@@ -97,6 +104,9 @@ impl DaemonOptions {
             pull_queue_ns_max: None,
             data_socket: None,
             cpu_latency_us_max: None,
+            ether_type: EtherType::MXOE,
+            marks: true,
+            packet_loss: Vec::new(),
         }
     }
 }
@@ -160,14 +170,26 @@ impl Daemon {
         table.set_name(0, board_name.as_bytes());
         table.set_limit(options.peers_max.into());
 
+        if options.ether_type == EtherType::IPV6 {
+            tracing::warn!(
+                interface = interface.name,
+                "messages have IPv6's EtherType: IPv6 frames of this interface are taken for messages, so use no IPv6 on it"
+            );
+        }
         let begin = Instant::now();
-        let dialect = Dialect::new(preset.sizes()).with_marks(true);
+        // Read also where they are off now: endpoints from before a restart, which may be closed any time, have agreed to them.
+        let dialect = Dialect::new(preset.sizes())
+            .with_marks(true)
+            .with_ether_type(options.ether_type);
         let mut authority = Authority::new(AuthorityConfig {
             mac: interface.mac,
             dialect,
             endpoints: options.endpoints_max.into(),
             name: board_name.as_bytes().into(),
         });
+        for (what, every) in &options.packet_loss {
+            authority.set_packet_loss(*what, *every, begin_serial());
+        }
         for index in 0..table.table().len() {
             match table.table().name(index) {
                 Some(name) => authority.set_name(index, name.as_bytes()),
@@ -182,7 +204,7 @@ impl Daemon {
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
         let endpoints =
             Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of).at_most(options.endpoints_max);
-        let port = open_port(&interface.name, endpoints.open())?;
+        let port = open_port(&interface.name, options.ether_type, endpoints.open())?;
         let listener = listen_at(&place, group)?;
         Ok(Self {
             cpu_latency: CpuLatency::new(options.cpu_latency_us_max),
@@ -219,7 +241,7 @@ impl Daemon {
     /// [`NetifError::NoSuchInterface`] when the interface is gone.
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), OmxdError> {
         if self.interface.up {
-            self.card.ask(&self.interface.name)?;
+            self.card.ask(&self.interface.name, self.frames())?;
         }
         loop {
             let more_frames = self.handle_frames();
@@ -284,6 +306,13 @@ impl Daemon {
             if listener {
                 self.accept();
             }
+        }
+    }
+
+    const fn frames(&self) -> Frames {
+        Frames {
+            marks: self.options.marks,
+            ether_type: self.options.ether_type,
         }
     }
 
@@ -358,7 +387,7 @@ impl Daemon {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
                     // Whoever emulates the card may have begun anew.
-                    if let Err(error) = self.card.ask(&seen.name) {
+                    if let Err(error) = self.card.ask(&seen.name, self.frames()) {
                         tracing::warn!("{error}; the card was not asked about marks");
                     }
                 }
@@ -411,12 +440,12 @@ struct Sharing {
 }
 
 /// The authority's own port, for all that is not for the endpoints in `open`.
-fn open_port(interface: &str, open: u32) -> Result<AfPacket, NetifError> {
+fn open_port(interface: &str, ether_type: EtherType, open: u32) -> Result<AfPacket, NetifError> {
     let own_ring = AfPacketOptions {
         ring_len: OWN_RING_LEN,
         ..AfPacketOptions::default()
     };
-    let port = AfPacket::open(interface, EtherType::MXOE, &own_ring)?;
+    let port = AfPacket::open(interface, ether_type, &own_ring)?;
     port.set_filter(&filter::for_authority(open))?;
     Ok(port)
 }

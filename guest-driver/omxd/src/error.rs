@@ -2,6 +2,7 @@
 
 use std::io;
 
+use mxoe::wire::Preset;
 use netif::NetifError;
 
 /// Why an authority could not start, or a program could not get what it asked one for.
@@ -47,7 +48,7 @@ pub enum OmxdError {
     )]
     PresetTooLong {
         /// The preset.
-        preset: &'static str,
+        preset: Preset,
         /// Its longest frame.
         frame_len: usize,
         /// The interface.

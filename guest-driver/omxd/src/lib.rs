@@ -12,6 +12,7 @@ mod cpu_latency;
 mod daemon;
 mod endpoints;
 mod error;
+mod ether_type;
 mod filter;
 mod leftovers;
 mod marks;

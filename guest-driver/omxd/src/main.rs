@@ -92,6 +92,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         signal_hook::low_level::pipe::register(signal, end).map_err(io("take over signals"))?;
     }
     let mut options = DaemonOptions::new(&arguments.interface);
+    options.packet_loss = arguments.packet_losses();
     options.preset = arguments.preset;
     options.board_name = arguments.name;
     options.group = arguments.group;
@@ -104,6 +105,8 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         .queue_us_max
         .map(|microseconds| u64::from(microseconds) * 1000);
     options.data_socket = arguments.data_socket;
+    options.ether_type = arguments.ether_type.unwrap_or(options.ether_type);
+    options.marks = arguments.marks.unwrap_or(true);
     options.cpu_latency_us_max = arguments.cpu_latency_us_max;
     let log = match &arguments.log {
         Some(path) => Some(

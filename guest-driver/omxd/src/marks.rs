@@ -17,6 +17,14 @@ use netif::{AfPacket, AfPacketOptions};
 
 use crate::{CONTROL_RING_LEN, Card, CardError, OmxdError};
 
+/// The frames of an interface's endpoints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frames {
+    /// They bear the mark where both ends agreed to it.
+    pub(crate) marks: bool,
+    pub(crate) ether_type: EtherType,
+}
+
 /// What is known of the card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CardState {
@@ -28,10 +36,12 @@ pub(crate) enum CardState {
     /// One of ours: it looks at the mark in all its receive queues. With more than one, and if it can, it gives each endpoint's
     /// frames to the same one.
     LooksAtMarks { queues: u16, by_endpoint: bool },
+    /// One of ours, which does not look at the mark because this interface does without it, or has frames that it does not know.
+    MarksOff { queues: u16, by_endpoint: bool },
     /// One of ours, without that ability.
     WithoutMarks { queues: u16 },
     /// Silence.
-    Ordinary,
+    Ordinary { marks: bool },
     /// It could not be asked, or refused.
     Failed(String),
 }
@@ -44,23 +54,38 @@ impl fmt::Display for CardState {
             Self::LooksAtMarks { queues, by_endpoint } => write!(
                 f,
                 "a Weft card, {queues} receive queues: frames with the latency mark are announced at once{}",
-                if *by_endpoint {
-                    ", each endpoint has its queue"
-                } else {
-                    ""
-                }
+                queues_of(*by_endpoint)
+            ),
+            Self::MarksOff { queues, by_endpoint } => write!(
+                f,
+                "a Weft card, {queues} receive queues: its look at the latency mark is off, its coalescing decides alone (`nicctl coalesce`){}",
+                queues_of(*by_endpoint)
             ),
             Self::WithoutMarks { queues } => write!(
                 f,
                 "a Weft card, {queues} receive queues, that does not know the latency mark: its coalescing decides alone \
                  (`nicctl coalesce`)"
             ),
-            Self::Ordinary => f.write_str(
+            Self::Ordinary { marks } => write!(
+                f,
                 "no Weft card: interrupts come as its driver is set (`omx_tune --check`), socket filters tell endpoints \
-                 apart; the latency mark is still sent to peers that agreed to it",
+                 apart; the latency mark is {}",
+                if *marks {
+                    "still sent to peers that agreed to it"
+                } else {
+                    "off"
+                }
             ),
             Self::Failed(sentence) => write!(f, "nothing is known of it: {sentence}"),
         }
+    }
+}
+
+const fn queues_of(by_endpoint: bool) -> &'static str {
+    if by_endpoint {
+        ", each endpoint has its queue"
+    } else {
+        ""
     }
 }
 
@@ -72,23 +97,23 @@ pub(crate) struct CardMarks {
 }
 
 impl CardMarks {
-    /// Says hello, and turns the mark on where the card knows it; returns at once. What comes of it is [`CardMarks::state`],
-    /// and in the log where it is news.
+    /// Says hello, and turns the look at the mark on or off where the card knows it; returns at once. What comes of it is
+    /// [`CardMarks::state`], and in the log where it is news.
     ///
     /// # Errors
     /// [`OmxdError::Io`] when the process has no descriptors or threads left.
-    pub(crate) fn ask(&mut self, interface: &str) -> Result<(), OmxdError> {
+    pub(crate) fn ask(&mut self, interface: &str, frames: Frames) -> Result<(), OmxdError> {
         self.leave();
         let (stop, stopper) = UnixStream::pair().map_err(OmxdError::io("open a socket"))?;
         let before = std::mem::replace(&mut *lock(&self.state), CardState::Asking);
         let state = self.state.clone();
         let name = interface.to_owned();
         let ask = move || {
-            let found = match arrange(&name, &stop) {
+            let found = match arrange(&name, frames, &stop) {
                 Ok(found) => found,
                 // The authority ends, or asks anew.
                 Err(CardError::Interrupted) => return *lock(&state) = before,
-                Err(CardError::NoAnswer) => CardState::Ordinary,
+                Err(CardError::NoAnswer) => CardState::Ordinary { marks: frames.marks },
                 Err(error) => CardState::Failed(error.to_string()),
             };
             if found != before {
@@ -128,7 +153,7 @@ fn lock(state: &Mutex<CardState>) -> std::sync::MutexGuard<'_, CardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
+fn arrange(interface: &str, frames: Frames, stop: &UnixStream) -> Result<CardState, CardError> {
     let options = AfPacketOptions {
         ring_len: CONTROL_RING_LEN,
         ..AfPacketOptions::default()
@@ -141,16 +166,19 @@ fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
     if abilities.bits & needed != needed {
         return Ok(CardState::WithoutMarks { queues });
     }
+    // The only one whose types and endpoints the card knows.
+    let knows_frames = frames.ether_type == EtherType::MXOE;
+    let marks = frames.marks && knows_frames;
     let change = CoalescingChange {
-        marks: Some(true),
+        marks: Some(marks),
         ..CoalescingChange::default()
     };
     match card.ask(&Request::SetCoalescing { queue: None, change })? {
-        Reply::SetCoalescing(report) if report.coalescing.marks => {}
+        Reply::SetCoalescing(report) if report.coalescing.marks == marks => {}
         _ => return Err(CardError::Unexpected),
     }
     let mut by_endpoint = false;
-    if queues > 1 && abilities.bits & ability::STEERING != 0 {
+    if knows_frames && queues > 1 && abilities.bits & ability::STEERING != 0 {
         let change = SteeringChange {
             mode: Some(SteeringMode::Endpoint),
             table: None,
@@ -162,5 +190,9 @@ fn arrange(interface: &str, stop: &UnixStream) -> Result<CardState, CardError> {
             Reply::SetSteering(report) if report.mode == SteeringMode::Endpoint
         );
     }
-    Ok(CardState::LooksAtMarks { queues, by_endpoint })
+    Ok(if marks {
+        CardState::LooksAtMarks { queues, by_endpoint }
+    } else {
+        CardState::MarksOff { queues, by_endpoint }
+    })
 }

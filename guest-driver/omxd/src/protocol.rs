@@ -7,6 +7,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use ether::EtherType;
 use netif::{Interface, PreparedSocket, RingLayout};
 use rustix::{
     io::Errno,
@@ -58,6 +59,9 @@ pub struct BoardStatus {
     pub name: String,
     /// Sizes on the wire.
     pub preset: String,
+    /// EtherType of all frames.
+    #[serde(default = "ether_type_by_default")]
+    pub ether_type: u16,
     /// What the card behind the interface does with the latency mark, in a sentence.
     pub card: String,
     /// Process number of the authority.
@@ -204,9 +208,22 @@ pub(crate) struct Opened {
     pub board_name: String,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`] of this path.
     pub pull_queue_ns_max: u64,
+    #[serde(default = "ether_type_by_default")]
+    pub ether_type: u16,
+    /// The endpoint announces the latency mark.
+    #[serde(default = "marks_by_default")]
+    pub marks: bool,
     /// The last of the sockets receives nothing.
     #[serde(default)]
     pub rest_socket: bool,
+}
+
+const fn ether_type_by_default() -> u16 {
+    EtherType::MXOE.0
+}
+
+const fn marks_by_default() -> bool {
+    true
 }
 
 impl Opened {

@@ -36,7 +36,7 @@ pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Re
         return Ok(preset);
     }
     Err(OmxdError::PresetTooLong {
-        preset: preset.name(),
+        preset,
         frame_len: preset.sizes().frame_len_max() as usize,
         interface: interface.name.clone(),
         frame_len_max,

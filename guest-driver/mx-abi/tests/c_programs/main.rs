@@ -125,6 +125,25 @@ fn a_program_with_translating_headers_has_every_header_every_call_and_its_own_ha
     );
 }
 
+#[test]
+fn raw_frames_have_the_ether_type_of_the_authority_and_are_lost_on_purpose_like_others() {
+    with_cable(
+        "raw_frames_have_the_ether_type_of_the_authority_and_are_lost_on_purpose_like_others",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            let raw = kit.compile("raw_types.c", "raw_types", &[], &["-lmyriexpress"]);
+            let with = |loss: &str, arg: &str| {
+                let mut command = kit.command(&raw, &boards);
+                command.env("OMX_ETHER_TYPE", "88b7").env("OMX_PACKET_LOSS", loss);
+                Kit::finishes(command.arg(arg));
+            };
+            with("tiny=1", "arrive");
+            with("raw=1", "lost");
+        },
+    );
+}
+
 /// Listens where the authorities of both interfaces would, and says what none of them says, until the process ends.
 fn stranger(dir: &Path, veth: &Veth) {
     for name in [&veth.a, &veth.b] {

@@ -6,7 +6,7 @@ use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use ether::{MacAddr, Time};
 
 use crate::{
-    engine::{Counter, Counters, Peers, count_undecodable},
+    engine::{Counter, Counters, Losses, Lost, Peers, count_undecodable},
     wire::{
         Ack, Connect, ConnectKind, Dialect, HOST_MAGIC_FIRST, HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, NackCode,
         NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet, Pull, RAW_FRAME_LEN_MAX, endpoint_of_pull_magic,
@@ -92,6 +92,7 @@ pub struct Authority {
     discovery: Discovery,
     query_at: Time,
     events: VecDeque<AuthorityEvent>,
+    losses: Losses,
 }
 
 impl Authority {
@@ -109,6 +110,7 @@ impl Authority {
             discovery: Discovery::OFF,
             query_at: Time::MAX,
             events: VecDeque::new(),
+            losses: Losses::default(),
         }
     }
 
@@ -181,6 +183,12 @@ impl Authority {
     /// Announces this board to others, beginning now (9.2). `serial` is random, drawn at the daemon's start.
     pub fn start_discovery(&mut self, now: Time, serial: u32) {
         self.discovery.start(now, serial);
+    }
+
+    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that `seed` decides; 0: none any
+    /// more.
+    pub fn set_packet_loss(&mut self, what: Lost, every: u32, seed: u32) {
+        self.losses.set(what, every, seed);
     }
 
     /// When [`Authority::handle_timeout`] is to be called at the latest.
@@ -291,9 +299,13 @@ impl Authority {
     /// The next frame to be sent, written to `out`, which should hold [`RAW_FRAME_LEN_MAX`] bytes; its length.
     pub fn poll_transmit<P: Peers>(&mut self, peers: &P, out: &mut [u8]) -> Option<usize> {
         while let Some(answer) = self.answers.pop_front() {
-            if let Some(len) = self.emit(&answer, peers, out) {
+            let Some(len) = self.emit(&answer, peers, out) else {
+                continue;
+            };
+            if self.losses.is_empty() || !self.losses.hit(&out[..len]) {
                 return Some(len);
             }
+            self.counters.count(Counter::LostOnPurpose);
         }
         None
     }

@@ -37,7 +37,7 @@ impl Config {
         Self::with_sizes(mac, endpoint, session, sizes, preset.code())
     }
 
-    /// As [`Config::new`] for sizes of no preset.
+    /// As [`Config::new`] for these sizes, announced under this code.
     pub fn with_sizes(mac: MacAddr, endpoint: u8, session: u32, sizes: Sizes, preset_code: u8) -> Self {
         Self {
             mac,
@@ -55,6 +55,16 @@ impl Config {
             timing: Timing::DEFAULT,
             seed: 0,
         }
+    }
+
+    /// The same without the latency mark: it is not announced, so nobody agrees to it, none is sent, and frames that carry it are of
+    /// unknown type.
+    #[must_use]
+    pub fn without_marks(mut self) -> Self {
+        if let Some(own) = &mut self.extension {
+            own.flags &= !Extension::MARK;
+        }
+        self
     }
 }
 

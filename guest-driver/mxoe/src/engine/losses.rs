@@ -1,6 +1,8 @@
 //! Losing outgoing packets on purpose, for tests: the reference's `packet_loss` parameters (section 11). Nothing else looks
 //! at packets here.
 
+use alloc::{format, string::String, vec::Vec};
+
 use super::{Counter, Engine, Peers};
 use crate::wire::{HEAD_LEN, MARK, PacketType};
 
@@ -17,31 +19,58 @@ pub enum Lost {
     ConnectReply,
 }
 
+/// Every parameter under the reference's name without `_packet_loss`; `packet` is the one without a name before it.
+const NAMED: [(&str, Lost); 14] = [
+    ("packet", Lost::Any),
+    ("tiny", Lost::Type(PacketType::Tiny)),
+    ("small", Lost::Type(PacketType::Small)),
+    ("medium_frag", Lost::Type(PacketType::Medium)),
+    ("rndv", Lost::Type(PacketType::Rndv)),
+    ("pull", Lost::Type(PacketType::Pull)),
+    ("pull_reply", Lost::Type(PacketType::PullReply)),
+    ("notify", Lost::Type(PacketType::Notify)),
+    ("connreq", Lost::ConnectRequest),
+    ("connrep", Lost::ConnectReply),
+    ("liback", Lost::Type(PacketType::Truc)),
+    ("nack_lib", Lost::Type(PacketType::NackLib)),
+    ("nack_mcp", Lost::Type(PacketType::NackMcp)),
+    ("raw", Lost::Type(PacketType::Raw)),
+];
+
 impl Lost {
-    /// What the reference's parameter `<name>_packet_loss` means; `packet` is the one without a name before it.
+    /// What the reference's parameter `<name>_packet_loss` means.
     pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "packet" => Self::Any,
-            "tiny" => Self::Type(PacketType::Tiny),
-            "small" => Self::Type(PacketType::Small),
-            "medium_frag" => Self::Type(PacketType::Medium),
-            "rndv" => Self::Type(PacketType::Rndv),
-            "pull" => Self::Type(PacketType::Pull),
-            "pull_reply" => Self::Type(PacketType::PullReply),
-            "notify" => Self::Type(PacketType::Notify),
-            "connreq" => Self::ConnectRequest,
-            "connrep" => Self::ConnectReply,
-            "liback" => Self::Type(PacketType::Truc),
-            "nack_lib" => Self::Type(PacketType::NackLib),
-            "nack_mcp" => Self::Type(PacketType::NackMcp),
-            _ => return None,
-        })
+        NAMED.iter().find(|(known, _)| *known == name).map(|(_, lost)| *lost)
     }
+
+    /// One of a list such as `tiny=10,pull_reply=1000`: which packets, and how many to one that is lost.
+    fn parameter(word: &str) -> Option<(Self, u32)> {
+        let (name, every) = word.split_once('=')?;
+        Some((Self::named(name.trim())?, every.trim().parse().ok()?))
+    }
+}
+
+/// Reads a list such as `tiny=10,pull_reply=1000`: the reference's parameters without `_packet_loss`, and `packet` for all. Where words
+/// are none of them, the second part of the answer is a sentence about those.
+pub fn packet_losses(text: &str) -> (Vec<(Lost, u32)>, Option<String>) {
+    let (mut losses, mut unknown) = (Vec::new(), Vec::new());
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match Lost::parameter(word) {
+            Some(loss) => losses.push(loss),
+            None => unknown.push(word),
+        }
+    }
+    let sentence = (!unknown.is_empty()).then(|| {
+        let names = NAMED.map(|(name, _)| name).join(", ");
+        let unknown = unknown.join(",");
+        format!("no packets are lost for {unknown:?}: it has to be one of {names}, each with `=` and a number")
+    });
+    (losses, sentence)
 }
 
 /// One parameter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loss {
+struct Loss {
     what: Lost,
     every: u32,
     /// Packets up to and with the next one that is lost.
@@ -87,23 +116,34 @@ impl Loss {
 /// Where CONNECT says whether it is a reply.
 const IS_REPLY: usize = HEAD_LEN + 26;
 
-impl<P: Peers> Engine<P> {
-    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that the endpoint's
-    /// session decides; 0: none any more.
-    pub fn set_packet_loss(&mut self, what: Lost, every: u32) {
-        self.losses.retain(|loss| loss.what != what);
+/// The parameters of whoever sends frames.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    parameters: Vec<Loss>,
+}
+
+impl Losses {
+    /// Loses one of `every` packets of those named on average, at distances that `seed` decides; 0: none any more.
+    pub fn set(&mut self, what: Lost, every: u32, seed: u32) {
+        self.parameters.retain(|loss| loss.what != what);
         if every > 0 {
-            self.losses.push(Loss::new(what, every, self.config.session));
+            self.parameters.push(Loss::new(what, every, seed));
         }
     }
 
-    /// Whether the frame that was just written is to be lost.
+    /// Whether nothing is to be lost.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.parameters.is_empty()
+    }
+
+    /// Whether this frame, the next to be sent, is to be lost.
     #[cold]
-    pub(super) fn loses(&mut self, frame: &[u8]) -> bool {
+    pub fn hit(&mut self, frame: &[u8]) -> bool {
         let kind = frame.get(HEAD_LEN).and_then(|code| PacketType::from_code(code & !MARK));
         let is_reply = kind == Some(PacketType::Connect) && frame.get(IS_REPLY).is_some_and(|reply| *reply != 0);
         let mut lost = false;
-        for loss in &mut self.losses {
+        for loss in &mut self.parameters {
             let named = match loss.what {
                 Lost::Any => true,
                 Lost::Type(named) => kind == Some(named),
@@ -112,6 +152,21 @@ impl<P: Peers> Engine<P> {
             };
             lost |= named && loss.hits();
         }
+        lost
+    }
+}
+
+impl<P: Peers> Engine<P> {
+    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that the endpoint's
+    /// session decides; 0: none any more.
+    pub fn set_packet_loss(&mut self, what: Lost, every: u32) {
+        self.losses.set(what, every, self.config.session);
+    }
+
+    /// Whether the frame that was just written is to be lost.
+    #[cold]
+    pub(super) fn loses(&mut self, frame: &[u8]) -> bool {
+        let lost = self.losses.hit(frame);
         if lost {
             self.counters.count(Counter::LostOnPurpose);
         }
@@ -122,6 +177,33 @@ impl<P: Peers> Engine<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_to_lose_are_named_as_the_reference_names_them() {
+        let (losses, sentence) = packet_losses("tiny=10, connreq=2,packet=1000,raw = 3,");
+        assert_eq!(
+            losses,
+            [
+                (Lost::Type(PacketType::Tiny), 10),
+                (Lost::ConnectRequest, 2),
+                (Lost::Any, 1000),
+                (Lost::Type(PacketType::Raw), 3),
+            ]
+        );
+        assert_eq!(sentence, None);
+    }
+
+    #[test]
+    fn words_that_lose_no_packets_are_named_in_a_sentence_and_the_others_count() {
+        let (losses, sentence) = packet_losses("pull_reply=x,tiny=10,other=3,nack_lib");
+        assert_eq!(losses, [(Lost::Type(PacketType::Tiny), 10)]);
+        let sentence = sentence.unwrap();
+        assert!(sentence.contains("\"pull_reply=x,other=3,nack_lib\""), "{sentence}");
+        assert!(
+            sentence.contains("tiny, small") && !sentence.contains('\n'),
+            "{sentence}"
+        );
+    }
 
     #[test]
     fn losses_are_as_many_as_asked_for_and_hit_no_period() {

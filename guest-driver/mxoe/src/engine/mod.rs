@@ -45,7 +45,7 @@ pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
 };
-pub use losses::Lost;
+pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
 
@@ -54,7 +54,6 @@ use self::{
     early::EarlyStore,
     hash::Keyed,
     large_receive::Large,
-    losses::Loss,
     message::Message,
     partner::Partner,
     pulls::Pulls,
@@ -97,7 +96,7 @@ pub struct Engine<P> {
     events: VecDeque<Event>,
     replies_next: bool,
     last_partner: u32,
-    losses: Vec<Loss>,
+    losses: Losses,
 }
 
 impl<P: Peers> Engine<P> {
@@ -140,7 +139,7 @@ impl<P: Peers> Engine<P> {
             events: VecDeque::new(),
             replies_next: false,
             last_partner: 0,
-            losses: Vec::new(),
+            losses: Losses::default(),
             config,
         }
     }

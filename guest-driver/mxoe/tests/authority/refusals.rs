@@ -1,10 +1,10 @@
 //! Refusals for endpoints that are not open: the checks in their order, the answer, the counter.
 
 use mxoe::{
-    engine::{Counter, Peers},
+    engine::{Counter, Lost, Peers},
     wire::{
-        Ack, Connect, ConnectKind, Eager, Medium, NackCode, NackLib, NackMcp, Notify, PEER_INDEX_UNKNOWN, Packet, Pull,
-        PullReply, Rndv, pull_magic,
+        Ack, Connect, ConnectKind, Eager, Medium, NackCode, NackLib, NackMcp, Notify, PEER_INDEX_UNKNOWN, Packet,
+        PacketType, Pull, PullReply, Rndv, pull_magic,
     },
 };
 
@@ -171,6 +171,34 @@ fn what_is_for_no_open_endpoint_is_refused_and_what_is_for_an_open_one_left_alon
     rig.only_counted(&[Counter::RecvPullReq], &frame);
     rig.put_counted(&[], connect(1, ConnectKind::Request { key: 0 }));
     assert!(rig.sent().is_empty());
+}
+
+#[test]
+fn refusals_and_raw_frames_are_lost_on_purpose_like_any_packet() {
+    let mut rig = rig();
+    let announcement = [[0xff; 6], OWN.0].concat();
+    let raw = [&announcement[..], &[0x86, 0xdf, 0, 0, PacketType::Raw.code()], &[0; 47]].concat();
+    for (named, lost) in [
+        ("nack_lib", [true, false, false]),
+        ("nack_mcp", [false, true, false]),
+        ("raw", [false, false, true]),
+        ("packet", [true, true, true]),
+        ("tiny", [false, false, false]),
+    ] {
+        let what = Lost::named(named).unwrap();
+        rig.authority.set_packet_loss(what, 1, 7);
+        let before = rig.count(Counter::LostOnPurpose);
+        rig.put(Packet::Tiny(eager(2)));
+        let mut none = vec![rig.sent().is_empty()];
+        rig.put(Packet::Pull(pull(2)));
+        none.push(rig.sent().is_empty());
+        assert!(rig.authority.send_raw(&raw));
+        none.push(rig.sent().is_empty());
+        assert_eq!(none, lost, "{named}");
+        let counted = rig.count(Counter::LostOnPurpose) - before;
+        assert_eq!(counted as usize, lost.into_iter().filter(|lost| *lost).count());
+        rig.authority.set_packet_loss(what, 0, 7);
+    }
 }
 
 #[test]

@@ -151,7 +151,13 @@ fn messages_arrive_once_in_order_and_whole_over_any_link() {
                         reorder,
                         reorder_ns: 60_000,
                     };
-                    let world = storm(preset, faults, 4, 0, lose * 7 + reorder * 3 + duplicate + preset as u64);
+                    let world = storm(
+                        preset,
+                        faults,
+                        4,
+                        0,
+                        lose * 7 + reorder * 3 + duplicate + u64::from(preset.code()) - 1,
+                    );
                     suffered.add(&world.suffered);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ether::{EtherType, MacAddr};
+use ether::MacAddr;
 use mxoe::engine::Peers;
 use netif::{AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedSocket, RingLayout};
 
@@ -329,9 +329,11 @@ impl Daemon {
             block_len: sockets.layout.block_len,
             blocks: sockets.layout.blocks,
             slot_len: sockets.layout.slot_len,
-            preset: self.preset.name().to_owned(),
+            preset: self.preset.to_string(),
             board_name: self.board_name.clone(),
             pull_queue_ns_max,
+            ether_type: self.options.ether_type.0,
+            marks: self.options.marks,
             rest_socket: sockets.rest.is_some(),
         };
         Ok((opened, sockets))
@@ -343,7 +345,7 @@ impl Daemon {
         let prepare_bulk = || {
             let filter = filter::for_data(endpoint);
             let filter = if wanted.unfiltered { none } else { &filter };
-            let bulk = PreparedSocket::bulk(interface, EtherType::MXOE, self.options.ring_len, filter);
+            let bulk = PreparedSocket::bulk(interface, self.options.ether_type, self.options.ring_len, filter);
             bulk.inspect_err(|error| {
                 let sentence = format!("{error}; data for endpoint {endpoint} comes through its ring");
                 if self.options.data_socket.is_some() {
@@ -365,8 +367,8 @@ impl Daemon {
             None => filter::for_endpoint(endpoint),
         };
         let filter = if wanted.unfiltered { none } else { &filter };
-        let prepared = PreparedSocket::new(&interface.name, EtherType::MXOE, &options, filter)?;
-        let rest = || PreparedSocket::rest(interface, EtherType::MXOE);
+        let prepared = PreparedSocket::new(&interface.name, self.options.ether_type, &options, filter)?;
+        let rest = || PreparedSocket::rest(interface, self.options.ether_type);
         Ok(Sockets {
             layout: prepared.layout,
             ring: prepared.socket,
@@ -417,7 +419,7 @@ impl Daemon {
     fn new_port(&self) -> Result<AfPacket, NetifError> {
         // It may have another name since it was looked at.
         let interface = Interface::find_by_index(self.interface.index)?;
-        open_port(&interface.name, self.endpoints.open())
+        open_port(&interface.name, self.options.ether_type, self.endpoints.open())
     }
 
     fn replace_port(&mut self, port: AfPacket, shares: Option<Sharing>) {
@@ -442,7 +444,8 @@ impl Daemon {
             mtu: self.interface.mtu,
             up: self.interface.up,
             name: self.board_name.clone(),
-            preset: self.preset.name().to_owned(),
+            preset: self.preset.to_string(),
+            ether_type: self.options.ether_type.0,
             card: self.card.state().to_string(),
             pid: std::process::id(),
             endpoints_max: self.endpoints.limit(),

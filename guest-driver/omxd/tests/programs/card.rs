@@ -23,9 +23,10 @@ struct Served {
 }
 
 impl Served {
-    fn start(interface: &str) -> Self {
+    fn start(interface: &str, options: &[&str]) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_omxd"))
             .args(["--interface", interface])
+            .args(options)
             .env_remove("RUST_LOG")
             .stderr(Stdio::piped())
             .spawn()
@@ -63,12 +64,22 @@ fn card_of(interface: &str) -> String {
     Board::named(interface).unwrap().status().unwrap().0.card
 }
 
-/// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
-fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
+/// Gives the far end of a veth pair the card's address, and answers there as a card until the second of what it returns is dropped.
+fn serve_card(veth: &Veth, marks: bool) -> (thread::JoinHandle<Firmware>, UnixStream) {
+    let address = MacAddr::CARD.to_string();
+    let set = ["link", "set", &veth.b, "address", &address];
+    assert!(Command::new("ip").args(set).status().unwrap().success());
+    let mut port = AfPacket::open(&veth.b, EtherType::CARD_CONTROL, &AfPacketOptions::default()).unwrap();
+    let (stop, stopper) = UnixStream::pair().unwrap();
+    (thread::spawn(move || answer_as_card(&mut port, &stop, marks)), stopper)
+}
+
+/// The card's end of the control protocol; `marks`: whether it looked at them before.
+fn answer_as_card(port: &mut AfPacket, stop: &UnixStream, marks: bool) -> Firmware {
     let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,
         coalescing: Coalescing {
-            marks: false,
+            marks,
             ..Coalescing::default()
         },
         ..FirmwareConfig::default()
@@ -99,13 +110,8 @@ fn on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agree
         "card::on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agreed_carry_them",
         || {
             let veth = Veth::new(1500);
-            let address = MacAddr::CARD.to_string();
-            let set = ["link", "set", &veth.b, "address", &address];
-            assert!(Command::new("ip").args(set).status().unwrap().success());
-            let mut port = AfPacket::open(&veth.b, EtherType::CARD_CONTROL, &AfPacketOptions::default()).unwrap();
-            let (stop, stopper) = UnixStream::pair().unwrap();
-            let card = thread::spawn(move || serve_card(&mut port, &stop));
-            let served = Served::start(&veth.a);
+            let (card, stopper) = serve_card(&veth, false);
+            let served = Served::start(&veth.a, &[]);
             let expected = "a Weft card, 2 receive queues: frames with the latency mark are announced at once, each endpoint has its queue";
             wait_until("the card's answer", || card_of(&veth.a) == expected);
             drop(stopper);
@@ -136,10 +142,35 @@ fn on_a_weft_card_marks_are_turned_on_and_small_messages_between_ends_that_agree
 }
 
 #[test]
+fn on_a_weft_card_marks_are_turned_off_where_the_interface_does_without_them_or_has_frames_that_it_does_not_know() {
+    in_own_world(
+        "card::on_a_weft_card_marks_are_turned_off_where_the_interface_does_without_them_or_has_frames_that_it_does_not_know",
+        || {
+            for (options, mode) in [
+                (["--marks", "false"], firmware::SteeringMode::Endpoint),
+                (["--ether-type", "88b7"], firmware::SteeringMode::default()),
+            ] {
+                let veth = Veth::new(1500);
+                let (card, stopper) = serve_card(&veth, true);
+                let served = Served::start(&veth.a, &options);
+                let expected =
+                    "a Weft card, 2 receive queues: its look at the latency mark is off, its coalescing decides alone";
+                wait_until("the card's answer", || card_of(&veth.a).starts_with(expected));
+                drop(stopper);
+                let nic = card.join().unwrap();
+                assert!(!nic.coalescing(0).unwrap().marks && !nic.coalescing(1).unwrap().marks);
+                assert_eq!(nic.steering().settings().mode, mode);
+                served.end();
+            }
+        },
+    );
+}
+
+#[test]
 fn on_an_ordinary_card_it_is_said_once_what_happens_instead() {
     in_own_world("card::on_an_ordinary_card_it_is_said_once_what_happens_instead", || {
         let veth = Veth::new(1500);
-        let served = Served::start(&veth.a);
+        let served = Served::start(&veth.a, &[]);
         // Nobody has the card's address, and the authority serves while it waits for an answer.
         assert_eq!(card_of(&veth.a), "being asked");
         let ordinary = || card_of(&veth.a).starts_with("no Weft card: interrupts come as its driver is set");

@@ -16,5 +16,6 @@ mod liar;
 mod rig;
 mod rough;
 mod same_host;
+mod settings;
 mod strangers;
 mod two_hosts;

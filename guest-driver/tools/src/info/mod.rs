@@ -4,6 +4,7 @@ use std::{fmt::Write as _, fs, process::ExitCode};
 
 use anyhow::Context;
 use clap::Parser;
+use ether::EtherType;
 use netif::Interface;
 use omx::{Board, BoardPeer};
 use omxd::BoardStatus;
@@ -160,6 +161,9 @@ fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std
         status.endpoints.len(),
         status.endpoints_max
     )?;
+    if status.ether_type != EtherType::MXOE.0 {
+        writeln!(text, "   frames under EtherType {}", EtherType(status.ether_type))?;
+    }
     writeln!(text, "   card: {}", status.card)?;
     for endpoint in &status.endpoints {
         writeln!(
