@@ -107,7 +107,7 @@ fn each_parameter_loses_what_it_names_and_nothing_else() {
     let both = [(Lost::Type(PacketType::Tiny), 1), (Lost::ConnectReply, 1)];
     all.retain(|kind| !["tiny", "connrep"].contains(kind));
     assert_eq!(sent_with(&both), (all, 2));
-    for unknown in ["", "raw", "connect", "Tiny"] {
+    for unknown in ["", "host_query", "connect", "Tiny"] {
         assert_eq!(Lost::named(unknown), None);
     }
 }
