@@ -60,7 +60,8 @@ pub struct Arguments {
     pub queue_us_max: Option<u32>,
     /// Whether data of large messages comes through a socket of its own, which the receiver's core reads with system calls, or
     /// through the ring, into which the core copies it on which it arrives; by default `true` on veth, where that is the sender's
-    /// core, if its MTU is below a page, `false` elsewhere. Needs CAP_NET_ADMIN.
+    /// core, if its MTU is below a page, for the endpoint for which the kernel need not look at each frame once more, `false` elsewhere.
+    /// Needs CAP_NET_ADMIN.
     #[arg(
         long,
         env = "OMX_DATA_SOCKET",

@@ -251,7 +251,7 @@ impl Daemon {
         let name = cut_name(name);
         let index = match mac {
             None => {
-                name.clone_into(&mut self.board_name);
+                self.board_name.clone_from(&name);
                 self.authority.set_own_name(name.as_bytes());
                 0
             }
@@ -293,14 +293,12 @@ impl Daemon {
             .options
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
-        let data_socket = data_socket
-            && self
-                .options
-                .data_socket
-                .unwrap_or_else(|| setup::has_data_socket(driver.as_deref(), interface.mtu));
+        // One more that the kernel looks at for each frame, whoever that is for, costs others more than it saves its endpoint.
+        let alone = self.shares_with_open();
+        let by_default = || !alone && setup::has_data_socket(driver.as_deref(), interface.mtu);
         let mut wanted = Wanted {
-            data: data_socket,
-            unfiltered: unfiltered && !self.shares_with_open(),
+            data: data_socket && self.options.data_socket.unwrap_or_else(by_default),
+            unfiltered: unfiltered && !alone,
         };
         let prepare = |daemon: &Self, wanted| {
             let sockets = daemon.prepare(&interface, endpoint, wanted);

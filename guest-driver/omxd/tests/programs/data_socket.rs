@@ -192,11 +192,12 @@ fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
                 let first = open(&veth.b, None).unwrap();
                 wait_until("no further look for the first", || looks(&veth.b) == alone);
                 let second = open(&veth.b, None).unwrap();
-                wait_until("one for each socket of the second", || looks(&veth.b) == alone + 2);
-                drop(first);
-                wait_until("the first endpoint's sockets to be gone", || {
-                    looks(&veth.b) == alone + 2
+                wait_until("one for the second, whose data come through its ring", || {
+                    looks(&veth.b) == alone + 1
                 });
+                drop(first);
+                wait_until("the first endpoint's sockets to be gone", || sockets(&veth.b)[0] == 2);
+                assert_eq!(looks(&veth.b), alone + 1);
                 drop(second);
                 wait_until("both to be gone", || looks(&veth.b) == alone);
             }
@@ -308,7 +309,7 @@ fn whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_s
         "data_socket::whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_sockets_and_authority",
         || {
             let veth = Veth::new(1500);
-            let mut omxd = Omxd::start(&[], &veth.b, &[]);
+            let mut omxd = Omxd::start(&[], &veth.b, &["--data-socket", "true"]);
             let mac = Interface::find(&veth.b).unwrap().mac;
             let sender = open(&veth.a, None).unwrap();
             let hears = || {
