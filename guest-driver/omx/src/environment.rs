@@ -4,8 +4,11 @@
 use std::{
     env,
     io::{self, Write},
+    os::fd::AsFd,
     str::FromStr,
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Board;
 
@@ -36,8 +39,11 @@ pub fn verbose() -> bool {
 pub fn say(endpoint: Option<(u8, &Board)>, line: &str) {
     let format = env::var("OMX_VERBOSE_PREFIX").unwrap_or_else(|_| "OMX: ".to_owned());
     let format = if format.trim() == "1" { "OMX:%H:%p " } else { &format };
+    let line = format!("{}{line}\n", prefix(format, endpoint));
     // Closed or full: the line is lost, the program goes on.
-    let _ = writeln!(io::stderr(), "{}{line}", prefix(format, endpoint));
+    if has_room(&io::stderr()) {
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
 }
 
 fn node_name() -> String {
@@ -50,6 +56,13 @@ fn board_name(board: &Board) -> String {
         |_| format!("{}:{}", node_name(), board.board_number()),
         |(status, _)| status.name,
     )
+}
+
+/// Whether a line can be written without waiting for whoever reads there: a pipe that says so has room for a page.
+fn has_room(out: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(out, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
 }
 
 /// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by
@@ -101,6 +114,17 @@ fn take_range(text: &str) -> (Option<(usize, usize)>, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_waits_for_nobody_who_does_not_read() {
+        let (_reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        assert!(has_room(&writer));
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        assert!(!has_room(&writer));
+        assert!(has_room(
+            &std::fs::File::options().write(true).open("/dev/null").unwrap()
+        ));
+    }
 
     #[test]
     fn a_prefix_names_process_and_node_and_takes_ranges() {

@@ -1,8 +1,12 @@
 //! Warnings and errors as lines on stderr, for programs that take none of the library's events themselves: a C program has no other way
 //! to learn why nobody answers it.
 
-use std::fmt::{Debug, Write};
+use std::{
+    fmt::{Debug, Write},
+    sync::{Mutex, PoisonError},
+};
 
+use ether::Time;
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
@@ -10,13 +14,48 @@ use tracing::{
     subscriber::Interest,
 };
 
-use crate::environment::say;
+use crate::{clock, environment::say};
+
+/// Lines at once, and then one in a second: what others do to a program must not fill its log.
+const LINES_MAX: u32 = 32;
+const LINE_EVERY_NS: u64 = 1_000_000_000;
 
 /// Shows warnings and errors of the library on stderr from now on, in the form of [`crate::say`]. A program that has a subscriber of
 /// its own keeps that.
 pub fn show_warnings() {
     // Somebody else was first: the program, or an earlier call.
-    let _ = tracing::subscriber::set_global_default(Lines(|line: &str| say(None, line)));
+    let _ = tracing::subscriber::set_global_default(Lines(|line: &str| {
+        let mut allowance = ALLOWANCE.lock().unwrap_or_else(PoisonError::into_inner);
+        if allowance.take(clock::now()) {
+            say(None, line);
+        }
+    }));
+}
+
+static ALLOWANCE: Mutex<Allowance> = Mutex::new(Allowance {
+    left: LINES_MAX,
+    since: Time::ZERO,
+});
+
+/// How many lines may be shown now.
+struct Allowance {
+    left: u32,
+    /// Up to when lines were added.
+    since: Time,
+}
+
+impl Allowance {
+    /// Whether one more may be shown.
+    fn take(&mut self, now: Time) -> bool {
+        let more = now.nanos_since(self.since) / LINE_EVERY_NS;
+        if more > 0 {
+            self.left = LINES_MAX.min(self.left.saturating_add(u32::try_from(more).unwrap_or(u32::MAX)));
+            self.since = self.since.plus_nanos(more * LINE_EVERY_NS);
+        }
+        let may = self.left > 0;
+        self.left -= u32::from(may);
+        may
+    }
 }
 
 /// What is done with a line. It knows no spans: the library opens none.
@@ -82,6 +121,19 @@ mod tests {
     use tracing::subscriber::with_default;
 
     use super::*;
+
+    #[test]
+    fn many_warnings_at_once_are_followed_by_one_in_a_second() {
+        let mut allowance = Allowance {
+            left: LINES_MAX,
+            since: Time::ZERO,
+        };
+        let mut shown = |now_ns| (0..1000).filter(|_| allowance.take(Time::from_nanos(now_ns))).count();
+        assert_eq!(shown(LINE_EVERY_NS / 2), LINES_MAX as usize);
+        assert_eq!(shown(LINE_EVERY_NS - 1), 0);
+        assert_eq!(shown(3 * LINE_EVERY_NS), 3);
+        assert_eq!(shown(1_000_000 * LINE_EVERY_NS), LINES_MAX as usize);
+    }
 
     #[test]
     fn a_warning_is_its_sentence_with_what_else_is_known() {

@@ -1,6 +1,8 @@
 //! Connecting: requests and their repetition, replies, new instances of a peer, agreement on extensions (4, 17). Also the
 //! short packets that wait to be sent: replies and refusals.
 
+use alloc::vec::Vec;
+
 use ether::{MacAddr, Time};
 
 use super::{
@@ -29,6 +31,8 @@ pub(super) struct Connects {
     pub pending: Slab<Pending>,
     pub timers: Timers,
     order_next: u64,
+    /// Peers with other settings that were told about.
+    mismatches: Vec<MacAddr>,
 }
 
 impl Connects {
@@ -37,6 +41,7 @@ impl Connects {
             pending: Slab::new(limit),
             timers: Timers::default(),
             order_next: 0,
+            mismatches: Vec::new(),
         }
     }
 
@@ -370,9 +375,9 @@ impl<P: Peers> Engine<P> {
     }
 
     fn tell_mismatch(&mut self, mac: MacAddr, endpoint: u8, own: Extension, theirs: Extension) {
-        // A peer that keeps asking is told about once per look at the events.
-        let known = |event: &Event| matches!(event, Event::Mismatch { mac: told, .. } if *told == mac);
-        if self.events.len() < MISMATCHES_MAX && !self.events.iter().any(known) {
+        // A peer that keeps asking is told about once.
+        if self.connects.mismatches.len() < MISMATCHES_MAX && !self.connects.mismatches.contains(&mac) {
+            self.connects.mismatches.push(mac);
             self.events.push_back(Event::Mismatch {
                 mac,
                 endpoint,
@@ -427,7 +432,7 @@ impl<P: Peers> Engine<P> {
     }
 }
 
-/// Sentences about differing settings that wait at most: they come from peers.
+/// Peers whose differing settings are told about, at most: later ones are only counted.
 const MISMATCHES_MAX: usize = 64;
 
 impl super::partner::Partner {

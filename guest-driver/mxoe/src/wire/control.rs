@@ -91,10 +91,17 @@ impl Extension {
 /// The sizes on the wire that it stands for, as a person names them.
 impl fmt::Display for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let frames = 1_u64.checked_shl(self.block_frames_log2.into()).unwrap_or(0);
         match Preset::from_code(self.preset) {
-            Some(preset) => write!(f, "{preset}, {frames} frames per pull block"),
-            None => write!(f, "sizes of no preset, {frames} frames per pull block"),
+            Some(preset) => write!(f, "{preset}")?,
+            None => f.write_str("sizes of no preset")?,
+        }
+        // It comes from a peer.
+        match 1_u64
+            .checked_shl(self.block_frames_log2.into())
+            .filter(|frames| *frames <= 64)
+        {
+            Some(frames) => write!(f, ", {frames} frames per pull block"),
+            None => f.write_str(", pull blocks of an impossible size"),
         }
     }
 }

@@ -353,6 +353,17 @@ fn wrong_keys_and_different_settings_fail_the_connection_at_once() {
                 "both say it"
             );
         }
+        // Who keeps asking is told about no more.
+        for _ in 0..10 {
+            let now = world.now;
+            world.nodes[0].engine.connect(now, mac_of(1), 1, 0, 0).unwrap();
+            world.kick(0);
+            let connects = world.nodes[0].connected.len() + 1;
+            assert!(world.run(1_000_000, |world| world.nodes[0].connected.len() == connects));
+        }
+        for node in &world.nodes {
+            assert_eq!((node.mismatches, node.count(Counter::DropConnectMismatch)), (1, 11));
+        }
     }
 }
 
