@@ -90,7 +90,7 @@ impl Board {
         Self::all()?
             .into_iter()
             .find(up)
-            .ok_or_else(|| not_found("that is switched on"))
+            .ok_or_else(|| not_found("that is switched on and has the MTU"))
     }
 
     /// The board with this number, also while its interface is switched off.

@@ -237,6 +237,7 @@ impl Endpoint {
             sought: Arc::default(),
             session: keeper,
             board,
+            process: rustix::process::getpid(),
             own,
         });
         helper::register(&shared)?;
@@ -371,6 +372,9 @@ impl Endpoint {
     /// # Errors
     /// [`Error::InHandler`].
     pub fn close(self) -> Result<(), Error> {
+        if self.shared.is_a_childs() {
+            return Ok(());
+        }
         let _inside = self.enter();
         if self.is_in_handler() {
             return Err(Error::InHandler);

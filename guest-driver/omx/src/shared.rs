@@ -9,6 +9,7 @@ use std::{
 };
 
 use omxd::Session;
+use rustix::process::{Pid, getpid};
 
 use crate::{Address, Board, Waiting, clock, helper, progress::Core};
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) sought: Arc<AtomicBool>,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     pub(crate) board: Option<Board>,
+    /// Who opened it.
+    pub(crate) process: Pid,
     pub(crate) own: Address,
 }
 
@@ -64,6 +67,11 @@ impl Shared {
         core
     }
 
+    /// Whether this is a child that closes what it was born with: its parent goes on, and may have had any lock when it was born.
+    pub(crate) fn is_a_childs(&self) -> bool {
+        self.process != getpid()
+    }
+
     /// The endpoint's number.
     pub(crate) const fn own_endpoint(&self) -> u8 {
         self.own.endpoint
@@ -71,6 +79,9 @@ impl Shared {
 
     /// Closes the endpoint, which may be closed already.
     pub(crate) fn close(&self) {
+        if self.is_a_childs() {
+            return;
+        }
         let mut core = self.lock();
         core.finish();
         self.wakeups.fetch_add(1, Ordering::SeqCst);

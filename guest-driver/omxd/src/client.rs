@@ -14,6 +14,7 @@ use netif::{AfPacket, Interface, PreparedSocket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{Shutdown, shutdown},
+    process::{Pid, getpid},
 };
 
 use crate::{
@@ -37,6 +38,8 @@ pub struct Session {
     on_demand: bool,
     /// Answers that came too late or are still to come: they are for nobody.
     owed: AtomicU32,
+    /// Who made it: a child has a copy that is not its own.
+    process: Pid,
 }
 
 /// An endpoint as the authority handed it out.
@@ -168,6 +171,7 @@ impl Session {
             socket,
             on_demand,
             owed: AtomicU32::new(0),
+            process: getpid(),
         }
     }
 
@@ -391,6 +395,10 @@ impl Session {
     /// The authority learns at once that this program is done, whoever else still watches the connection: the endpoint's
     /// number is free when the next request of anybody is served.
     pub fn end(&self) {
+        if self.process != getpid() {
+            // A child that ends what it was born with. Its parent goes on.
+            return;
+        }
         // Fails where the authority is gone, which is what is wanted.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }

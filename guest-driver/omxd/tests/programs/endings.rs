@@ -55,6 +55,46 @@ fn end_of_announced(to: &Endpoint) -> (StatusCode, u8) {
     (status.code, buffer[0])
 }
 
+/// As happens where a program has something done when it exits, and forks.
+#[test]
+fn a_child_that_closes_what_it_was_born_with_takes_nothing_from_its_parent() {
+    in_own_world(
+        "endings::a_child_that_closes_what_it_was_born_with_takes_nothing_from_its_parent",
+        || {
+            let veth = Veth::new(1500);
+            let endpoint = open(&veth.a, Some(3)).unwrap();
+            let other = open(&veth.b, None).unwrap();
+            let to = reach(&other, name(&endpoint));
+            let board = Board::named(&veth.a).unwrap();
+            let before = board.status().unwrap().0.endpoints;
+            assert_eq!(before.len(), 1);
+            for round in 0..20 {
+                // SAFETY: the child closes an endpoint, which needs no lock there, and ends without any destructor.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    let _ = endpoint.close();
+                    // SAFETY: ends the child.
+                    unsafe { libc::_exit(0) };
+                }
+                let mut status = 0;
+                // SAFETY: reaps the child.
+                wait_until("the end of the child", || unsafe {
+                    libc::waitpid(pid, &raw mut status, libc::WNOHANG) == pid
+                });
+                assert_eq!(board.status().unwrap().0.endpoints, before, "round {round}");
+                let send = isend(&other, &[round; 200], to, 5);
+                let mut buffer = [0; 200];
+                endpoint.receive(&mut buffer, 5, u64::MAX).unwrap();
+                assert_eq!(buffer, [round; 200]);
+                assert_eq!(
+                    other.wait(send, Some(LIMIT)).unwrap().unwrap().code,
+                    StatusCode::Success
+                );
+            }
+        },
+    );
+}
+
 #[test]
 fn a_message_that_was_given_up_is_not_received_with_bytes_that_were_never_sent() {
     in_own_world(
