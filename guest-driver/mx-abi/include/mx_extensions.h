@@ -12,7 +12,7 @@ extern "C" {
 /* What an unexpected handler did with a message. */
 typedef enum mx_unexp_handler_action {
     MX_RECV_CONTINUE = 0,
-    MX_RECV_FINISHED = 1,
+    MX_RECV_FINISHED = 1
 } mx_unexp_handler_action_t;
 
 /* Called for a message that no posted receive matches; the data are there for short ones only. */

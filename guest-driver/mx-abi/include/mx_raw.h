@@ -22,7 +22,7 @@ typedef enum mx_host_type {
     MX_HOST_GM = 1,
     MX_HOST_XM = 2,
     MX_HOST_MX = 3,
-    MX_HOST_MXvM = 4,
+    MX_HOST_MXvM = 4
 } mx_host_type_t;
 
 /* Why a card of Myricom died; never seen here. */
@@ -34,7 +34,7 @@ enum mx_dead_reason {
     MX_DEAD_ENDPOINT_CLOSE_TIMEOUT = 14,
     MX_DEAD_ROUTE_UPDATE_TIMEOUT = 15,
     MX_DEAD_PCI_PARITY_ERROR = 16,
-    MX_DEAD_PCI_MASTER_ABORT = 17,
+    MX_DEAD_PCI_MASTER_ABORT = 17
 };
 
 /* Readable while there is an event. */

@@ -81,7 +81,7 @@ typedef enum mx_return_code {
     MX_CANCEL_NOT_SUPPORTED = 40,
     MX_CLOSE_IN_HANDLER = 41,
     MX_BAD_MATCHING_FOR_CONTEXT_ID_MASK = 42,
-    MX_NOT_SUPPORTED_WITH_CONTEXT_ID = 43,
+    MX_NOT_SUPPORTED_WITH_CONTEXT_ID = 43
 } mx_return_t;
 
 typedef enum mx_status_code {
@@ -101,7 +101,7 @@ typedef enum mx_status_code {
     MX_STATUS_BAD_RDMAWIN = 13,
     MX_STATUS_ABORTED = 14,
     MX_STATUS_EVENTQ_FULL = 15,
-    MX_STATUS_NO_RESOURCES = 16,
+    MX_STATUS_NO_RESOURCES = 16
 } mx_status_code_t;
 
 /* An open endpoint, and a request of one. */
@@ -138,7 +138,7 @@ extern mx_error_handler_t MX_ERRORS_RETURN;
 typedef enum mx_param_key {
     MX_PARAM_ERROR_HANDLER = 0,
     MX_PARAM_UNEXP_QUEUE_MAX = 1,
-    MX_PARAM_CONTEXT_ID = 2,
+    MX_PARAM_CONTEXT_ID = 2
 } mx_param_key_t;
 
 /* A parameter of mx_open_endpoint. */
@@ -157,12 +157,12 @@ typedef struct mx_param {
 typedef enum mx_line_speed {
     MX_SPEED_2G = 0,
     MX_SPEED_10G = 1,
-    MX_SPEED_OPEN_MX = 2,
+    MX_SPEED_OPEN_MX = 2
 } mx_line_speed_t;
 
 typedef enum mx_net_type {
     MX_NET_MYRI = 0,
-    MX_NET_ETHER = 1,
+    MX_NET_ETHER = 1
 } mx_net_type_t;
 
 typedef enum mx_get_info_key {
@@ -181,7 +181,7 @@ typedef enum mx_get_info_key {
     MX_COPY_SEND_MAX = 13,
     MX_NUMA_NODE = 14,
     MX_NET_TYPE = 15,
-    MX_LINE_SPEED = 16,
+    MX_LINE_SPEED = 16
 } mx_get_info_key_t;
 
 /* Obsolete, never called. */

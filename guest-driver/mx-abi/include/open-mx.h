@@ -64,7 +64,7 @@ typedef enum omx_return_code {
     OMX_MESSAGE_TRUNCATED = 95,
     OMX_NO_SYSTEM_RESOURCES = 97,
     OMX_NOT_IMPLEMENTED = 99,
-    OMX_RETURN_CODE_MAX = 100,
+    OMX_RETURN_CODE_MAX = 100
 } omx_return_t;
 
 typedef omx_return_t omx_status_code_t;
@@ -103,7 +103,7 @@ extern omx_error_handler_t OMX_ERRORS_RETURN;
 typedef enum omx_endpoint_param_key {
     OMX_ENDPOINT_PARAM_ERROR_HANDLER = 0,
     OMX_ENDPOINT_PARAM_UNEXP_QUEUE_MAX = 1,
-    OMX_ENDPOINT_PARAM_CONTEXT_ID = 2,
+    OMX_ENDPOINT_PARAM_CONTEXT_ID = 2
 } omx_endpoint_param_key_t;
 
 /* A parameter of omx_open_endpoint. */
@@ -122,7 +122,7 @@ typedef struct omx_endpoint_param {
 /* What an unexpected handler did with a message. */
 typedef enum omx_unexp_handler_action {
     OMX_UNEXP_HANDLER_RECV_CONTINUE = 0,
-    OMX_UNEXP_HANDLER_RECV_FINISHED = 1,
+    OMX_UNEXP_HANDLER_RECV_FINISHED = 1
 } omx_unexp_handler_action_t;
 
 /* Called for a message that no posted receive matches; the data are there for short ones only. */
@@ -139,7 +139,7 @@ typedef enum omx_info_key {
     OMX_INFO_BOARD_NUMA_NODE = 6,
     OMX_INFO_COUNTER_MAX = 7,
     OMX_INFO_COUNTER_VALUES = 8,
-    OMX_INFO_COUNTER_LABEL = 9,
+    OMX_INFO_COUNTER_LABEL = 9
 } omx_info_key_t;
 
 /* The library. */
@@ -235,7 +235,7 @@ omx_return_t omx_probe(
     uint32_t *result, uint32_t timeout_ms);
 omx_return_t omx_ibuffered(omx_endpoint_t endpoint, omx_request_t *request, uint32_t *result);
 
-static inline omx_return_t omx_init(void)
+static __inline__ omx_return_t omx_init(void)
 {
     return omx__init_api(OMX_API);
 }

@@ -186,7 +186,8 @@ impl RawEndpoint {
                     Ok(())
                 }
                 Ok(false) => Err(Fault::new(codes::NO_RESOURCES)),
-                Err(_) => Err(Fault::new(codes::BAD_ERROR)),
+                // Longer than the interface takes, or the interface is off.
+                Err(_) => Err(Fault::new(codes::NO_RESOURCES)),
             }
         })
     }

@@ -69,8 +69,16 @@ pub fn interfaces(wanted: Option<&str>) -> Result<Vec<NumberedInterface>, NetifE
     Ok((0..).zip(found).map(numbered).collect())
 }
 
+/// The MTU that sizes on the wire need, in bytes, by the name of their preset; without one those that need the least.
+pub fn mtu_needed(preset: Option<&str>) -> usize {
+    let preset = preset
+        .and_then(|preset| preset.parse().ok())
+        .unwrap_or(Preset::Native1500);
+    (preset.sizes().frame_len_max() as usize).saturating_sub(ETHERNET_HEADER_LEN)
+}
+
 fn left_out(interface: &Interface) -> Option<LeftOut> {
-    let mtu_min = Preset::Native1500.sizes().frame_len_max() as usize - ETHERNET_HEADER_LEN;
+    let mtu_min = mtu_needed(None);
     if !interface.up {
         Some(LeftOut::Down)
     } else if interface.mtu < mtu_min {

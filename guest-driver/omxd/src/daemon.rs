@@ -166,7 +166,7 @@ impl Daemon {
             .board_name
             .clone()
             .unwrap_or_else(|| default_board_name(&interface));
-        let board_name = cut_name(&board_name).to_owned();
+        let board_name = cut_name(&board_name);
         table.set_name(0, board_name.as_bytes());
         table.set_limit(options.peers_max.into());
 

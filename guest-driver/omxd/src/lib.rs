@@ -30,7 +30,7 @@ mod untrusted;
 
 use std::path::PathBuf;
 
-pub use boards::{LeftOut, NumberedInterface, interfaces};
+pub use boards::{LeftOut, NumberedInterface, interfaces, mtu_needed};
 pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
 pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};

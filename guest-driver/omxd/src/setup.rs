@@ -76,8 +76,10 @@ pub(crate) fn default_board_name(interface: &Interface) -> String {
 }
 
 /// As much of a name as other hosts and programs are told.
-pub(crate) fn cut_name(name: &str) -> &str {
-    &name[..name.floor_char_boundary(HOST_NAME_LEN_MAX - 1)]
+pub(crate) fn cut_name(name: &str) -> String {
+    let name = &name[..name.floor_char_boundary(HOST_NAME_LEN_MAX - 1)];
+    // As in the table.
+    name.replace(|letter: char| letter.is_ascii_control(), "?")
 }
 
 /// The peer table of an interface, which makes this process its authority. An authority that was started on demand gives

@@ -94,15 +94,16 @@ fn start_with(
             .map_err(OmxdError::io("hear from omxd"))?;
     }
     // It leaves a process of its own behind and ends at once, so nothing is left to be waited for.
-    let _ = child.wait();
+    let ended = child.wait();
     match line.trim_end() {
         READY => Ok(Started::Now),
         BUSY => Ok(Started::Before),
         other => Err(OmxdError::NotStarted {
-            sentence: other
-                .strip_prefix(FAILED)
-                .unwrap_or("it ended without a word")
-                .to_owned(),
+            sentence: match (other.strip_prefix(FAILED), ended) {
+                (Some(sentence), _) => sentence.to_owned(),
+                (None, Ok(status)) => format!("it ended ({status}) before it served; what it says stands above"),
+                (None, Err(_)) => "it ended before it served; what it says stands above".to_owned(),
+            },
         }),
     }
 }

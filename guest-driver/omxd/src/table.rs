@@ -338,6 +338,10 @@ impl PeerTableWriter {
         let mut bytes = [0; NAME_WORDS * 8];
         let len = name.len().min(HOST_NAME_LEN_MAX - 1);
         bytes[..len].copy_from_slice(&name[..len]);
+        // Names come from other hosts and are shown on terminals.
+        for byte in bytes.iter_mut().filter(|byte| byte.is_ascii_control() && **byte != 0) {
+            *byte = b'?';
+        }
         let version = self.table.slot(index, SLOT_NAME_VERSION);
         // Odd until the name is whole, also when a writer died in the middle of one.
         let odd = version.load(Ordering::Relaxed) | 1;
@@ -406,6 +410,9 @@ mod tests {
             (reader.mac(2), reader.reverse(2), reader.name(0)),
             (None, PEER_INDEX_UNKNOWN, None)
         );
+        // As it may come from anywhere, and go to a terminal.
+        writer.set_name(0, b"a\nb\x1b[31m\x7f");
+        assert_eq!(reader.name(0).as_deref(), Some("a?b?[31m?"));
         drop(writer);
         let mut again = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
         assert_eq!((again.index_or_add(PEER), again.reverse(1)), (Some(1), 77));

@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use netif::{
@@ -41,8 +41,15 @@ impl Host {
     /// The same with these variables.
     #[track_caller]
     fn well_with(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> [String; 2] {
+        let output = self.run(program, arguments, variables);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+        [text(&output.stdout), text(&output.stderr)]
+    }
+
+    fn run(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let path = std::env::var("PATH").unwrap_or_default();
-        let output = Command::new(program)
+        Command::new(program)
             .args(arguments)
             .env("OMX_RUN_DIR", self.dir.path())
             .env("OMX_CONFIG", self.at("open-mx.conf"))
@@ -52,10 +59,7 @@ impl Host {
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
-        [text(&output.stdout), text(&output.stderr)]
+            .unwrap()
     }
 }
 
@@ -151,6 +155,18 @@ fn omx_info_shows_driver_node_and_mapper_and_warns_of_what_makes_messages_slow()
         let [text, said] = host.well(INFO, &["-q", "-b", "1"]);
         assert!(!text.contains("driver") && !text.contains("peer table"), "{text}");
         assert!(!said.contains("interrupts"), "{said}");
+
+        // Sizes that an omxd has, and an MTU that is too small for them since.
+        veth.change(&second, &["mtu", "1000"]);
+        let [_, said] = host.well(INFO, &["-b", "1"]);
+        assert!(
+            said.contains(&format!("the MTU of {second} is 1000, which is too small")),
+            "{said}"
+        );
+        let tuned = host.run(env!("CARGO_BIN_EXE_omx_tune"), &["--check", "-b", "1"], &[]);
+        let tuned = String::from_utf8_lossy(&tuned.stdout);
+        assert!(tuned.contains("!!  MTU: 1000 bytes, which is too small: "), "{tuned}");
+        veth.change(&second, &["mtu", "1500"]);
 
         // A table that only root fills is empty until then, and full in the end.
         let start = format!("ifnames={first}");

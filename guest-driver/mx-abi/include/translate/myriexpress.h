@@ -128,12 +128,12 @@ typedef omx_status_t mx_status_t;
 typedef enum mx_line_speed {
     MX_SPEED_2G = 0,
     MX_SPEED_10G = 1,
-    MX_SPEED_OPEN_MX = 2,
+    MX_SPEED_OPEN_MX = 2
 } mx_line_speed_t;
 
 typedef enum mx_net_type {
     MX_NET_MYRI = 0,
-    MX_NET_ETHER = 1,
+    MX_NET_ETHER = 1
 } mx_net_type_t;
 
 typedef enum mx_get_info_key {
@@ -152,7 +152,7 @@ typedef enum mx_get_info_key {
     MX_COPY_SEND_MAX = 13,
     MX_NUMA_NODE = 14,
     MX_NET_TYPE = 15,
-    MX_LINE_SPEED = 16,
+    MX_LINE_SPEED = 16
 } mx_get_info_key_t;
 
 /* Obsolete, never called. */
@@ -168,7 +168,7 @@ mx_return_t omx__mx_buffered(
 #define mx_buffered omx__mx_buffered
 
 /* Declared by MX and never implemented. */
-static inline mx_return_t mx_register_unexp_callback(
+static __inline__ mx_return_t mx_register_unexp_callback(
     mx_endpoint_t endpoint, mx_matching_callback_t callback, void *context)
 {
     (void)endpoint;
@@ -177,7 +177,7 @@ static inline mx_return_t mx_register_unexp_callback(
     return MX_FAILURE;
 }
 
-static inline mx_return_t mx_iput(
+static __inline__ mx_return_t mx_iput(
     mx_endpoint_t endpoint, void *buffer, uint32_t length, mx_endpoint_addr_t destination,
     uint64_t remote_address, void *context, mx_request_t *request)
 {
@@ -191,7 +191,7 @@ static inline mx_return_t mx_iput(
     return MX_FAILURE;
 }
 
-static inline mx_return_t mx_iget(
+static __inline__ mx_return_t mx_iget(
     mx_endpoint_t endpoint, void *buffer, uint32_t length, mx_endpoint_addr_t from,
     uint64_t remote_address, void *context, mx_request_t *request)
 {

@@ -73,6 +73,7 @@ static void frames_and_peers(void)
     OK(mx_raw_open_endpoint(0, NULL, 0, &e));
     RETURNS(mx_raw_open_endpoint(0, NULL, 0, &second), MX_BUSY);
     OK(mx_raw_send(e, 0, NULL, 0, frame, sizeof frame, frame));
+    RETURNS(mx_raw_send(e, 0, NULL, 0, buffer, sizeof buffer, NULL), MX_NO_RESOURCES);
     OK(mx_raw_next_event(e, &port, &context, buffer, &bytes, LONG_MS, &status));
     CHECK(status == MX_RAW_SEND_COMPLETE && context == frame);
     OK(mx_raw_next_event(e, &port, &context, buffer, &bytes, 0, &status));

@@ -89,7 +89,7 @@ fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean
     )
     .unwrap();
     let include = kit.at("include");
-    for standard in ["-std=c99", "-std=c11", "-std=gnu17"] {
+    for standard in ["-std=c89", "-std=c99", "-std=c11", "-std=gnu17"] {
         for first in [include.join("translate"), include.clone()] {
             let checked = Command::new("gcc")
                 .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])

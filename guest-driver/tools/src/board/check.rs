@@ -34,7 +34,10 @@ pub struct Arguments {
 /// What does not work, on the first board on which it does not.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let boards = chosen(arguments.board)?;
-    ensure!(!boards.is_empty(), "there is no Ethernet interface that is switched on");
+    ensure!(
+        !boards.is_empty(),
+        "there is no board: no Ethernet interface is up and has the MTU (`omx_info` says which are left out)"
+    );
     for board in &boards {
         let name = &board.interface().name;
         let shared = check(board).with_context(|| format!("board {} ({name})", board.board_number()))?;

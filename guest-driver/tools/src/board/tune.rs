@@ -4,6 +4,7 @@ use std::{fmt::Write as _, fs, io::Read, path::Path, process::Command};
 
 use anyhow::ensure;
 use clap::Parser;
+use netif::Interface;
 use omx::{Board, BoardPeer, Error};
 use omxd::BoardStatus;
 use serde::Serialize;
@@ -105,7 +106,10 @@ fn look(board: &Board) -> Vec<Finding> {
         Finding {
             what: "MTU",
             fit: Some(interface.mtu >= MTU_ADVISED),
-            found: format!("{} bytes; large messages are faster with {MTU_ADVISED}", interface.mtu),
+            found: match too_small(interface, status.as_ref().ok().map(|(status, _)| &*status.preset)) {
+                Some(needed) => format!("{} bytes, which is too small: {needed}", interface.mtu),
+                None => format!("{} bytes; large messages are faster with {MTU_ADVISED}", interface.mtu),
+            },
             command: Some(format!(
                 "ip link set {name} mtu {MTU_ADVISED}   (on every host and switch of the network)"
             )),
@@ -122,6 +126,16 @@ fn look(board: &Board) -> Vec<Finding> {
         ),
         irqbalance(),
     ]
+}
+
+/// What the MTU would have to be for messages to go at all, with the sizes of an authority that runs or the smallest ones.
+pub(crate) fn too_small(interface: &Interface, preset: Option<&str>) -> Option<String> {
+    let needed = omxd::mtu_needed(preset);
+    let what = preset.map_or_else(
+        || "messages".to_owned(),
+        |preset| format!("omxd's sizes on the wire ({preset})"),
+    );
+    (interface.mtu < needed).then(|| format!("{what} need {needed}"))
 }
 
 /// What a program says, if it is there and succeeds.

@@ -11,7 +11,10 @@ use omxd::BoardStatus;
 use serde_json::{Value, json};
 
 use crate::{
-    board::{BOARDS_MAX, title, tune::late_interrupts},
+    board::{
+        BOARDS_MAX, title,
+        tune::{late_interrupts, too_small},
+    },
     run::{print_line, say},
 };
 
@@ -78,7 +81,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let driver = driver.as_deref().unwrap_or("unknown");
             writeln!(text, "   driver {driver}, NUMA node {node}")?;
         }
-        for warning in warnings(interface, late_interrupts(&interface.name)) {
+        let preset = asked.as_ref().ok().map(|(status, _)| &*status.preset);
+        for warning in warnings(interface, preset, late_interrupts(&interface.name)) {
             warn(&warning);
         }
         match asked {
@@ -113,11 +117,13 @@ fn warn(sentence: &str) {
 }
 
 /// What makes messages slow or impossible on this interface.
-fn warnings(interface: &Interface, late_interrupts: Option<String>) -> Vec<String> {
+fn warnings(interface: &Interface, preset: Option<&str>, late_interrupts: Option<String>) -> Vec<String> {
     let Interface { name, mtu, up, .. } = interface;
     let mut warnings = Vec::new();
     if !up {
         warnings.push(format!("{name} is down (`ip link set {name} up` switches it on)"));
+    } else if let Some(needed) = too_small(interface, preset) {
+        warnings.push(format!("the MTU of {name} is {mtu}, which is too small: {needed}"));
     } else if *mtu < MTU_ADVISED {
         warnings.push(format!(
             "the MTU of {name} is {mtu}; large messages are faster with {MTU_ADVISED}"
