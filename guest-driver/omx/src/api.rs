@@ -258,8 +258,9 @@ impl Endpoint {
         }
     }
 
-    /// After this long without an answer `request`, or every request posted from now on, is given up. For a receive that is how long
-    /// the transfer of a large message may take; it waits for a message as long as there is none.
+    /// After this long without an answer `request`, or every request posted from now on, is given up, and for connects and sends all
+    /// else that is pending with the same partner. For a receive that is how long the transfer of a large message may take, unless
+    /// data still come; it waits for a message as long as there is none.
     ///
     /// # Errors
     /// [`Error::BadRequest`].
@@ -356,7 +357,7 @@ impl Endpoint {
 
     /// Whether this thread is inside the unexpected handler, where the endpoint cannot be closed.
     pub fn is_in_handler(&self) -> bool {
-        self.lock().handler_runs == Some(std::thread::current().id())
+        !self.shared.is_a_childs() && self.lock().handler_runs == Some(std::thread::current().id())
     }
 
     /// Calls `handler` for every send and forgotten request that failed when nobody could take its completion any more, from

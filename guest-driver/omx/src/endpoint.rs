@@ -17,6 +17,7 @@ use mxoe::{
 };
 use netif::Netif;
 use omxd::{CounterPage, Session};
+use rustix::process::getpid;
 
 use crate::{
     Address, Board, EndpointOptions, Error, binding, clock, environment,
@@ -216,6 +217,7 @@ impl Endpoint {
             failure_handler: None,
             handler_runs: None,
             closed: false,
+            process: getpid(),
         };
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
@@ -237,7 +239,7 @@ impl Endpoint {
             sought: Arc::default(),
             session: keeper,
             board,
-            process: rustix::process::getpid(),
+            process: getpid(),
             own,
         });
         helper::register(&shared)?;
@@ -396,6 +398,11 @@ impl Core {
     /// The last frames of the endpoint.
     pub(crate) fn finish(&mut self) {
         if self.closed {
+            return;
+        }
+        if self.process != getpid() {
+            // A child's copy: the acknowledgements are its parent's to send.
+            self.closed = true;
             return;
         }
         let now = clock::now();

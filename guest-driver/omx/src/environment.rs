@@ -62,7 +62,8 @@ fn board_name(board: &Board) -> String {
 fn has_room(out: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(out, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
+    // Nothing else: with nobody left to read, writing would end the program.
+    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents() == PollFlags::OUT
 }
 
 /// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by
@@ -117,9 +118,11 @@ mod tests {
 
     #[test]
     fn a_line_waits_for_nobody_who_does_not_read() {
-        let (_reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         assert!(has_room(&writer));
         while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        assert!(!has_room(&writer));
+        drop(reader);
         assert!(!has_room(&writer));
         assert!(has_room(
             &std::fs::File::options().write(true).open("/dev/null").unwrap()

@@ -117,7 +117,14 @@ impl Core {
         self.late.due = Time::MAX;
         for (wanted, until) in std::mem::take(&mut self.late.list) {
             match self.try_connect(wanted) {
-                Ok(true) => {}
+                Ok(true) => {
+                    // Its time began when it was posted.
+                    let left_ns = until.nanos_since(self.now);
+                    self.engine.set_connect_give_up(wanted.request, left_ns);
+                    if let Some(local) = &mut self.local {
+                        local.set_until(wanted.request, until);
+                    }
+                }
                 Ok(false) if until > self.now => {
                     self.late.list.push((wanted, until));
                     self.late.due = self.now.plus_nanos(AGAIN_NS);

@@ -6,6 +6,7 @@ use ether::Time;
 use mxoe::engine::{Counters, Engine, Event, PartnerId};
 use netif::{Interest, Netif, Wake};
 use omxd::CounterPage;
+use rustix::process::Pid;
 
 use crate::{
     StatusCode, clock,
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) failure_handler: Option<FailureHandler>,
     pub(crate) handler_runs: Option<std::thread::ThreadId>,
     pub(crate) closed: bool,
+    /// Who opened the endpoint.
+    pub(crate) process: Pid,
 }
 
 impl Core {

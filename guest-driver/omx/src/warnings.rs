@@ -3,7 +3,7 @@
 
 use std::{
     fmt::{Debug, Write},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use ether::Time;
@@ -25,21 +25,31 @@ const LINE_EVERY_NS: u64 = 1_000_000_000;
 pub fn show_warnings() {
     // Somebody else was first: the program, or an earlier call.
     let _ = tracing::subscriber::set_global_default(Lines(|line: &str| {
-        let mut allowance = ALLOWANCE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread shows one, or did when this process was born.
+        let Ok(mut allowance) = ALLOWANCE.try_lock() else {
+            return;
+        };
         if allowance.take(clock::now()) {
-            say(None, line);
+            let left_out = std::mem::take(&mut allowance.left_out);
+            drop(allowance);
+            match left_out {
+                0 => say(None, line),
+                count => say(None, &format!("{line} ({count} lines before this one were left out)")),
+            }
         }
     }));
 }
 
 static ALLOWANCE: Mutex<Allowance> = Mutex::new(Allowance {
     left: LINES_MAX,
+    left_out: 0,
     since: Time::ZERO,
 });
 
 /// How many lines may be shown now.
 struct Allowance {
     left: u32,
+    left_out: u32,
     /// Up to when lines were added.
     since: Time,
 }
@@ -54,6 +64,7 @@ impl Allowance {
         }
         let may = self.left > 0;
         self.left -= u32::from(may);
+        self.left_out = self.left_out.saturating_add(u32::from(!may));
         may
     }
 }
@@ -126,6 +137,7 @@ mod tests {
     fn many_warnings_at_once_are_followed_by_one_in_a_second() {
         let mut allowance = Allowance {
             left: LINES_MAX,
+            left_out: 0,
             since: Time::ZERO,
         };
         let mut shown = |now_ns| (0..1000).filter(|_| allowance.take(Time::from_nanos(now_ns))).count();

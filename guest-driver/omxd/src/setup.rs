@@ -79,7 +79,7 @@ pub(crate) fn default_board_name(interface: &Interface) -> String {
 pub(crate) fn cut_name(name: &str) -> String {
     let name = &name[..name.floor_char_boundary(HOST_NAME_LEN_MAX - 1)];
     // As in the table.
-    name.replace(|letter: char| letter.is_ascii_control(), "?")
+    name.replace(char::is_control, "?")
 }
 
 /// The peer table of an interface, which makes this process its authority. An authority that was started on demand gives

@@ -339,8 +339,14 @@ impl PeerTableWriter {
         let len = name.len().min(HOST_NAME_LEN_MAX - 1);
         bytes[..len].copy_from_slice(&name[..len]);
         // Names come from other hosts and are shown on terminals.
-        for byte in bytes.iter_mut().filter(|byte| byte.is_ascii_control() && **byte != 0) {
-            *byte = b'?';
+        for at in 0..len {
+            let next = bytes.get(at + 1).copied().unwrap_or(0);
+            if bytes[at].is_ascii_control() && bytes[at] != 0 {
+                bytes[at] = b'?';
+            } else if bytes[at] == 0xc2 && (0x80..0xa0).contains(&next) {
+                // Those beyond ASCII, in UTF-8.
+                bytes[at..at + 2].fill(b'?');
+            }
         }
         let version = self.table.slot(index, SLOT_NAME_VERSION);
         // Odd until the name is whole, also when a writer died in the middle of one.
@@ -411,8 +417,8 @@ mod tests {
             (None, PEER_INDEX_UNKNOWN, None)
         );
         // As it may come from anywhere, and go to a terminal.
-        writer.set_name(0, b"a\nb\x1b[31m\x7f");
-        assert_eq!(reader.name(0).as_deref(), Some("a?b?[31m?"));
+        writer.set_name(0, "a\nb\x1b[31m\x7f\u{9b}\u{e4}".as_bytes());
+        assert_eq!(reader.name(0).as_deref(), Some("a?b?[31m???\u{e4}"));
         drop(writer);
         let mut again = PeerTableWriter::open(&path, OWN).unwrap().unwrap();
         assert_eq!((again.index_or_add(PEER), again.reverse(1)), (Some(1), 77));

@@ -100,6 +100,8 @@ impl Daemon {
         );
         let who = |endpoint, mut command: String| {
             command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+            // Anybody chooses what a program is called, and it is shown on terminals.
+            let command = command.replace(char::is_control, "?");
             OpenEndpoint { endpoint, pid, command }
         };
         if matches!(
@@ -294,11 +296,11 @@ impl Daemon {
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
         // One more that the kernel looks at for each frame, whoever that is for, costs others more than it saves its endpoint.
-        let alone = self.shares_with_open();
-        let by_default = || !alone && setup::has_data_socket(driver.as_deref(), interface.mtu);
+        let another_shares = self.shares_with_open();
+        let by_default = || !another_shares && setup::has_data_socket(driver.as_deref(), interface.mtu);
         let mut wanted = Wanted {
             data: data_socket && self.options.data_socket.unwrap_or_else(by_default),
-            unfiltered: unfiltered && !alone,
+            unfiltered: unfiltered && !another_shares,
         };
         let prepare = |daemon: &Self, wanted| {
             let sockets = daemon.prepare(&interface, endpoint, wanted);
@@ -309,6 +311,7 @@ impl Daemon {
         if let Err(error) = &shares {
             tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
             wanted.unfiltered = false;
+            wanted.data &= self.options.data_socket.is_some();
             sockets = prepare(self, wanted)?;
             shares = Ok(false);
         }

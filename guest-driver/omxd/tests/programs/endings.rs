@@ -91,6 +91,11 @@ fn a_child_that_closes_what_it_was_born_with_takes_nothing_from_its_parent() {
                     StatusCode::Success
                 );
             }
+            assert_eq!(
+                other.counters().get(omx::Counter::DropOldAck),
+                0,
+                "its parent acknowledges"
+            );
         },
     );
 }

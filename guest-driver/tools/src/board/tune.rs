@@ -96,6 +96,9 @@ fn look(board: &Board) -> Vec<Finding> {
     let interface = board.interface();
     let name = &interface.name;
     let status = board.status();
+    let preset = status.as_ref().ok().map(|(status, _)| &*status.preset);
+    let too_small = too_small(interface, preset);
+    let mtu_wanted = omxd::mtu_needed(preset).max(MTU_ADVISED);
     vec![
         Finding {
             what: "link",
@@ -105,13 +108,13 @@ fn look(board: &Board) -> Vec<Finding> {
         },
         Finding {
             what: "MTU",
-            fit: Some(interface.mtu >= MTU_ADVISED),
-            found: match too_small(interface, status.as_ref().ok().map(|(status, _)| &*status.preset)) {
+            fit: Some(too_small.is_none() && interface.mtu >= MTU_ADVISED),
+            found: match too_small {
                 Some(needed) => format!("{} bytes, which is too small: {needed}", interface.mtu),
                 None => format!("{} bytes; large messages are faster with {MTU_ADVISED}", interface.mtu),
             },
             command: Some(format!(
-                "ip link set {name} mtu {MTU_ADVISED}   (on every host and switch of the network)"
+                "ip link set {name} mtu {mtu_wanted}   (on every host and switch of the network)"
             )),
         },
         privileges(board, &status),
