@@ -1,9 +1,11 @@
 //! Ways to reach an Ethernet port from user space: one small trait and its implementations.
 //!
-//! [`AfPacket`] is a packet socket with a receive ring polled in memory; [`memory_pair`] joins two ports inside one
-//! process. Nothing here knows what is in a frame beyond its EtherType, and nothing retries or reorders.
+//! [`AfPacket`] is a packet socket with a receive ring polled in memory, beside which a socket that hands short frames straight to the
+//! driver may stand ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. Nothing here knows what is in a frame beyond its EtherType, and nothing retries or reorders.
 
 mod af_packet;
+mod direct;
+mod egress;
 mod error;
 mod filter;
 mod interface;
@@ -19,6 +21,7 @@ use std::{
 };
 
 pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLook};
+pub use direct::{DirectPool, PreparedDirect};
 pub use error::NetifError;
 use ether::MacAddr;
 pub use filter::Instruction;
@@ -61,6 +64,10 @@ pub trait Netif: AsFd {
     fn bulk_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// From now on frames of up to so many bytes may be handed straight to the driver, past what else sees and queues what this host
+    /// sends ([`Interface::egress_is_bare`]); 0, as in the beginning: none may. Does nothing where the port has no such way.
+    fn limit_direct(&mut self, _frame_len_max: usize) {}
 
     /// Sends one frame made of `parts`. `Ok(false)`: the port is full and took nothing; wait for [`Interest::Send`].
     ///
@@ -129,6 +136,8 @@ pub struct NetifCounters {
     pub received: u64,
     /// Frames taken for sending.
     pub sent: u64,
+    /// Of these, frames handed straight to the driver.
+    pub sent_direct: u64,
     /// Frames that arrived while all receive buffers were in use; they are lost.
     pub dropped_no_buffer: u64,
     /// Frames longer than a receive buffer (the MTU was raised after opening); they are lost.

@@ -54,6 +54,17 @@ pub(crate) enum EndpointPeers {
     Own(PeerMap),
 }
 
+impl EndpointPeers {
+    /// How long frames may be that are handed straight to the driver now, as the authority says.
+    #[inline]
+    pub(crate) fn direct_frame_len_max(&self) -> usize {
+        match self {
+            Self::Shared(peers) => peers.table.direct_frame_len_max(),
+            Self::Own(_) => 0,
+        }
+    }
+}
+
 impl Peers for EndpointPeers {
     #[inline]
     fn mac(&self, index: u16) -> Option<MacAddr> {

@@ -181,6 +181,7 @@ impl Core {
 
     /// Sends what is to be sent, then tells what happened: the wire comes first.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
+        self.port.limit_direct(self.engine.peers().direct_frame_len_max());
         let sent = self
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());

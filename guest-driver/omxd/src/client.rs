@@ -10,7 +10,7 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use mxoe::wire::Preset;
-use netif::{AfPacket, Interface, PreparedSocket};
+use netif::{AfPacket, Interface, PreparedDirect, PreparedSocket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{Shutdown, shutdown},
@@ -232,6 +232,7 @@ impl Session {
             command: command(),
             data_socket: true,
             rest_socket: true,
+            direct_socket: true,
         };
         // Where there is none, the endpoint's sockets have filters.
         let proof = PreparedSocket::proof().ok();
@@ -242,7 +243,18 @@ impl Session {
         Self::take(&opened, fds)
     }
 
-    fn take(opened: &Opened, fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
+    fn take(opened: &Opened, mut fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
+        let direct = match opened.direct_part {
+            None => None,
+            Some(part) => {
+                let (memory, socket) = (fds.pop(), fds.pop());
+                Some(PreparedDirect {
+                    socket: socket.ok_or(OmxdError::Protocol)?,
+                    memory: memory.ok_or(OmxdError::Protocol)?,
+                    part,
+                })
+            }
+        };
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(OmxdError::Protocol);
         let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
@@ -257,6 +269,7 @@ impl Session {
             socket,
             bulk,
             rest,
+            direct,
         })?;
         Ok(OpenedEndpoint {
             endpoint: opened.endpoint,

@@ -24,6 +24,7 @@ use crate::{
     ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place,
     counters::BoardCounters,
     cpu_latency::CpuLatency,
+    direct::DirectTransmit,
     endpoints::Endpoints,
     filter, leftovers,
     marks::{CardMarks, Frames},
@@ -76,6 +77,8 @@ pub struct DaemonOptions {
     pub pull_queue_ns_max: Option<u64>,
     /// Data that endpoints ask for comes to a socket of its own; by default what suits the interface's driver.
     pub data_socket: Option<bool>,
+    /// Endpoints hand short frames straight to the driver where nothing else sees or queues what the interface sends.
+    pub direct_transmit: bool,
     /// Microseconds that idle processors may take to wake up while endpoints are open; by default as long as they do.
     pub cpu_latency_us_max: Option<u32>,
     /// The EtherType of all frames.
@@ -103,6 +106,7 @@ impl DaemonOptions {
             ring_len: 4 << 20,
             pull_queue_ns_max: None,
             data_socket: None,
+            direct_transmit: true,
             cpu_latency_us_max: None,
             ether_type: EtherType::MXOE,
             marks: true,
@@ -130,6 +134,7 @@ pub struct Daemon {
     counters: BoardCounters,
     card: CardMarks,
     cpu_latency: CpuLatency,
+    direct: DirectTransmit,
     connections: Vec<Connection>,
     connection_next: u64,
     /// Nothing is left to let anybody in with, until somebody leaves.
@@ -208,6 +213,7 @@ impl Daemon {
         let listener = listen_at(&place, group)?;
         Ok(Self {
             cpu_latency: CpuLatency::new(options.cpu_latency_us_max),
+            direct: DirectTransmit::new(options.direct_transmit),
             options,
             interface,
             place,
@@ -407,6 +413,8 @@ impl Daemon {
                 mac: self.interface.mac,
                 ..seen
             };
+            self.look_at_egress();
+            self.direct.look(self.endpoints.open());
         }
         Ok(())
     }
@@ -427,7 +435,14 @@ impl Daemon {
             tracing::warn!("{error}; frames for open endpoints are looked at twice");
         }
         self.renew_port();
+        self.look_at_egress();
         self.cpu_latency.set_needed(open != 0);
+    }
+
+    /// Says whether endpoints may hand frames straight to the driver.
+    fn look_at_egress(&mut self) {
+        let frame_len_max = self.direct.frame_len_max(&self.interface, self.endpoints.open());
+        self.table.set_direct_frame_len_max(frame_len_max);
     }
 }
 

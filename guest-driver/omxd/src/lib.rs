@@ -10,6 +10,7 @@ mod client;
 mod counters;
 mod cpu_latency;
 mod daemon;
+mod direct;
 mod endpoints;
 mod error;
 mod ether_type;

@@ -105,6 +105,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         .queue_us_max
         .map(|microseconds| u64::from(microseconds) * 1000);
     options.data_socket = arguments.data_socket;
+    options.direct_transmit = arguments.direct_transmit.unwrap_or(options.direct_transmit);
     options.ether_type = arguments.ether_type.unwrap_or(options.ether_type);
     options.marks = arguments.marks.unwrap_or(true);
     options.cpu_latency_us_max = arguments.cpu_latency_us_max;

@@ -26,7 +26,7 @@ use crate::{
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
-pub(crate) const FDS_MAX: usize = 6;
+pub(crate) const FDS_MAX: usize = 8;
 /// Threads that look at a stranger's descriptors, and cannot end because of what they are, after which nobody's are looked at.
 const THREADS_MAX: usize = 64;
 
@@ -106,6 +106,9 @@ pub(crate) enum Request {
         /// It keeps one that receives nothing, behind the others.
         #[serde(default)]
         rest_socket: bool,
+        /// It knows what to do with a socket that hands frames straight to the driver.
+        #[serde(default)]
+        direct_socket: bool,
     },
     /// The endpoint this process got from an earlier authority.
     Resume { endpoint: u8, command: String },
@@ -175,8 +178,8 @@ pub(crate) enum Reply {
     Hello {
         on_demand: bool,
     },
-    /// With the packet socket, the peer table, the channel for visits, the memory for counters and, if there is one, the socket for
-    /// frames that come in numbers.
+    /// With the packet socket, the peer table, the channel for visits, the memory for counters and, of those that there are, the socket
+    /// for frames that come in numbers, the one that receives nothing, and the one for the driver with its memory.
     Opened(Opened),
     /// With a new channel for visits and new memory for counters.
     Resumed,
@@ -213,9 +216,12 @@ pub(crate) struct Opened {
     /// The endpoint announces the latency mark.
     #[serde(default = "marks_by_default")]
     pub marks: bool,
-    /// The last of the sockets receives nothing.
+    /// The last of the packet sockets receives nothing.
     #[serde(default)]
     pub rest_socket: bool,
+    /// The last two descriptors are a socket that hands frames straight to the driver and its memory, of which this part is its own.
+    #[serde(default)]
+    pub direct_part: Option<u32>,
 }
 
 const fn ether_type_by_default() -> u16 {

@@ -29,6 +29,7 @@ const WORD_MAGIC: usize = 0;
 const WORD_MAC: usize = 1;
 const WORD_COUNT: usize = 2;
 const WORD_OPEN: usize = 3;
+const WORD_DIRECT: usize = 4;
 const SLOTS_AT: usize = 8;
 /// Words of a slot, two cache lines so that no two slots share one.
 const SLOT_WORDS: usize = 16;
@@ -126,6 +127,12 @@ impl PeerTable {
     /// Endpoint numbers that are open, a bit each.
     pub fn open_endpoints(&self) -> u32 {
         self.word(WORD_OPEN).load(Ordering::Acquire) as u32
+    }
+
+    /// Bytes of the longest frame that endpoints may hand straight to the driver now ([`netif::Netif::limit_direct`]); 0: none.
+    #[inline]
+    pub fn direct_frame_len_max(&self) -> usize {
+        self.word(WORD_DIRECT).load(Ordering::Relaxed) as usize
     }
 
     /// The name of a peer; `None` while it is not known.
@@ -323,6 +330,13 @@ impl PeerTableWriter {
         let index = self.add(mac)?;
         self.table.slot(index, SLOT_USER).store(tag, Ordering::Relaxed);
         Some(index)
+    }
+
+    /// Says how long frames may be that endpoints hand straight to the driver from now on.
+    pub fn set_direct_frame_len_max(&self, bytes: usize) {
+        if self.table.direct_frame_len_max() != bytes {
+            self.store(WORD_DIRECT, bytes as u64);
+        }
     }
 
     /// Says which endpoints are open, a bit each.

@@ -370,6 +370,7 @@ fn an_empty_variable_of_omxd_counts_as_none() {
             "OMX_QUEUE_US_MAX",
             "OMX_CPU_LATENCY_US_MAX",
             "OMX_DATA_SOCKET",
+            "OMX_DIRECT_TRANSMIT",
             "OMX_PRESET",
             "OMX_BOARD_NAME",
             "OMX_GROUP",

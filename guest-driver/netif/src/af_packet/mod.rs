@@ -48,7 +48,8 @@ pub use self::{
     ring::RingLayout,
 };
 use crate::{
-    Instruction, Interest, Netif, NetifCounters, NetifError, Wake, interface::Interface, ready::Readiness, wait_for,
+    BURST_MAX, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, direct::Direct, interface::Interface,
+    ready::Readiness, wait_for,
 };
 
 /// How a packet socket is set up.
@@ -86,6 +87,8 @@ pub struct AfPacket {
     bulk: Option<Bulk>,
     /// Kept for its place in the group.
     _rest: Option<OwnedFd>,
+    /// Short frames go this way while they may.
+    direct: Option<Direct>,
     /// The kernel expects its own head before each frame.
     linear_head: bool,
     /// The caller still has the slot at the ring's head.
@@ -113,6 +116,7 @@ impl AfPacket {
             socket,
             bulk,
             rest,
+            direct,
         } = prepared;
         let ring = RxRing::map(socket.as_fd(), layout).map_err(|source| NetifError::Io {
             what: "map the receive ring",
@@ -122,6 +126,10 @@ impl AfPacket {
             what: "ask how frames are sent",
             source,
         })?;
+        let direct = direct.map(Direct::new).transpose().map_err(|source| NetifError::Io {
+            what: "map the memory for frames to be sent",
+            source,
+        })?;
         let frame_len = interface.mtu + ETHERNET_HEADER_LEN + VLAN_TAG_LEN;
         Ok(Self {
             interface,
@@ -129,6 +137,7 @@ impl AfPacket {
             socket,
             bulk: bulk.map(|socket| Bulk::new(socket, frame_len)),
             _rest: rest,
+            direct,
             linear_head,
             lent: false,
             counters: NetifCounters::default(),
@@ -214,6 +223,16 @@ impl AfPacket {
         }
     }
 
+    /// Hands frames straight to the driver while that may be; how many from the front went. What did not, for whatever reason, is the
+    /// packet socket's, which says why.
+    #[inline]
+    fn send_direct(&mut self, frames: &[&[IoSlice<'_>]]) -> usize {
+        let sent = self.direct.as_mut().map_or(0, |direct| direct.send(frames));
+        self.counters.sent += sent as u64;
+        self.counters.sent_direct += sent as u64;
+        sent
+    }
+
     fn give_back(&mut self) {
         if self.lent {
             self.ring.release();
@@ -289,7 +308,17 @@ impl Netif for AfPacket {
     }
 
     #[inline]
+    fn limit_direct(&mut self, frame_len_max: usize) {
+        if let Some(direct) = &mut self.direct {
+            direct.limit(frame_len_max);
+        }
+    }
+
+    #[inline]
     fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<bool, NetifError> {
+        if self.send_direct(&[parts]) == 1 {
+            return Ok(true);
+        }
         // One message costs less in its own call than in a burst of one.
         let sent = if self.linear_head {
             vnet::send(self.socket.as_fd(), parts)
@@ -306,19 +335,24 @@ impl Netif for AfPacket {
     }
 
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
-        if frames.is_empty() {
-            return Ok(0);
+        let frames = &frames[..frames.len().min(BURST_MAX)];
+        let direct = self.send_direct(frames);
+        let rest = &frames[direct..];
+        if rest.is_empty() {
+            return Ok(direct);
         }
         let sent = if self.linear_head {
-            vnet::send_burst(self.socket.as_fd(), frames)
+            vnet::send_burst(self.socket.as_fd(), rest)
         } else {
-            socket::send_burst(self.socket.as_fd(), frames)
+            socket::send_burst(self.socket.as_fd(), rest)
         };
         match sent {
             Ok(count) => {
                 self.counters.sent += count as u64;
-                Ok(count)
+                Ok(direct + count)
             }
+            // It comes again with the next call.
+            Err(_) if direct > 0 => Ok(direct),
             Err(source) => self.not_sent(source),
         }
     }

@@ -9,7 +9,7 @@ use super::{
     ring::{RingLayout, RxRing},
     socket, vnet,
 };
-use crate::{Instruction, NetifError, interface::Interface};
+use crate::{Instruction, NetifError, PreparedDirect, interface::Interface};
 
 /// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
 /// interface. Its filter is locked and looks at all that the socket was bound to, so that whoever binds it anew receives nothing else.
@@ -28,6 +28,8 @@ pub struct PreparedSocket {
     pub bulk: Option<OwnedFd>,
     /// One that is merely kept ([`PreparedSocket::rest`]).
     pub rest: Option<OwnedFd>,
+    /// One that hands short frames straight to the driver while they may be ([`crate::Netif::limit_direct`]).
+    pub direct: Option<PreparedDirect>,
 }
 
 /// What keeps the members of a group as they are while others have its sockets, whatever these do: to be kept until then.
@@ -168,6 +170,7 @@ impl PreparedSocket {
             socket,
             bulk: None,
             rest: None,
+            direct: None,
         })
     }
 }

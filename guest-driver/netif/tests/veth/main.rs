@@ -1,6 +1,7 @@
 //! Promises of the AF_PACKET port, over a veth pair in a network namespace of the test's own.
 
 mod bulk;
+mod direct;
 
 use std::{
     io::IoSlice,

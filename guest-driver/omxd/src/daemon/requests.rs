@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::MacAddr;
 use mxoe::engine::Peers;
-use netif::{AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedSocket, RingLayout};
+use netif::{
+    AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedDirect, PreparedSocket, RingLayout,
+};
 
 use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
 use crate::{
@@ -52,6 +54,8 @@ struct Sockets {
     bulk: Option<OwnedFd>,
     /// The others have no filters, and this one gets what is for others when there is no authority.
     rest: Option<OwnedFd>,
+    /// Receives nothing either, and is no packet socket.
+    direct: Option<PreparedDirect>,
 }
 
 impl Sockets {
@@ -136,10 +140,11 @@ impl Daemon {
                 command,
                 data_socket,
                 rest_socket,
+                direct_socket,
             } => {
                 // Who may read every frame has nothing kept from it by a filter.
                 let unfiltered = rest_socket && shows_proof;
-                match self.open(endpoint, id, data_socket, unfiltered) {
+                match self.open(endpoint, id, direct_socket.then_some(user), data_socket, unfiltered) {
                     Ok((opened, sockets)) => {
                         // A connection stands for one endpoint.
                         self.endpoints.release(id);
@@ -157,6 +162,9 @@ impl Daemon {
                             counters.as_fd(),
                         ];
                         fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
+                        if let Some(direct) = &sockets.direct {
+                            fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
+                        }
                         return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
                     }
                     Err((reason, sentence)) => Reply::Refused { reason, sentence },
@@ -272,11 +280,13 @@ impl Daemon {
         Reply::Done
     }
 
-    /// An endpoint for this connection, if possible with a socket for its data and with no filters.
+    /// An endpoint for this connection, if possible with a socket for its data and with no filters, and for this user with one that hands
+    /// frames straight to the driver.
     fn open(
         &mut self,
         endpoint: Option<u8>,
         connection: u64,
+        direct_for: Option<u32>,
         data_socket: bool,
         unfiltered: bool,
     ) -> Result<(Opened, Sockets), (Refusal, String)> {
@@ -322,6 +332,8 @@ impl Daemon {
                 PreparedSocket::keep_alone(socket).map_err(|e| system(e.into()))?;
             }
         }
+        let open = self.endpoints.open();
+        sockets.direct = direct_for.and_then(|user| self.direct.socket(&interface, endpoint, user, open));
         let opened = Opened {
             endpoint,
             interface_name: interface.name,
@@ -336,6 +348,7 @@ impl Daemon {
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
             rest_socket: sockets.rest.is_some(),
+            direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };
         Ok((opened, sockets))
     }
@@ -375,6 +388,7 @@ impl Daemon {
             ring: prepared.socket,
             bulk,
             rest: wanted.unfiltered.then(rest).transpose()?,
+            direct: None,
         })
     }
 

@@ -1,0 +1,152 @@
+//! The memory of one queue of an interface, and the sockets that send from it. Made by who may (CAP_NET_RAW), for other processes.
+
+use std::{
+    io, mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use libc::{sockaddr_xdp, socklen_t, xdp_umem_reg};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+
+use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES};
+use crate::{Interface, af_packet::socket::set_option_of};
+
+/// The queue that frames are handed to. Every interface has it.
+const QUEUE: u32 = 0;
+/// Entries of the ring in which the kernel says which frames are over: many, since whoever sends next takes all of them back.
+const COMPLETIONS: u32 = 2048;
+/// Entries of the ring of memory to receive into, which the kernel wants to be there.
+const NOT_RECEIVED: u32 = 2;
+
+/// A socket that sends frames straight to the driver, for a port here or in another process
+/// ([`crate::AfPacket::from_prepared`]).
+#[derive(Debug)]
+pub struct PreparedDirect {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The memory of all sockets of the queue.
+    pub memory: OwnedFd,
+    /// Which part of it is this socket's.
+    pub part: u32,
+}
+
+/// Memory for frames to one queue of an interface, for several sockets.
+#[derive(Debug)]
+pub struct DirectPool {
+    /// Has the queue as long as any socket of the pool.
+    first: OwnedFd,
+    memory: OwnedFd,
+    interface_index: u32,
+    parts: u32,
+}
+
+impl DirectPool {
+    /// Takes the first queue of the interface, for `parts` sockets. The kernel keeps 64 KiB for each in memory, which count against
+    /// the user's limit of locked memory.
+    ///
+    /// # Errors
+    /// What the kernel says: without CAP_NET_RAW `EPERM`, `EBUSY` if somebody else has the queue, `ENOBUFS` beyond the limit, and
+    /// whatever it is where it has no such sockets (before Linux 5.10, or left out when it was built).
+    pub fn new(interface: &Interface, parts: u32) -> io::Result<Self> {
+        let interface_index = interface.index.cast_unsigned();
+        let len = parts as usize * PART_LEN;
+        let memory = memfd_create("omx-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, len as u64)?;
+        // Whoever maps it relies on its length.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let first = open()?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memory,
+                0,
+            )?
+        };
+        // SAFETY: plain data for which all zeros are valid.
+        let mut register: xdp_umem_reg = unsafe { mem::zeroed() };
+        register.addr = base as u64;
+        register.len = len as u64;
+        register.chunk_size = FRAME_LEN_MAX as u32;
+        let registered = set_option_of(first.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &register);
+        // SAFETY: exactly the mapping made above, of which nothing was borrowed. The kernel holds the pages themselves.
+        unsafe { munmap(base, len)? };
+        registered?;
+        for (ring, entries) in [
+            (libc::XDP_UMEM_FILL_RING, NOT_RECEIVED),
+            (libc::XDP_UMEM_COMPLETION_RING, COMPLETIONS),
+            // One that never sends, since the kernel binds none without a ring.
+            (libc::XDP_TX_RING, NOT_RECEIVED),
+        ] {
+            set_option_of(first.as_fd(), libc::SOL_XDP, ring, &entries)?;
+        }
+        bind(first.as_fd(), interface_index, libc::XDP_COPY, None)?;
+        Ok(Self {
+            first,
+            memory,
+            interface_index,
+            parts,
+        })
+    }
+
+    /// A socket that sends from this part of the memory, of which it should be the only one.
+    ///
+    /// # Errors
+    /// What the kernel says; `EINVAL` for a part that there is not.
+    pub fn socket(&self, part: u32) -> io::Result<PreparedDirect> {
+        if part >= self.parts {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let socket = open()?;
+        set_option_of(socket.as_fd(), libc::SOL_XDP, libc::XDP_TX_RING, &RING_ENTRIES)?;
+        bind(
+            socket.as_fd(),
+            self.interface_index,
+            libc::XDP_SHARED_UMEM,
+            Some(self.first.as_fd()),
+        )?;
+        Ok(PreparedDirect {
+            socket,
+            memory: self.memory.try_clone()?,
+            part,
+        })
+    }
+}
+
+fn open() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn bind(socket: BorrowedFd<'_>, interface: u32, flags: u16, shared: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let address = sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: interface,
+        sxdp_queue_id: QUEUE,
+        sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
+    };
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let bound = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<sockaddr_xdp>() as socklen_t,
+        )
+    };
+    if bound < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! The sending side: frames are gathered into the socket's part of the memory, named in its ring, and handed over by one system call.
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use ether::ETHERNET_HEADER_LEN;
+use libc::{socklen_t, xdp_desc, xdp_mmap_offsets};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{FRAME_LEN_MAX, FRAMES, PART_LEN, PreparedDirect, RING_ENTRIES};
+
+/// An address outside of the memory: the kernel passes over an entry with it.
+const NOWHERE: u64 = u64::MAX;
+/// Calls in a row for the same frames: a kernel that takes fewer at a time than are named does not always say how far it came.
+const TRIES: u32 = 4;
+
+/// A socket that hands frames to the driver.
+pub(crate) struct Direct {
+    socket: OwnedFd,
+    /// The part of the memory that is this socket's, and where the kernel has it.
+    frames: Mapping,
+    frames_at: u64,
+    _ring: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    descriptors: NonNull<xdp_desc>,
+    _completions: Mapping,
+    completed: NonNull<AtomicU32>,
+    taken_back: NonNull<AtomicU32>,
+    /// Bytes of the longest frame that may be sent this way; 0: none may.
+    frame_len_max: usize,
+}
+
+// SAFETY: all that the pointers lead to belongs to the mappings of this value, which move with it; nothing in them is tied to a thread.
+unsafe impl Send for Direct {}
+
+impl Direct {
+    /// Nothing is sent until a [limit](Self::limit) says how long frames may be.
+    pub(crate) fn new(prepared: PreparedDirect) -> io::Result<Self> {
+        let PreparedDirect { socket, memory, part } = prepared;
+        let frames_at = u64::from(part) * PART_LEN as u64;
+        let frames = Mapping::new(memory.as_fd(), frames_at, PART_LEN)?;
+        let offsets = ring_offsets(socket.as_fd())?;
+        let entries = RING_ENTRIES as usize * size_of::<xdp_desc>();
+        let ring = Mapping::new(
+            socket.as_fd(),
+            libc::XDP_PGOFF_TX_RING.cast_unsigned(),
+            offsets.tx.desc as usize + entries,
+        )?;
+        let last = offsets.cr.producer.max(offsets.cr.consumer) as usize;
+        let completions = Mapping::new(
+            socket.as_fd(),
+            libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+            last + size_of::<u32>(),
+        )?;
+        Ok(Self {
+            producer: ring.at(offsets.tx.producer)?,
+            consumer: ring.at(offsets.tx.consumer)?,
+            descriptors: ring.at(offsets.tx.desc)?,
+            completed: completions.at(offsets.cr.producer)?,
+            taken_back: completions.at(offsets.cr.consumer)?,
+            socket,
+            frames,
+            frames_at,
+            _ring: ring,
+            _completions: completions,
+            frame_len_max: 0,
+        })
+    }
+
+    /// From now on frames of up to so many bytes may be sent this way.
+    #[inline]
+    pub(crate) fn limit(&mut self, frame_len_max: usize) {
+        self.frame_len_max = frame_len_max.min(FRAME_LEN_MAX);
+    }
+
+    /// Sends frames; how many from the front the kernel took. Zero is an answer, too: too long, no room, the link is down, …
+    pub(crate) fn send(&mut self, frames: &[&[IoSlice<'_>]]) -> usize {
+        let mut sent = 0;
+        if self.frame_len_max == 0 {
+            return 0;
+        }
+        self.clear();
+        while sent < frames.len() {
+            let count = self.put(&frames[sent..]);
+            let taken = self.hand_over(count);
+            sent += taken;
+            if taken < count || count == 0 {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// Lets the kernel pass over entries that are left of calls that did not succeed: of some kernels it takes a call for each.
+    #[inline]
+    fn clear(&self) {
+        let mut free = self.free().1;
+        while free < RING_ENTRIES as usize {
+            self.call();
+            let before = std::mem::replace(&mut free, self.free().1);
+            if free <= before {
+                // The link is down.
+                return;
+            }
+        }
+    }
+
+    /// Names frames in the ring, as many as there is room for.
+    fn put(&mut self, frames: &[&[IoSlice<'_>]]) -> usize {
+        let (begin, free) = self.free();
+        let mut count = 0;
+        for parts in frames.iter().take(FRAMES.min(free)) {
+            let len: usize = parts.iter().map(|part| part.len()).sum();
+            if len > self.frame_len_max || len < ETHERNET_HEADER_LEN {
+                break;
+            }
+            let at = count * FRAME_LEN_MAX;
+            let mut end = at;
+            for part in *parts {
+                // SAFETY: `count` < `FRAMES` and the parts' sum is at most `FRAME_LEN_MAX`, so this is inside the socket's part of the
+                // memory, which no reference is ever made to; the source is borrowed, and is not that memory.
+                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.frames.base.add(end).as_ptr(), part.len()) };
+                end += part.len();
+            }
+            self.name(begin.wrapping_add(count as u32), self.frames_at + at as u64, len as u32);
+            count += 1;
+        }
+        count
+    }
+
+    /// Where the next entry of the ring is, and how many are free.
+    fn free(&self) -> (u32, usize) {
+        let begin = self.producer().load(Ordering::Relaxed);
+        let used = begin.wrapping_sub(self.consumer().load(Ordering::Acquire));
+        (begin, RING_ENTRIES.saturating_sub(used) as usize)
+    }
+
+    fn name(&self, entry: u32, address: u64, len: u32) {
+        let descriptor = xdp_desc {
+            addr: address,
+            len,
+            options: 0,
+        };
+        // SAFETY: the remainder is below the entries that the mapping was made for. The kernel reads them during a call of this socket
+        // alone, and whoever has `&mut self` makes none meanwhile.
+        unsafe { self.descriptors.add((entry % RING_ENTRIES) as usize).write(descriptor) };
+    }
+
+    /// Lets the kernel send the `count` entries that were named last; how many it took.
+    fn hand_over(&mut self, count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let begin = self.producer().load(Ordering::Relaxed);
+        let end = begin.wrapping_add(count as u32);
+        self.producer().store(end, Ordering::Release);
+        let mut taken = 0;
+        for _ in 0..TRIES {
+            self.call();
+            // Whatever it says, where it came to says more. Entries from before may be left, too.
+            let left = end.wrapping_sub(self.consumer().load(Ordering::Acquire));
+            taken = count.saturating_sub(left as usize);
+            if taken == count {
+                return count;
+            }
+        }
+        for entry in taken..count {
+            self.name(begin.wrapping_add(entry as u32), NOWHERE, 0);
+        }
+        taken
+    }
+
+    /// Makes the kernel look at the ring.
+    fn call(&self) {
+        self.take_back();
+        // SAFETY: no pointers.
+        unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
+        };
+    }
+
+    /// Takes back what the kernel is done with, whoever of the pool sent it: somebody must, or the ring of completions is full. That
+    /// another one does so at the same time, and a later word is overwritten by an earlier one, is set right by the next one.
+    fn take_back(&self) {
+        // SAFETY: inside the mapping of completions, aligned and always accessed atomically.
+        let (completed, taken_back) = unsafe { (self.completed.as_ref(), self.taken_back.as_ref()) };
+        taken_back.store(completed.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping of the ring, aligned and always accessed atomically.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+}
+
+fn ring_offsets(socket: BorrowedFd<'_>) -> io::Result<xdp_mmap_offsets> {
+    let mut offsets = std::mem::MaybeUninit::<xdp_mmap_offsets>::zeroed();
+    let mut len = size_of::<xdp_mmap_offsets>() as socklen_t;
+    // SAFETY: pointer and length describe `offsets`, which outlives the call.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            libc::XDP_MMAP_OFFSETS,
+            offsets.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if asked < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if len as usize != size_of::<xdp_mmap_offsets>() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // SAFETY: zeroed above and plain data.
+    Ok(unsafe { offsets.assume_init() })
+}
+
+/// Memory shared with the kernel.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(of: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the length of memory is sealed, and for rings the kernel refuses
+        // a `len` that is longer than they are.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, of, offset)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { base, len })
+    }
+
+    /// What lies at an offset of the kernel's.
+    fn at<T>(&self, offset: u64) -> io::Result<NonNull<T>> {
+        let fits = |offset: usize| offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>());
+        let offset = usize::try_from(offset).ok().filter(|offset| fits(*offset));
+        // SAFETY: inside the mapping, as was just looked at.
+        offset
+            .map(|offset| unsafe { self.base.add(offset) }.cast())
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`; whoever has pointers into it is dropped with it. A failure would leave it mapped,
+        // which harms nobody.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
