@@ -30,17 +30,22 @@ const ANSWER_LEN: usize = 64 << 10;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 impl Interface {
-    /// Whether a frame that a socket sends meets nothing before the driver: no queueing discipline (that is so on interfaces that are none
-    /// of hardware, such as veth and bridges, until somebody adds one), no filter of traffic control, and nobody who listens to all that
-    /// the interface sends, such as `tcpdump`. What may stand there besides, hooks of netfilter and BPF programs without such a filter,
-    /// is not looked for.
+    /// Whether a frame that a socket sends meets no queueing discipline before the driver (that is so on interfaces that are none of
+    /// hardware, such as veth and bridges, until somebody adds one), and no filter of traffic control.
     ///
     /// # Errors
     /// What the kernel says; [`io::ErrorKind::InvalidData`] if it says something else than it is known to.
+    pub fn has_no_queue(&self) -> io::Result<bool> {
+        Ok(!self.loopback && has_no_queue(self.index)?)
+    }
+
+    /// Whether it meets nothing at all: nor is there anybody who listens to all that the interface sends, such as `tcpdump`. What may stand there besides, hooks of netfilter and BPF programs without such a filter,
+    /// is not looked for.
+    ///
+    /// # Errors
+    /// As [`Interface::has_no_queue`].
     pub fn egress_is_bare(&self) -> io::Result<bool> {
-        Ok(!self.loopback
-            && !has_listener(&fs::read_to_string(PACKET_SOCKETS)?, self.index)?
-            && has_no_queue(self.index)?)
+        Ok(!has_listener(&fs::read_to_string(PACKET_SOCKETS)?, self.index)? && self.has_no_queue()?)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use ether::{EtherType, MacAddr, Time};
 use mxoe::{
-    engine::{Config, Engine, Limits, PeerMap},
+    engine::{Config, DataPathChoice, Engine, Limits, PeerMap},
     wire::{Preset, SESSION_NONE},
 };
 use netif::Netif;
@@ -52,6 +52,7 @@ struct Authority {
     pull_queue_ns_max: u64,
     ether_type: EtherType,
     marks: bool,
+    data_path: DataPathChoice,
 }
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
@@ -111,6 +112,7 @@ impl Endpoint {
             pull_queue_ns_max: opened.pull_queue_ns_max,
             ether_type: opened.ether_type,
             marks: opened.marks,
+            data_path: opened.data_path,
         };
         let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
         binding::bind(mac, opened.endpoint);
@@ -169,6 +171,7 @@ impl Endpoint {
         if let Some(authority) = authority {
             config.timing.pull_queue_ns_max = authority.pull_queue_ns_max;
             config.dialect = config.dialect.with_ether_type(authority.ether_type);
+            config.data_path = authority.data_path;
             if !authority.marks {
                 config = config.without_marks();
             }

@@ -186,7 +186,7 @@ impl Core {
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
         self.gather.flushed();
-        self.port.expect_bulk(self.engine.awaits_data());
+        self.port.expect_bulk(self.engine.awaits_data_apart());
         self.events();
         sent > 0
     }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr};
-use mxoe::wire::Preset;
+use mxoe::{
+    engine::{DataPath, DataPathChoice},
+    wire::Preset,
+};
 use netif::{AfPacket, Interface, PreparedDirect, PreparedSocket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -60,6 +63,8 @@ pub struct OpenedEndpoint {
     pub ether_type: EtherType,
     /// It announces the latency mark.
     pub marks: bool,
+    /// Which way data of long messages comes to it.
+    pub data_path: DataPathChoice,
     /// Where other endpoints of the interface show up: for [`next_visit`].
     pub visits: OwnedFd,
     /// Where the endpoint shows its counts.
@@ -262,6 +267,12 @@ impl Session {
         if opened.rest_socket && rest.is_none() {
             rest = bulk.take();
         }
+        let first = |apart| if apart { DataPath::Apart } else { DataPath::WithMessages };
+        let data_path = if bulk.is_some() && opened.learns_data_path {
+            DataPathChoice::Learned(first(opened.data_apart_first))
+        } else {
+            DataPathChoice::Fixed(first(bulk.is_some()))
+        };
         let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
@@ -280,6 +291,7 @@ impl Session {
             pull_queue_ns_max: opened.pull_queue_ns_max,
             ether_type: EtherType(opened.ether_type),
             marks: opened.marks,
+            data_path,
             visits,
             counters: CounterPage::map(counters)?,
         })

@@ -48,7 +48,8 @@ impl DirectTransmit {
         user: u32,
         open: u32,
     ) -> Option<PreparedDirect> {
-        if !self.allowed || interface.loopback {
+        // The queue of a card may be wanted by somebody who can use it.
+        if !self.allowed || !interface.has_no_queue().unwrap_or(false) {
             return None;
         }
         if self
@@ -68,10 +69,14 @@ impl DirectTransmit {
                         used: Instant::now(),
                     });
                 }
-                Err(error) => self.say(format!(
-                    "{error}; no endpoint hands frames straight to the driver of {}",
-                    interface.name
-                )),
+                Err(error) => {
+                    let may_change = [libc::EBUSY, libc::ENOBUFS, libc::ENOMEM, libc::EMFILE, libc::ENFILE].map(Some);
+                    self.allowed = may_change.contains(&error.raw_os_error());
+                    self.say(format!(
+                        "{error}; no endpoint hands frames straight to the driver of {}",
+                        interface.name
+                    ));
+                }
             }
         }
         let pool = self.pool.as_mut()?;
@@ -135,5 +140,66 @@ impl DirectTransmit {
             // It takes the kernel milliseconds, in which nobody would be served. Without a thread it is done here.
             let _ = std::thread::Builder::new().spawn(move || drop(pool));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netif::testing::{Veth, in_private_network};
+
+    use super::*;
+
+    #[test]
+    fn a_queue_is_one_user_s_until_its_endpoints_are_closed() {
+        let test = "direct::tests::a_queue_is_one_user_s_until_its_endpoints_are_closed";
+        in_private_network(test, || {
+            let veth = Veth::new(1500);
+            let interface = Interface::find(&veth.a).unwrap();
+            let mut direct = DirectTransmit::new(true);
+            let first = direct.socket(&interface, 3, 0, 0).unwrap();
+            assert_eq!(first.part, 3);
+            let second = direct.socket(&interface, 4, 0, 1 << 3).unwrap();
+            assert!(direct.socket(&interface, 5, 1000, 1 << 3 | 1 << 4).is_none());
+            // The number of an endpoint that is over is another one's now.
+            assert!(direct.socket(&interface, 3, 0, 1 << 4).is_some());
+            drop((first, second));
+            // The kernel gives it back some time after it was let go.
+            let begin = Instant::now();
+            while direct.socket(&interface, 5, 1000, 1 << 6).is_none() {
+                assert!(begin.elapsed() < Duration::from_secs(10));
+                std::thread::yield_now();
+            }
+            assert!(direct.socket(&interface, 3, 0, 1 << 5).is_none());
+            // Kept for the next one for a while.
+            direct.look(0);
+            assert!(direct.pool.is_some());
+            direct.pool.as_mut().unwrap().used -= KEPT;
+            direct.look(1 << 5);
+            direct.look(0);
+            assert!(direct.pool.is_some());
+            direct.pool.as_mut().unwrap().used -= KEPT;
+            direct.look(0);
+            assert!(direct.pool.is_none());
+        });
+    }
+
+    #[test]
+    fn nobody_has_a_queue_of_loopback_or_where_it_is_switched_off() {
+        let test = "direct::tests::nobody_has_a_queue_of_loopback_or_where_it_is_switched_off";
+        in_private_network(test, || {
+            let veth = Veth::new(1500);
+            let interface = Interface::find(&veth.a).unwrap();
+            let loopback = Interface::find("lo").unwrap();
+            assert!(DirectTransmit::new(true).socket(&loopback, 0, 0, 0).is_none());
+            let mut off = DirectTransmit::new(false);
+            assert!(off.socket(&interface, 0, 0, 0).is_none());
+            let mut on = DirectTransmit::new(true);
+            assert_eq!(on.frame_len_max(&interface, 1), 1514);
+            assert_eq!(on.frame_len_max(&interface, 0), 0);
+            assert_eq!(on.frame_len_max(&loopback, 1), 0);
+            assert_eq!(off.frame_len_max(&interface, 1), 0);
+            let down = Interface { up: false, ..interface };
+            assert_eq!(on.frame_len_max(&down, 1), 0);
+        });
     }
 }

@@ -2,7 +2,10 @@
 //! authority. The kernel runs them for every MXoE frame, so they are short.
 
 use ether::ETHERNET_HEADER_LEN;
-use mxoe::wire::PacketType;
+use mxoe::{
+    engine::{DATA_APART_BIT, DATA_APART_OFFSET},
+    wire::PacketType,
+};
 use netif::Instruction as I;
 
 /// Bytes that programs of groups do not see.
@@ -22,24 +25,30 @@ const fn code(packet_type: PacketType) -> u32 {
     packet_type.code() as u32
 }
 
+/// Where a PULL_REPLY says which way its data is to come.
+const APART_OFFSET: u32 = DATA_APART_OFFSET as u32;
+const APART_BIT: u32 = DATA_APART_BIT as u32;
+
 /// Frames for this endpoint.
-pub(crate) fn for_endpoint(endpoint: u8) -> [I; 24] {
+pub(crate) fn for_endpoint(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::pass(), I::drop()])
 }
 
-/// The same without the data that it asked for.
-pub(crate) fn for_messages(endpoint: u8) -> [I; 24] {
+/// The same without the data that it asked for to come apart.
+pub(crate) fn for_messages(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::drop(), I::drop()])
 }
 
 /// Only that data.
-pub(crate) fn for_data(endpoint: u8) -> [I; 7] {
+pub(crate) fn for_data(endpoint: u8) -> [I; 9] {
     [
         I::load_byte(TYPE_OFFSET),
         I::and(TYPE_MASK),
-        I::if_equal(code(PacketType::PullReply), 0, 3),
+        I::if_equal(code(PacketType::PullReply), 0, 5),
         I::load_byte(MAGIC_OFFSET),
-        I::if_equal(u32::from(endpoint) ^ MAGIC_XOR, 0, 1),
+        I::if_equal(u32::from(endpoint) ^ MAGIC_XOR, 0, 3),
+        I::load_byte(APART_OFFSET),
+        I::if_any(APART_BIT, 0, 1),
         I::pass(),
         I::drop(),
     ]
@@ -53,7 +62,7 @@ pub(crate) struct Members {
     pub(crate) rest: bool,
 }
 
-/// Chooses a member of a group: the socket for the data that this endpoint asked for, if there is one, its ring for its other frames, and
+/// Chooses a member of a group: the socket for the data that this endpoint asked for to come apart, if there is one, its ring for its other frames, and
 /// for all else the authority's port, or, when that is gone, the rest's socket. What is too short to be seen is the first member's:
 /// its filter does not pass it, nor does the authority's; without a filter the endpoint drops it.
 pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
@@ -80,9 +89,9 @@ pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
     program
 }
 
-/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data, and the third
-/// for all else.
-fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 24] {
+/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data that comes apart,
+/// and the third for all else.
+fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 26] {
     let endpoint = u32::from(endpoint);
     [
         I::load_byte(TYPE_OFFSET),
@@ -93,9 +102,11 @@ fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 24] {
         I::if_equal(endpoint, 0, 1),
         own,
         others,
-        I::if_equal(code(PacketType::PullReply), 0, 4),
+        I::if_equal(code(PacketType::PullReply), 0, 6),
         I::load_byte(MAGIC_OFFSET),
-        I::if_equal(endpoint ^ MAGIC_XOR, 0, 1),
+        I::if_equal(endpoint ^ MAGIC_XOR, 0, 3),
+        I::load_byte(APART_OFFSET),
+        I::if_any(APART_BIT, 0, 11),
         data,
         others,
         I::if_equal(code(PacketType::NackMcp), 5, 0),
@@ -241,6 +252,7 @@ mod tests {
         }
     }
 
+    /// Every slot of a pull, whichever way data for it comes.
     #[test]
     fn every_frame_goes_to_its_endpoint_or_to_the_authority_and_to_nobody_else() {
         let open = 1 << 3 | 1 << 31;
@@ -249,11 +261,14 @@ mod tests {
             let own = for_endpoint(endpoint);
             let other = for_endpoint(endpoint ^ 1);
             for packet_type in 35..=45 {
-                for mark in [0, 0x80] {
-                    let frame = frame(packet_type | mark, endpoint);
+                for (mark, apart) in [(0, false), (0x80, true), (0, true), (0x80, false)] {
+                    let mut frame = frame(packet_type | mark, endpoint);
+                    if packet_type == code(PacketType::PullReply) as u8 {
+                        frame[DATA_APART_OFFSET] = if apart { DATA_APART_BIT } else { !DATA_APART_BIT };
+                    }
                     assert!(passes(&own, &frame), "type {packet_type} endpoint {endpoint}");
                     assert!(!passes(&other, &frame));
-                    let is_data = packet_type == code(PacketType::PullReply) as u8;
+                    let is_data = apart && packet_type == code(PacketType::PullReply) as u8;
                     let messages = for_messages(endpoint);
                     assert_eq!(passes(&messages, &frame), !is_data);
                     let data = for_data(endpoint);

@@ -216,6 +216,12 @@ pub(crate) struct Opened {
     /// The endpoint announces the latency mark.
     #[serde(default = "marks_by_default")]
     pub marks: bool,
+    /// Whether data that comes apart is quicker is to be found out; else all data comes apart where there is a socket for it.
+    #[serde(default)]
+    pub learns_data_path: bool,
+    /// It comes apart until that is known.
+    #[serde(default)]
+    pub data_apart_first: bool,
     /// The last of the packet sockets receives nothing.
     #[serde(default)]
     pub rest_socket: bool,

@@ -3,6 +3,7 @@
 
 use ether::MacAddr;
 
+use super::{DataPath, DataPathChoice};
 use crate::wire::{Dialect, Extension, Preset, Sizes};
 
 /// Everything an [`super::Engine`] must be told. The fields are public: start from [`Config::new`] and change some.
@@ -26,6 +27,8 @@ pub struct Config {
     pub limits: Limits,
     /// Times of the protocol.
     pub timing: Timing,
+    /// Which way data of long messages comes.
+    pub data_path: DataPathChoice,
     /// Random number that keeps a peer from choosing collisions in hash tables.
     pub seed: u64,
 }
@@ -53,6 +56,7 @@ impl Config {
             rndv_threshold: RNDV_THRESHOLD,
             limits: Limits::DEFAULT,
             timing: Timing::DEFAULT,
+            data_path: DataPathChoice::Fixed(DataPath::WithMessages),
             seed: 0,
         }
     }

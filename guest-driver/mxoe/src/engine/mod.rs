@@ -14,6 +14,7 @@ mod at_once;
 mod config;
 mod connect;
 mod counters;
+mod data_paths;
 mod early;
 mod give_up;
 mod handle;
@@ -41,6 +42,7 @@ mod transmit;
 pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
+pub use data_paths::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
@@ -51,6 +53,7 @@ pub use seq::Seq;
 
 use self::{
     connect::{Connects, Control},
+    data_paths::DataPaths,
     early::EarlyStore,
     hash::Keyed,
     large_receive::Large,
@@ -93,6 +96,7 @@ pub struct Engine<P> {
     refused: VecDeque<u32>,
     larges: Slab<Large>,
     pulls: Pulls,
+    data_paths: DataPaths,
     events: VecDeque<Event>,
     replies_next: bool,
     last_partner: u32,
@@ -136,6 +140,7 @@ impl<P: Peers> Engine<P> {
             refused: VecDeque::new(),
             larges: Slab::new(limits.announced),
             pulls: Pulls::new(limits.pulls, limits.pull_bytes_outstanding),
+            data_paths: DataPaths::new(config.data_path),
             events: VecDeque::new(),
             replies_next: false,
             last_partner: 0,
@@ -208,10 +213,10 @@ impl<P: Peers> Engine<P> {
             && !self.pulls.may_ask()
     }
 
-    /// Whether data of long messages was asked for and has not come yet, or will be.
+    /// Whether data of long messages was asked for that comes apart ([`DataPath::Apart`]) and has not come yet.
     #[inline]
-    pub fn awaits_data(&self) -> bool {
-        !self.pulls.is_empty()
+    pub const fn awaits_data_apart(&self) -> bool {
+        self.pulls.apart > 0
     }
 
     /// Whether every acknowledgement that came with a message was acted on: [`Engine::poll_transmit`] does so when there is

@@ -3,7 +3,7 @@
 use ether::Time;
 
 use super::{
-    Counter, Engine, Event, Host, Peers, Status,
+    Counter, DataPath, Engine, Event, Host, Peers, Status,
     pull_window::{PullWindow, Refused, Reply},
     pulls::{Next, Pull, next_of},
 };
@@ -43,8 +43,10 @@ impl<P: Peers> Engine<P> {
                 probed: false,
                 sample: None,
                 give_up_ns: large.give_up_ns.unwrap_or(self.give_up_ns),
+                begun_alone: None,
             };
-            if let Some(at) = self.pulls.insert(pull) {
+            let path = self.data_paths.choose(token, length, self.pulls.used == 0);
+            if let Some(at) = self.pulls.insert(path, pull) {
                 self.pulls.queue(at);
             }
         }
@@ -243,6 +245,10 @@ impl<P: Peers> Engine<P> {
 
     fn end_pull(&mut self, now: Time, at: u16, status: Status, transferred: u32) {
         let Some(pull) = self.pulls.remove(at) else { return };
+        let alone = status == Status::Success && pull.begun_alone == Some(self.pulls.begun);
+        let took_ns = now.nanos_since(pull.started);
+        self.data_paths
+            .over(pull.token, DataPath::of_slot(at), (pull.length, took_ns), alone);
         self.events.push_back(Event::Received {
             receive: pull.token,
             status,

@@ -4,7 +4,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use ether::Time;
 
-use super::{LargeId, Token, large_receive::Large, pull_window::PullWindow, timers::Timers};
+use super::{DataPath, LargeId, Token, large_receive::Large, pull_window::PullWindow, timers::Timers};
 
 /// Slots a handle can name (6.2).
 const SLOTS_MAX: u32 = 1024;
@@ -38,6 +38,8 @@ pub(super) struct Pull {
     /// A request whose first reply will be a sample of the round trip.
     pub(super) sample: Option<(u16, Time)>,
     pub(super) give_up_ns: u64,
+    /// [`Pulls::begun`] with it; `None`: it began beside others.
+    pub(super) begun_alone: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -50,8 +52,13 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Pulls {
     pub(super) slots: Vec<Slot>,
-    free: Vec<u16>,
+    /// Free slots by the way that data for them comes ([`DataPath`]).
+    free: [Vec<u16>; 2],
     pub(super) used: u32,
+    /// Of these, with data that comes apart.
+    pub(super) apart: u32,
+    /// Pulls since the beginning.
+    pub(super) begun: u64,
     pub(super) limit: u32,
     /// Bytes asked for and not arrived.
     pub(super) outstanding: u32,
@@ -73,8 +80,10 @@ impl Pulls {
     pub(super) fn new(limit: u32, outstanding_max: u32) -> Self {
         Self {
             slots: Vec::new(),
-            free: Vec::new(),
+            free: [Vec::new(), Vec::new()],
             used: 0,
+            apart: 0,
+            begun: 0,
             limit: limit.min(SLOTS_MAX),
             outstanding: 0,
             outstanding_max,
@@ -99,7 +108,7 @@ impl Pulls {
 
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
-            + self.free.capacity() * size_of::<u16>()
+            + self.free.iter().map(Vec::capacity).sum::<usize>() * size_of::<u16>()
             + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
             + self.waiting.capacity() * size_of::<LargeId>()
             + self.timers.memory()
@@ -120,20 +129,34 @@ impl Pulls {
         }
     }
 
-    pub(super) fn insert(&mut self, pull: Pull) -> Option<u16> {
+    /// Gives a pull a slot whose data comes this way, or another one if those are all taken.
+    pub(super) fn insert(&mut self, path: DataPath, mut pull: Pull) -> Option<u16> {
         if self.used >= self.limit {
             return None;
         }
-        self.used += 1;
-        if let Some(at) = self.free.pop() {
-            self.slots[usize::from(at)].pull = Some(pull);
-            return Some(at);
+        if self.free[path as usize].is_empty() && self.slots.len() < SLOTS_MAX as usize {
+            self.add_slots();
         }
-        self.slots.push(Slot {
-            generation: GENERATION_FIRST,
-            pull: Some(pull),
-        });
-        Some((self.slots.len() - 1) as u16)
+        let free = self.free[path as usize].pop();
+        let at = free.or_else(|| self.free.iter_mut().find_map(Vec::pop))?;
+        self.begun += 1;
+        pull.begun_alone = (self.used == 0).then_some(self.begun);
+        self.used += 1;
+        self.apart += u32::from(DataPath::of_slot(at) == DataPath::Apart);
+        self.slots[usize::from(at)].pull = Some(pull);
+        Some(at)
+    }
+
+    /// One of each kind.
+    fn add_slots(&mut self) {
+        for _ in 0..2 {
+            let at = self.slots.len() as u16;
+            self.slots.push(Slot {
+                generation: GENERATION_FIRST,
+                pull: None,
+            });
+            self.free[DataPath::of_slot(at) as usize].push(at);
+        }
     }
 
     pub(super) fn remove(&mut self, at: u16) -> Option<Pull> {
@@ -142,7 +165,9 @@ impl Pulls {
         slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
         self.outstanding -= pull.window.missing_bytes();
         self.used -= 1;
-        self.free.push(at);
+        let path = DataPath::of_slot(at);
+        self.apart -= u32::from(path == DataPath::Apart);
+        self.free[path as usize].push(at);
         self.timers.cancel(at.into());
         Some(pull)
     }

@@ -23,7 +23,7 @@ pub(crate) use socket::Direct;
 
 /// Bytes of a place for a frame, and of the longest that is sent this way; the kernel wants a power of two, at least this one.
 pub(crate) const FRAME_LEN_MAX: usize = 2048;
-/// Frames that a socket has places for: as many as the kernel takes at one call (since Linux 5.11; before, half).
+/// Frames that a socket has places for: as many as the kernel takes at one call.
 const FRAMES: usize = 32;
 /// Bytes of a socket's part of the memory.
 const PART_LEN: usize = FRAMES * FRAME_LEN_MAX;

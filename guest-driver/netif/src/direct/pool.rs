@@ -11,7 +11,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES};
+use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES, socket::Rings};
 use crate::{Interface, af_packet::socket::set_option_of};
 
 /// The queue that frames are handed to. Every interface has it.
@@ -49,7 +49,8 @@ impl DirectPool {
     ///
     /// # Errors
     /// What the kernel says: without CAP_NET_RAW `EPERM`, `EBUSY` if somebody else has the queue, `ENOBUFS` beyond the limit, and
-    /// whatever it is where it has no such sockets (before Linux 5.10, or left out when it was built).
+    /// whatever it is where it has no such sockets. [`io::ErrorKind::Unsupported`] before Linux 6.4: there a ring can only be mapped
+    /// before its socket is bound, so not by another process, which could bind it to anything.
     pub fn new(interface: &Interface, parts: u32) -> io::Result<Self> {
         let interface_index = interface.index.cast_unsigned();
         let len = parts as usize * PART_LEN;
@@ -87,6 +88,9 @@ impl DirectPool {
             set_option_of(first.as_fd(), libc::SOL_XDP, ring, &entries)?;
         }
         bind(first.as_fd(), interface_index, libc::XDP_COPY, None)?;
+        if Rings::map(first.as_fd(), NOT_RECEIVED).is_err() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Self {
             first,
             memory,

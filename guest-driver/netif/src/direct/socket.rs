@@ -15,7 +15,7 @@ use super::{FRAME_LEN_MAX, FRAMES, PART_LEN, PreparedDirect, RING_ENTRIES};
 
 /// An address outside of the memory: the kernel passes over an entry with it.
 const NOWHERE: u64 = u64::MAX;
-/// Calls in a row for the same frames: a kernel that takes fewer at a time than are named does not always say how far it came.
+/// Calls in a row for the same frames: one ends early where the driver drops a frame.
 const TRIES: u32 = 4;
 
 /// A socket that hands frames to the driver.
@@ -24,19 +24,10 @@ pub(crate) struct Direct {
     /// The part of the memory that is this socket's, and where the kernel has it.
     frames: Mapping,
     frames_at: u64,
-    _ring: Mapping,
-    producer: NonNull<AtomicU32>,
-    consumer: NonNull<AtomicU32>,
-    descriptors: NonNull<xdp_desc>,
-    _completions: Mapping,
-    completed: NonNull<AtomicU32>,
-    taken_back: NonNull<AtomicU32>,
+    rings: Rings,
     /// Bytes of the longest frame that may be sent this way; 0: none may.
     frame_len_max: usize,
 }
-
-// SAFETY: all that the pointers lead to belongs to the mappings of this value, which move with it; nothing in them is tied to a thread.
-unsafe impl Send for Direct {}
 
 impl Direct {
     /// Nothing is sent until a [limit](Self::limit) says how long frames may be.
@@ -44,30 +35,12 @@ impl Direct {
         let PreparedDirect { socket, memory, part } = prepared;
         let frames_at = u64::from(part) * PART_LEN as u64;
         let frames = Mapping::new(memory.as_fd(), frames_at, PART_LEN)?;
-        let offsets = ring_offsets(socket.as_fd())?;
-        let entries = RING_ENTRIES as usize * size_of::<xdp_desc>();
-        let ring = Mapping::new(
-            socket.as_fd(),
-            libc::XDP_PGOFF_TX_RING.cast_unsigned(),
-            offsets.tx.desc as usize + entries,
-        )?;
-        let last = offsets.cr.producer.max(offsets.cr.consumer) as usize;
-        let completions = Mapping::new(
-            socket.as_fd(),
-            libc::XDP_UMEM_PGOFF_COMPLETION_RING,
-            last + size_of::<u32>(),
-        )?;
+        let rings = Rings::map(socket.as_fd(), RING_ENTRIES)?;
         Ok(Self {
-            producer: ring.at(offsets.tx.producer)?,
-            consumer: ring.at(offsets.tx.consumer)?,
-            descriptors: ring.at(offsets.tx.desc)?,
-            completed: completions.at(offsets.cr.producer)?,
-            taken_back: completions.at(offsets.cr.consumer)?,
             socket,
             frames,
             frames_at,
-            _ring: ring,
-            _completions: completions,
+            rings,
             frame_len_max: 0,
         })
     }
@@ -148,7 +121,12 @@ impl Direct {
         };
         // SAFETY: the remainder is below the entries that the mapping was made for. The kernel reads them during a call of this socket
         // alone, and whoever has `&mut self` makes none meanwhile.
-        unsafe { self.descriptors.add((entry % RING_ENTRIES) as usize).write(descriptor) };
+        unsafe {
+            self.rings
+                .descriptors
+                .add((entry % RING_ENTRIES) as usize)
+                .write(descriptor)
+        };
     }
 
     /// Lets the kernel send the `count` entries that were named last; how many it took.
@@ -195,18 +173,53 @@ impl Direct {
     /// another one does so at the same time, and a later word is overwritten by an earlier one, is set right by the next one.
     fn take_back(&self) {
         // SAFETY: inside the mapping of completions, aligned and always accessed atomically.
-        let (completed, taken_back) = unsafe { (self.completed.as_ref(), self.taken_back.as_ref()) };
+        let (completed, taken_back) = unsafe { (self.rings.completed.as_ref(), self.rings.taken_back.as_ref()) };
         taken_back.store(completed.load(Ordering::Acquire), Ordering::Release);
     }
 
     fn producer(&self) -> &AtomicU32 {
         // SAFETY: inside the mapping of the ring, aligned and always accessed atomically.
-        unsafe { self.producer.as_ref() }
+        unsafe { self.rings.producer.as_ref() }
     }
 
     fn consumer(&self) -> &AtomicU32 {
         // SAFETY: as above.
-        unsafe { self.consumer.as_ref() }
+        unsafe { self.rings.consumer.as_ref() }
+    }
+}
+
+/// Where the kernel and this process tell each other what there is to be sent, and what is over.
+pub(super) struct Rings {
+    _sends: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    descriptors: NonNull<xdp_desc>,
+    _completions: Mapping,
+    completed: NonNull<AtomicU32>,
+    taken_back: NonNull<AtomicU32>,
+}
+
+// SAFETY: all that the pointers lead to belongs to the mappings of this value, which move with it; nothing in them is tied to a thread.
+unsafe impl Send for Rings {}
+
+impl Rings {
+    /// Maps those of a socket that was set up with so many entries for frames to be sent.
+    pub(super) fn map(socket: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
+        let offsets = ring_offsets(socket)?;
+        let sends_len = offsets.tx.desc as usize + entries as usize * size_of::<xdp_desc>();
+        let sends = Mapping::new(socket, libc::XDP_PGOFF_TX_RING.cast_unsigned(), sends_len)?;
+        let last = offsets.cr.producer.max(offsets.cr.consumer) as usize;
+        let completions_len = last + size_of::<u32>();
+        let completions = Mapping::new(socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, completions_len)?;
+        Ok(Self {
+            producer: sends.at(offsets.tx.producer)?,
+            consumer: sends.at(offsets.tx.consumer)?,
+            descriptors: sends.at(offsets.tx.desc)?,
+            completed: completions.at(offsets.cr.producer)?,
+            taken_back: completions.at(offsets.cr.consumer)?,
+            _sends: sends,
+            _completions: completions,
+        })
     }
 }
 
@@ -238,6 +251,9 @@ struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(of: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {

@@ -307,7 +307,7 @@ impl Daemon {
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
         // One more that the kernel looks at for each frame, whoever that is for, costs others more than it saves its endpoint.
         let another_shares = self.shares_with_open();
-        let by_default = || !another_shares && setup::has_data_socket(driver.as_deref(), interface.mtu);
+        let by_default = || !another_shares && setup::has_data_socket(driver.as_deref());
         let mut wanted = Wanted {
             data: data_socket && self.options.data_socket.unwrap_or_else(by_default),
             unfiltered: unfiltered && !another_shares,
@@ -347,6 +347,8 @@ impl Daemon {
             pull_queue_ns_max,
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
+            learns_data_path: self.options.data_socket.is_none(),
+            data_apart_first: setup::data_comes_apart_first(interface.mtu),
             rest_socket: sockets.rest.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };

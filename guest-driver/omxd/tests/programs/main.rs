@@ -9,6 +9,7 @@ mod cpu_latency;
 mod crowd;
 mod data_socket;
 mod descriptors;
+mod direct;
 mod endings;
 mod full;
 mod hung;

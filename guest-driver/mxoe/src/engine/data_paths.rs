@@ -1,0 +1,254 @@
+//! Two ways for the data of long messages to come to an endpoint, and which of them is quicker.
+//!
+//! Where data comes through another queue than messages (a socket of its own, which the receiver's core reads, beside a ring, into which
+//! the sender's core copies it), it depends on caches, cores and the kernel which one is quicker: over veth at MTU 9000 the socket took
+//! 0.8 of the ring's time on one machine and 1.08 on another. The puller chooses by the handle, which the replier echoes: data for slots
+//! with an odd number comes apart. So it tries both, and compares each trial with the transfers before and after it, since machines that
+//! share processors with others are quick now and slow then.
+
+use super::Token;
+
+/// Byte of a PULL_REPLY's frame and the bit in it that says which way it comes: the lowest of the slot in its handle (6.2, 6.3).
+pub const DATA_APART_OFFSET: usize = 25;
+/// See [`DATA_APART_OFFSET`].
+pub const DATA_APART_BIT: u8 = 0x40;
+
+/// A way for data to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataPath {
+    /// As all that comes.
+    WithMessages,
+    /// In numbers, apart.
+    Apart,
+}
+
+impl DataPath {
+    const fn other(self) -> Self {
+        match self {
+            Self::WithMessages => Self::Apart,
+            Self::Apart => Self::WithMessages,
+        }
+    }
+
+    /// Of the pull in this slot.
+    pub(super) const fn of_slot(at: u16) -> Self {
+        if at & 1 == 0 { Self::WithMessages } else { Self::Apart }
+    }
+}
+
+/// Who says which way data comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataPathChoice {
+    /// Always the same, unless all slots for it are taken.
+    Fixed(DataPath),
+    /// Whichever turns out to be quicker; this one until then.
+    Learned(DataPath),
+}
+
+/// Shorter transfers are not compared: half of their time is the request's.
+const LEN_MIN: u32 = 512 << 10;
+/// Comparisons that are remembered: their median counts, since one of them may have met a processor that was away.
+const REMEMBERED: usize = 9;
+/// Comparisons it takes to change the way.
+const ENOUGH: usize = 4;
+/// Comparisons until trials are rare.
+const SOON: usize = 9;
+/// Transfers of the usual way between two trials: in the beginning, and later.
+const BETWEEN_SOON: u32 = 2;
+const BETWEEN_LATER: u32 = 24;
+/// Ratios are in these units.
+const ONE: u64 = 1024;
+/// How much quicker the other way must be: 3 %.
+const BETTER: u64 = ONE / 32;
+
+/// What is known about both ways.
+#[derive(Debug)]
+pub(super) struct DataPaths {
+    /// The usual one.
+    usual: DataPath,
+    learns: bool,
+    /// Times that data took apart, in units of [`ONE`] of the time with messages: the newest comparisons.
+    ratios: [u64; REMEMBERED],
+    comparisons: usize,
+    /// Transfers of the usual way since the last trial.
+    since: u32,
+    /// Time per byte of the last one, and of the trial after it.
+    before_ps: Option<u64>,
+    trial_ps: Option<u64>,
+    /// The transfer that is a trial.
+    trial: Option<Token>,
+}
+
+impl DataPaths {
+    pub(super) const fn new(choice: DataPathChoice) -> Self {
+        let (usual, learns) = match choice {
+            DataPathChoice::Fixed(path) => (path, false),
+            DataPathChoice::Learned(path) => (path, true),
+        };
+        Self {
+            usual,
+            learns,
+            ratios: [ONE; REMEMBERED],
+            comparisons: 0,
+            since: 0,
+            before_ps: None,
+            trial_ps: None,
+            trial: None,
+        }
+    }
+
+    /// The way for a transfer that begins. `alone`: no other is running.
+    pub(super) fn choose(&mut self, token: Token, length: u32, alone: bool) -> DataPath {
+        let between = if self.comparisons < SOON {
+            BETWEEN_SOON
+        } else {
+            BETWEEN_LATER
+        };
+        let may = self.learns && alone && length >= LEN_MIN && self.trial.is_none() && self.trial_ps.is_none();
+        if may && self.before_ps.is_some() && self.since >= between {
+            self.trial = Some(token);
+            return self.usual.other();
+        }
+        self.usual
+    }
+
+    /// A transfer is over that came this way and took so long. `alone`: none ran beside it.
+    pub(super) fn over(&mut self, token: Token, path: DataPath, (length, ns): (u32, u64), alone: bool) {
+        if !self.learns {
+            return;
+        }
+        let is_trial = self.trial == Some(token);
+        if is_trial {
+            self.trial = None;
+        }
+        if !alone || length < LEN_MIN || is_trial == (path == self.usual) {
+            // It says nothing, nor do those around it.
+            self.before_ps = None;
+            self.trial_ps = None;
+            return;
+        }
+        let ps = ns.saturating_mul(1000) / u64::from(length);
+        if is_trial {
+            self.trial_ps = Some(ps);
+            return;
+        }
+        let before = self.before_ps.replace(ps);
+        self.since += 1;
+        if let (Some(before), Some(trial)) = (before, self.trial_ps.take()) {
+            self.since = 0;
+            self.compare(trial, before.midpoint(ps));
+        }
+    }
+
+    fn compare(&mut self, trial_ps: u64, usual_ps: u64) {
+        let (apart, with_messages) = match self.usual {
+            DataPath::WithMessages => (trial_ps, usual_ps),
+            DataPath::Apart => (usual_ps, trial_ps),
+        };
+        self.ratios[self.comparisons % REMEMBERED] = apart.saturating_mul(ONE) / with_messages.max(1);
+        self.comparisons = self.comparisons.wrapping_add(1);
+        let mut known = self.ratios;
+        let known = &mut known[..self.comparisons.min(REMEMBERED)];
+        known.sort_unstable();
+        let ratio = known[known.len() / 2];
+        let better = match self.usual {
+            DataPath::WithMessages => ratio < ONE - BETTER,
+            DataPath::Apart => ratio > ONE + BETTER,
+        };
+        if better && known.len() >= ENOUGH {
+            self.usual = self.usual.other();
+            self.before_ps = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u32 = 4 << 20;
+
+    /// Runs transfers, each alone, that take so long apart and with messages at the machine's pace of the moment, in percent; those that
+    /// came apart.
+    fn run(
+        paths: &mut DataPaths,
+        transfers: u64,
+        apart_ns: u64,
+        with_messages_ns: u64,
+        pace: impl Fn(u64) -> u64,
+    ) -> u64 {
+        (0..transfers)
+            .filter(|token| {
+                let path = paths.choose(*token, LEN, true);
+                let ns = match path {
+                    DataPath::WithMessages => with_messages_ns,
+                    DataPath::Apart => apart_ns,
+                };
+                paths.over(*token, path, (LEN, ns * pace(*token) / 100), true);
+                path == DataPath::Apart
+            })
+            .count() as u64
+    }
+
+    #[test]
+    fn the_quicker_way_is_found_from_either_and_tried_rarely_afterwards() {
+        for first in [DataPath::WithMessages, DataPath::Apart] {
+            let learned = || DataPaths::new(DataPathChoice::Learned(first));
+            // Some slow their machines down by half for a while, some now and then a lot.
+            for pace in [
+                |_| 100,
+                |at| 100 + 50 * (at / 40 % 2),
+                |at| 100 + 300 * u64::from(at % 13 == 5),
+            ] {
+                let mut paths = learned();
+                run(&mut paths, 100, 2_000_000, 2_500_000, pace);
+                let apart = run(&mut paths, 1000, 2_000_000, 2_500_000, pace);
+                assert!((950..1000).contains(&apart), "{first:?}: {apart}");
+                // It changes.
+                run(&mut paths, 600, 2_000_000, 1_700_000, pace);
+                let apart = run(&mut paths, 1000, 2_000_000, 1_700_000, pace);
+                assert!((1..=50).contains(&apart), "{first:?}: {apart}");
+            }
+            // Where it does not matter, nothing changes.
+            let mut paths = learned();
+            let apart = run(&mut paths, 1000, 2_000_000, 2_020_000, |_| 100);
+            assert_eq!(apart > 500, first == DataPath::Apart);
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_where_it_would_say_nothing_or_was_fixed() {
+        for path in [DataPath::WithMessages, DataPath::Apart] {
+            let mut fixed = DataPaths::new(DataPathChoice::Fixed(path));
+            let mut learned = DataPaths::new(DataPathChoice::Learned(path));
+            for token in 0..1000 {
+                assert_eq!(fixed.choose(token, LEN, true), path);
+                fixed.over(token, path, (LEN, 1000), true);
+                for (length, alone) in [(LEN, false), (LEN_MIN - 1, true)] {
+                    assert_eq!(learned.choose(token, length, alone), path);
+                    learned.over(token, path, (length, 1000), alone);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_that_was_given_another_slot_or_was_disturbed_is_forgotten() {
+        let mut paths = DataPaths::new(DataPathChoice::Learned(DataPath::WithMessages));
+        let mut trials = 0;
+        for token in 0..200 {
+            let path = paths.choose(token, LEN, true);
+            trials += u32::from(path == DataPath::Apart);
+            // All slots for it are taken, or others began meanwhile.
+            let came = if token % 2 == 0 { DataPath::WithMessages } else { path };
+            paths.over(
+                token,
+                came,
+                (LEN, 1000),
+                token % 2 == 0 || path == DataPath::WithMessages,
+            );
+        }
+        assert!(trials > 10);
+        assert_eq!(paths.comparisons, 0);
+    }
+}
