@@ -12,7 +12,7 @@ use std::{
 
 use ether::{EtherType, MacAddr, Time};
 use mxoe::{
-    engine::{Config, DataPathChoice, Engine, Limits, PeerMap},
+    engine::{Config, DataPath, DataPathChoice, Engine, Limits, PeerMap},
     wire::{Preset, SESSION_NONE},
 };
 use netif::Netif;
@@ -165,6 +165,9 @@ impl Endpoint {
         let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
         let bulk_fd = port.bulk_fd().map(|fd| fd.try_clone_to_owned());
         let bulk_fd = bulk_fd.transpose().map_err(system("watch the port"))?;
+        if bulk_fd.is_some() {
+            config.data_path = DataPathChoice::Fixed(DataPath::Apart);
+        }
         let mut local = None;
         let mut page = None;
         let (mut keeper, mut board) = (None, None);

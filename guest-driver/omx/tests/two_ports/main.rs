@@ -83,6 +83,9 @@ impl Netif for Port {
     fn expect_bulk(&mut self, expected: bool) {
         self.told.expects.store(expected, Ordering::Relaxed);
     }
+    fn bulk_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.port.as_fd())
+    }
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
         if self.told.full.load(Ordering::Relaxed) {
             return Ok(0);
