@@ -55,6 +55,20 @@ pub fn in_private_network(test: &str, body: impl FnOnce()) {
     );
 }
 
+/// Whether this kernel lets a process map the rings of AF_XDP sockets that another one made (Linux 6.4): what [`crate::DirectPool`] needs.
+///
+/// # Panics
+/// When the kernel does not say its version.
+pub fn has_direct_pools() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_str().expect("a version in letters");
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse::<u32>());
+    let mut next = || numbers.next().and_then(Result::ok).expect("a version with two numbers");
+    (next(), next()) >= (6, 4)
+}
+
 /// Two joined virtual Ethernet interfaces in the current namespace.
 pub struct Veth {
     /// Name of one end.

@@ -69,9 +69,9 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     pub data_socket: Option<bool>,
-    /// Whether endpoints hand frames of up to 2048 bytes straight to the interface's driver while nothing else sees or queues what it
-    /// sends: no queueing discipline, no filter of `tc`, nobody like tcpdump. That is looked at every second, and saves a third of what
-    /// a frame costs the sender. Needs nothing but what omxd needs anyway, and Linux 6.4, and is the first user's whose endpoint opens.
+    /// Whether endpoints hand frames of up to 2048 bytes straight to the driver of a veth, bridge or macvlan interface while nothing
+    /// else sees or queues what it sends: no queueing discipline, no filter of `tc`, nobody like tcpdump. That is looked at every
+    /// second, and saves a third of what a frame costs the sender. Needs nothing but what omxd needs anyway, and Linux 6.4, and is the first user's whose endpoint opens.
     #[arg(
         long,
         env = "OMX_DIRECT_TRANSMIT",

@@ -6,6 +6,7 @@ mod bad_control;
 mod bad_frames;
 mod bad_pulls;
 mod conversation;
+mod data_paths;
 mod faults;
 mod goodput;
 mod incast;

@@ -21,6 +21,18 @@ const COMPLETIONS: u32 = 2048;
 /// Entries of the ring of memory to receive into, which the kernel wants to be there.
 const NOT_RECEIVED: u32 = 2;
 
+/// Drivers, as they call themselves, for which the kernel copies a frame of an AF_XDP socket while the system call lasts: for others, of
+/// which virtio's is one, a frame may stay in the memory until the driver is done with it.
+const COPIED_FOR: [&str; 3] = ["veth", "bridge", "macvlan"];
+
+impl Interface {
+    /// Whether frames that sockets of a [`DirectPool`] of this interface sent are over when the call is.
+    pub fn copies_frames_of_direct_pools(&self) -> bool {
+        self.driver()
+            .is_some_and(|driver| COPIED_FOR.contains(&driver.as_str()))
+    }
+}
+
 /// A socket that sends frames straight to the driver, for a port here or in another process
 /// ([`crate::AfPacket::from_prepared`]).
 #[derive(Debug)]
@@ -48,10 +60,14 @@ impl DirectPool {
     /// the user's limit of locked memory.
     ///
     /// # Errors
-    /// What the kernel says: without CAP_NET_RAW `EPERM`, `EBUSY` if somebody else has the queue, `ENOBUFS` beyond the limit, and
-    /// whatever it is where it has no such sockets. [`io::ErrorKind::Unsupported`] before Linux 6.4: there a ring can only be mapped
+    /// [`io::ErrorKind::Unsupported`] for an interface whose driver [may still have](Interface::copies_frames_of_direct_pools) what was sent.
+    /// Else what the kernel says: without CAP_NET_RAW `EPERM`, `EBUSY` if somebody else has the queue, `ENOBUFS` beyond the limit, and
+    /// whatever it is where it has no such sockets. `Unsupported` as well before Linux 6.4: there a ring can only be mapped
     /// before its socket is bound, so not by another process, which could bind it to anything.
     pub fn new(interface: &Interface, parts: u32) -> io::Result<Self> {
+        if !interface.copies_frames_of_direct_pools() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let interface_index = interface.index.cast_unsigned();
         let len = parts as usize * PART_LEN;
         let memory = memfd_create("omx-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -6,9 +6,21 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use netif::DirectPool;
+use netif::{DirectPool, testing::has_direct_pools};
 
 use super::*;
+
+/// Runs `body` in a network namespace, where the kernel has pools at all; where it has not, it says so.
+fn in_own_network(test: &str, body: impl FnOnce()) {
+    in_private_network(test, || {
+        if has_direct_pools() {
+            return body();
+        }
+        let veth = Veth::new(1500);
+        let refused = DirectPool::new(&Interface::find(&veth.a).unwrap(), 1).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    });
+}
 
 /// What a port of an interface sends without a filter, with a socket from this part of a pool.
 fn port_of(pool: &DirectPool, part: u32, interface: &str) -> AfPacket {
@@ -48,7 +60,7 @@ fn send_all(from: &mut AfPacket, head: &[u8; 14], payloads: &[Vec<u8>]) {
 #[test]
 fn frames_handed_to_the_driver_arrive_whole_and_in_order_with_those_that_are_not() {
     let test = "direct::frames_handed_to_the_driver_arrive_whole_and_in_order_with_those_that_are_not";
-    in_private_network(test, || {
+    in_own_network(test, || {
         let veth = Veth::new(9000);
         let pool = pool(&veth.a, 2);
         let (mut a, mut b) = (port_of(&pool, 1, &veth.a), open(&veth.b));
@@ -84,11 +96,59 @@ fn frames_handed_to_the_driver_arrive_whole_and_in_order_with_those_that_are_not
     });
 }
 
+/// Those that stand on others, too.
+#[test]
+fn frames_are_handed_to_every_driver_that_this_is_for() {
+    let test = "direct::frames_are_handed_to_every_driver_that_this_is_for";
+    in_own_network(test, || {
+        let ip = |words: &str| {
+            let status = std::process::Command::new("ip")
+                .args(words.split(' '))
+                .status()
+                .unwrap();
+            assert!(status.success(), "ip {words}");
+        };
+        for kind in ["veth", "bridge", "macvlan"] {
+            let veth = Veth::new(1500);
+            let [a, b] = [&veth.a, &veth.b].map(|below| {
+                let above = format!("{below}x");
+                match kind {
+                    "veth" => return below.clone(),
+                    "bridge" => {
+                        ip(&format!("link add {above} type bridge"));
+                        ip(&format!("link set {below} master {above}"));
+                    }
+                    _ => ip(&format!("link add {above} link {below} type macvlan mode private")),
+                }
+                ip(&format!("link set {above} addrgenmode none up"));
+                above
+            });
+            let interface = Interface::find(&a).unwrap();
+            assert!(
+                interface.has_no_queue().unwrap() && interface.copies_frames_of_direct_pools(),
+                "{kind}"
+            );
+            let pool = pool(&a, 1);
+            let (mut a, mut b) = (port_of(&pool, 0, &a), open(&b));
+            a.limit_direct(1514);
+            let head = header(b.mac(), a.mac(), EtherType::MXOE);
+            let payloads: Vec<_> = (0..200).map(|number| payload(number, 60 + number * 7)).collect();
+            for _ in 0..5 {
+                send_all(&mut a, &head, &payloads);
+                for payload in &payloads {
+                    assert_eq!(next_frame(&mut b)[14..], *payload, "{kind}");
+                }
+            }
+            assert_eq!(a.counters().sent_direct, 1000, "{kind}");
+        }
+    });
+}
+
 /// More frames than the ring in which the kernel says what is over has entries, by sockets that all take them back.
 #[test]
 fn sockets_of_a_pool_send_at_once_and_each_what_is_its_own() {
     let test = "direct::sockets_of_a_pool_send_at_once_and_each_what_is_its_own";
-    in_private_network(test, || {
+    in_own_network(test, || {
         const SENDERS: usize = 4;
         const FRAMES: usize = 3000;
         let veth = Veth::new(1500);
@@ -153,7 +213,7 @@ fn sockets_of_a_pool_send_at_once_and_each_what_is_its_own() {
 #[test]
 fn a_port_says_that_its_link_is_down_and_sends_again_when_it_is_up() {
     let test = "direct::a_port_says_that_its_link_is_down_and_sends_again_when_it_is_up";
-    in_private_network(test, || {
+    in_own_network(test, || {
         let veth = Veth::new(1500);
         let pool = pool(&veth.a, 1);
         let (mut a, mut b) = (port_of(&pool, 0, &veth.a), open(&veth.b));
@@ -184,7 +244,7 @@ fn a_port_says_that_its_link_is_down_and_sends_again_when_it_is_up() {
 #[test]
 fn a_socket_of_a_pool_receives_nothing_and_stays_where_it_is() {
     let test = "direct::a_socket_of_a_pool_receives_nothing_and_stays_where_it_is";
-    in_private_network(test, || {
+    in_own_network(test, || {
         let (veth, other) = (Veth::new(1500), Veth::new(1500));
         let pool = pool(&veth.a, 1);
         let direct = pool.socket(0).unwrap();

@@ -78,7 +78,8 @@ fn large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_hav
                     for waiting in [Waiting::Spin, Waiting::Sleep] {
                         let ends = [&veth.a, &veth.b].map(|interface| open_to(interface, waiting));
                         let at = connect(&ends[0], &ends[1]);
-                        for match_info in 0..3 {
+                        // Until each way was tried that there is.
+                        for match_info in 0..12 {
                             transfer(&ends[0], &ends[1], at, match_info);
                         }
                     }
