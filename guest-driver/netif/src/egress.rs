@@ -20,6 +20,8 @@ const QUEUEING_LEN: usize = 20;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
 /// Messages and attributes begin at multiples of it.
 const ALIGNMENT: usize = 4;
+/// The flag of an answer during which something changed (`NLM_F_DUMP_INTR`).
+const INTERRUPTED: u16 = 0x10;
 /// The attribute with a queueing discipline's name.
 const TCA_KIND: u16 = 1;
 /// A queueing discipline that keeps nothing, and one that sees what arrives alone.
@@ -109,10 +111,17 @@ fn read_queues(mut datagram: &[u8], index: i32) -> io::Result<Queues> {
         let len = len.checked_sub(MESSAGE_HEADER_LEN).ok_or(io::ErrorKind::InvalidData)?;
         let (message, _) = split(rest, len)?;
         datagram = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
-        let kind = u16::from_ne_bytes(array(header, 4)?);
+        let (kind, flags) = (
+            u16::from_ne_bytes(array(header, 4)?),
+            u16::from_ne_bytes(array(header, 6)?),
+        );
+        if flags & INTERRUPTED != 0 {
+            // Something changed meanwhile, and may be missing.
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         match i32::from(kind) {
-            libc::NLMSG_DONE => return Ok(Queues::Over { harmless }),
-            libc::NLMSG_ERROR => {
+            libc::NLMSG_DONE if message.iter().all(|byte| *byte == 0) => return Ok(Queues::Over { harmless }),
+            libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                 return Err(io::Error::from_raw_os_error(
                     i32::from_ne_bytes(array(message, 0)?).wrapping_neg(),
                 ));

@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use ether::MacAddr;
+use ether::{MacAddr, Time};
 use mxoe::{
     engine::{PeerMap, Peers},
     wire::PEER_INDEX_UNKNOWN,
 };
-use omxd::{PeerTable, Session};
+use omxd::{DirectLimit, PeerTable, Session};
 
 /// What a peer told this endpoint, and what the shared table said then: a newer word there counts more.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,7 @@ struct Learned {
 pub(crate) struct SharedPeers {
     table: PeerTable,
     session: Arc<Mutex<Session>>,
+    direct: DirectLimit,
     by_mac: HashMap<MacAddr, u16>,
     learned: Vec<Option<Learned>>,
 }
@@ -32,6 +33,7 @@ impl SharedPeers {
         Self {
             table,
             session,
+            direct: DirectLimit::default(),
             by_mac: HashMap::new(),
             learned: Vec::new(),
         }
@@ -57,9 +59,9 @@ pub(crate) enum EndpointPeers {
 impl EndpointPeers {
     /// How long frames may be that are handed straight to the driver now, as the authority says.
     #[inline]
-    pub(crate) fn direct_frame_len_max(&self) -> usize {
+    pub(crate) fn direct_frame_len_max(&mut self, now: Time) -> usize {
         match self {
-            Self::Shared(peers) => peers.table.direct_frame_len_max(),
+            Self::Shared(peers) => peers.direct.frame_len_max(&peers.table, now),
             Self::Own(_) => 0,
         }
     }

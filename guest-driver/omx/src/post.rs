@@ -103,7 +103,8 @@ impl Core {
         }
         let head = self.burst.first_head();
         let len = self.engine.write_at_once(partner, match_info, data, head)?;
-        self.port.limit_direct(self.engine.peers().direct_frame_len_max());
+        self.port
+            .limit_direct(self.engine.peers_mut().direct_frame_len_max(self.now));
         // An error: lost like any frame on the wire, and sent again by the engine.
         let went_out = self.port.send(&[IoSlice::new(&head[..len])]).unwrap_or(true);
         Some(AtOnce { partner, went_out })

@@ -181,7 +181,8 @@ impl Core {
 
     /// Sends what is to be sent, then tells what happened: the wire comes first.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
-        self.port.limit_direct(self.engine.peers().direct_frame_len_max());
+        self.port
+            .limit_direct(self.engine.peers_mut().direct_frame_len_max(now));
         let sent = self
             .burst
             .transmit(now, &mut self.engine, &self.store, self.port.as_mut());

@@ -24,7 +24,7 @@ use crate::{
     ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place,
     counters::BoardCounters,
     cpu_latency::CpuLatency,
-    direct::DirectTransmit,
+    direct::{self, DirectTransmit},
     endpoints::Endpoints,
     filter, leftovers,
     marks::{CardMarks, Frames},
@@ -414,7 +414,6 @@ impl Daemon {
                 ..seen
             };
             self.look_at_egress();
-            self.direct.look(self.endpoints.open());
         }
         Ok(())
     }
@@ -442,7 +441,12 @@ impl Daemon {
     /// Says whether endpoints may hand frames straight to the driver.
     fn look_at_egress(&mut self) {
         let frame_len_max = self.direct.frame_len_max(&self.interface, self.endpoints.open());
-        self.table.set_direct_frame_len_max(frame_len_max);
+        self.say_how_long_direct_frames_may_be(frame_len_max);
+    }
+
+    fn say_how_long_direct_frames_may_be(&self, frame_len_max: usize) {
+        let before = self.table.table().direct_word();
+        self.table.set_direct_word(direct::next_word(before, frame_len_max));
     }
 }
 
@@ -467,6 +471,8 @@ fn open_port(interface: &str, ether_type: EtherType, open: u32) -> Result<AfPack
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        // From now on nobody looks.
+        self.say_how_long_direct_frames_may_be(0);
         // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices, as long as its interface.
         let _ = fs::remove_file(self.place.socket());
         if self.gone {

@@ -1,26 +1,72 @@
 //! Which endpoints hand short frames straight to the driver, and when.
 //!
 //! The memory of the interface's queue is one user's ([`netif::DirectPool`]): of the first one whose endpoint could have a socket of it,
-//! until none of that user's endpoints has been open for a while. Whether such sockets are used, all endpoints read in the peer table.
+//! until another user wants it and none of the first one's endpoints is open. Whether such sockets are used, all endpoints read in the peer
+//! table: the authority says it anew with every look, and what it has not said for a while does not hold any more.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
+use ether::Time;
 use netif::{DirectPool, Interface, PreparedDirect};
 
-use crate::ENDPOINTS;
+use crate::{ENDPOINTS, PeerTable};
 
-/// How long the memory is kept for the next endpoint: making it takes the kernel milliseconds, and giving it back, too.
-const KEPT: Duration = Duration::from_secs(5);
+/// Who has a socket of the memory can keep it as it is, with an interface of his own, when its queue is long another user's. So it is not
+/// made anew more often than this, for whomever,
+const BETWEEN_POOLS: Duration = Duration::from_secs(60);
+/// nor more often than this while the authority runs: 64 MiB.
+const POOLS_MAX: u32 = 32;
 
 /// The user whom the system names for all those that it has no number for here, by default: any number of them.
 const NOBODY: u32 = 65_534;
+
+/// What the authority says holds so long.
+const HOLDS_NS: u64 = 3_000_000_000;
+/// The longest frame is in these bits of the word; above it is how often something was said.
+const FRAME_LEN_BITS: u32 = 16;
+const FRAME_LEN_MASK: u64 = (1 << FRAME_LEN_BITS) - 1;
+
+/// How long frames may be that an endpoint hands straight to the driver.
+#[derive(Debug, Default)]
+pub struct DirectLimit {
+    word: u64,
+    /// When the word was first seen.
+    since: Time,
+}
+
+impl DirectLimit {
+    /// Bytes of the longest such frame at `now`, any clock that goes on; 0: none may be, or the authority has said nothing for some
+    /// seconds. For [`netif::Netif::limit_direct`].
+    #[inline]
+    pub fn frame_len_max(&mut self, table: &PeerTable, now: Time) -> usize {
+        let word = table.direct_word();
+        if word != self.word {
+            (self.word, self.since) = (word, now);
+        } else if now.nanos_since(self.since) > HOLDS_NS {
+            return 0;
+        }
+        (word & FRAME_LEN_MASK) as usize
+    }
+}
+
+/// The word after this one that says how long frames may be.
+pub(crate) fn next_word(before: u64, frame_len_max: usize) -> u64 {
+    let said = (before >> FRAME_LEN_BITS).wrapping_add(1);
+    said << FRAME_LEN_BITS | (frame_len_max as u64).min(FRAME_LEN_MASK)
+}
 
 /// What there is for sending past everything.
 #[derive(Debug)]
 pub(crate) struct DirectTransmit {
     allowed: bool,
     pool: Option<Pool>,
-    /// Why the kernel gave no queue, as it was said last.
+    pools_made: u32,
+    /// When the next one may be made.
+    pool_due: Option<Instant>,
+    /// Why an endpoint does without, as it was said last.
     said: String,
 }
 
@@ -30,8 +76,6 @@ struct Pool {
     user: u32,
     /// A bit for each endpoint with a socket.
     endpoints: u32,
-    /// When one of them was seen open.
-    used: Instant,
 }
 
 impl DirectTransmit {
@@ -39,6 +83,8 @@ impl DirectTransmit {
         Self {
             allowed,
             pool: None,
+            pools_made: 0,
+            pool_due: None,
             said: String::new(),
         }
     }
@@ -52,40 +98,28 @@ impl DirectTransmit {
         open: u32,
     ) -> Option<PreparedDirect> {
         // The queue of a card may be wanted by somebody who can use it.
-        if !self.allowed || user == NOBODY || !interface.has_no_queue().unwrap_or(false) {
+        if !self.allowed || user == NOBODY || !interface.copies_frames_of_direct_pools() {
             return None;
+        }
+        match interface.has_no_queue() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => {
+                self.say(format!("{error}; whether {} has a queue is not known", interface.name));
+                return None;
+            }
         }
         if self
             .pool
             .as_ref()
-            .is_some_and(|pool| pool.user != user && pool.endpoints & open == 0)
+            .is_none_or(|pool| pool.user != user && pool.endpoints & open == 0)
         {
-            self.pool = None;
-        }
-        if self.pool.is_none() {
-            match DirectPool::new(interface, ENDPOINTS.into()) {
-                Ok(memory) => {
-                    self.pool = Some(Pool {
-                        memory,
-                        user,
-                        endpoints: 0,
-                        used: Instant::now(),
-                    });
-                }
-                Err(error) => {
-                    let may_change = [libc::EBUSY, libc::ENOBUFS, libc::ENOMEM, libc::EMFILE, libc::ENFILE].map(Some);
-                    self.allowed = may_change.contains(&error.raw_os_error());
-                    self.say(format!(
-                        "{error}; no endpoint hands frames straight to the driver of {}",
-                        interface.name
-                    ));
-                }
-            }
+            self.make_pool(interface, user);
         }
         let pool = self.pool.as_mut()?;
         if pool.user != user {
             let sentence = format!(
-                "user {} has the queue of {}; endpoint {endpoint} does without",
+                "user {} has the queue of {}; user {user} does without",
                 pool.user, interface.name
             );
             self.say(sentence);
@@ -94,7 +128,6 @@ impl DirectTransmit {
         match pool.memory.socket(endpoint.into()) {
             Ok(socket) => {
                 pool.endpoints = pool.endpoints & open | 1 << endpoint;
-                pool.used = Instant::now();
                 Some(socket)
             }
             Err(error) => {
@@ -102,6 +135,33 @@ impl DirectTransmit {
                     "{error}; endpoint {endpoint} does not hand frames straight to the driver"
                 ));
                 None
+            }
+        }
+    }
+
+    /// Takes the queue for this user if it may be tried again, from whoever has it.
+    fn make_pool(&mut self, interface: &Interface, user: u32) {
+        if self.pools_made >= POOLS_MAX || self.pool_due.is_some_and(|due| due > Instant::now()) {
+            return;
+        }
+        // The kernel gives it back some time later: this endpoint may have to do without.
+        self.pool = None;
+        match DirectPool::new(interface, ENDPOINTS.into()) {
+            Ok(memory) => {
+                self.pools_made += 1;
+                self.pool_due = Some(Instant::now() + BETWEEN_POOLS);
+                self.pool = Some(Pool {
+                    memory,
+                    user,
+                    endpoints: 0,
+                });
+            }
+            Err(error) => {
+                self.allowed = !is_final(&error);
+                self.say(format!(
+                    "{error}; no endpoint hands frames straight to the driver of {}",
+                    interface.name
+                ));
             }
         }
     }
@@ -132,18 +192,20 @@ impl DirectTransmit {
             }
         }
     }
+}
 
-    /// Gives the queue back when nobody has needed it for a while.
-    pub(crate) fn look(&mut self, open: u32) {
-        let Some(pool) = &mut self.pool else { return };
-        if pool.endpoints & open != 0 {
-            pool.used = Instant::now();
-        } else if pool.used.elapsed() > KEPT {
-            let pool = self.pool.take();
-            // It takes the kernel milliseconds, in which nobody would be served. Without a thread it is done here.
-            let _ = std::thread::Builder::new().spawn(move || drop(pool));
-        }
-    }
+/// Nothing will be different next time.
+fn is_final(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+        || [
+            libc::EPERM,
+            libc::EACCES,
+            libc::EOPNOTSUPP,
+            libc::EAFNOSUPPORT,
+            libc::ENOPROTOOPT,
+        ]
+        .map(Some)
+        .contains(&error.raw_os_error())
 }
 
 #[cfg(test)]
@@ -168,23 +230,23 @@ mod tests {
             // The number of an endpoint that is over is another one's now.
             assert!(direct.socket(&interface, 3, 0, 1 << 4).is_some());
             drop((first, second));
+            // Not yet.
+            assert!(direct.socket(&interface, 5, 1000, 1 << 6).is_none());
+            assert!(direct.socket(&interface, 3, 0, 0).is_some());
             // The kernel gives it back some time after it was let go.
             let begin = Instant::now();
-            while direct.socket(&interface, 5, 1000, 1 << 6).is_none() {
+            let mut other = None;
+            while other.is_none() {
                 assert!(begin.elapsed() < Duration::from_secs(10));
-                std::thread::yield_now();
+                direct.pool_due = None;
+                other = direct.socket(&interface, 5, 1000, 1 << 6);
             }
             assert!(direct.socket(&interface, 3, 0, 1 << 5).is_none());
-            // Kept for the next one for a while.
-            direct.look(0);
-            assert!(direct.pool.is_some());
-            direct.pool.as_mut().unwrap().used -= KEPT;
-            direct.look(1 << 5);
-            direct.look(0);
-            assert!(direct.pool.is_some());
-            direct.pool.as_mut().unwrap().used -= KEPT;
-            direct.look(0);
-            assert!(direct.pool.is_none());
+            // So often and no more.
+            direct.pools_made = POOLS_MAX;
+            direct.pool_due = None;
+            assert!(direct.socket(&interface, 3, 0, 0).is_none());
+            assert!(direct.socket(&interface, 5, 1000, 0).is_some());
         });
     }
 
@@ -212,5 +274,32 @@ mod tests {
             let down = Interface { up: false, ..interface };
             assert_eq!(on.frame_len_max(&down, 1), 0);
         });
+    }
+
+    #[test]
+    fn what_an_authority_has_not_said_for_a_while_does_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ether::MacAddr([2, 0, 0, 0, 0, 1]);
+        let writer = crate::PeerTableWriter::open(&dir.path().join("peers"), own)
+            .unwrap()
+            .unwrap();
+        let table = writer.table();
+        let mut limit = DirectLimit::default();
+        let at = |ms: u64| Time::from_nanos(1_000_000_000_000 + ms * 1_000_000);
+        let say = |len| writer.set_direct_word(next_word(table.direct_word(), len));
+        assert_eq!(limit.frame_len_max(table, at(0)), 0);
+        for (ms, said, expected) in [
+            (1000, Some(1514), 1514),
+            (2000, Some(1514), 1514),
+            (5000, None, 1514),
+            (5001, None, 0),
+            (9000, None, 0),
+            (9001, Some(9014), 9014),
+            (9002, Some(0), 0),
+            (9003, Some(100_000), 65_535),
+        ] {
+            said.map(say);
+            assert_eq!(limit.frame_len_max(table, at(ms)), expected, "{ms}");
+        }
     }
 }

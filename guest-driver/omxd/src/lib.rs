@@ -37,6 +37,7 @@ pub use cli::Arguments;
 pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
 pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};
+pub use direct::DirectLimit;
 pub use error::OmxdError;
 pub use paths::Place;
 pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};

@@ -129,10 +129,10 @@ impl PeerTable {
         self.word(WORD_OPEN).load(Ordering::Acquire) as u32
     }
 
-    /// Bytes of the longest frame that endpoints may hand straight to the driver now ([`netif::Netif::limit_direct`]); 0: none.
+    /// What the authority said last about frames that are handed straight to the driver ([`crate::DirectLimit`]).
     #[inline]
-    pub fn direct_frame_len_max(&self) -> usize {
-        self.word(WORD_DIRECT).load(Ordering::Relaxed) as usize
+    pub(crate) fn direct_word(&self) -> u64 {
+        self.word(WORD_DIRECT).load(Ordering::Relaxed)
     }
 
     /// The name of a peer; `None` while it is not known.
@@ -332,11 +332,9 @@ impl PeerTableWriter {
         Some(index)
     }
 
-    /// Says how long frames may be that endpoints hand straight to the driver from now on.
-    pub fn set_direct_frame_len_max(&self, bytes: usize) {
-        if self.table.direct_frame_len_max() != bytes {
-            self.store(WORD_DIRECT, bytes as u64);
-        }
+    /// Says something about frames that are handed straight to the driver ([`crate::DirectLimit`]).
+    pub(crate) fn set_direct_word(&self, word: u64) {
+        self.store(WORD_DIRECT, word);
     }
 
     /// Says which endpoints are open, a bit each.

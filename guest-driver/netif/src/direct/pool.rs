@@ -7,8 +7,8 @@ use std::{
 
 use libc::{sockaddr_xdp, socklen_t, xdp_umem_reg};
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
-    mm::{MapFlags, ProtFlags, mmap, munmap},
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create},
+    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
 };
 
 use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES, socket::Rings};
@@ -20,6 +20,9 @@ const QUEUE: u32 = 0;
 const COMPLETIONS: u32 = 2048;
 /// Entries of the ring of memory to receive into, which the kernel wants to be there.
 const NOT_RECEIVED: u32 = 2;
+
+/// Bytes of what `stat` counts.
+const STAT_BLOCK_LEN: i64 = 512;
 
 /// Drivers, as they call themselves, for which the kernel copies a frame of an AF_XDP socket while the system call lasts: for others, of
 /// which virtio's is one, a frame may stay in the memory until the driver is done with it.
@@ -39,9 +42,9 @@ impl Interface {
 pub struct PreparedDirect {
     /// The socket.
     pub socket: OwnedFd,
-    /// The memory of all sockets of the queue.
+    /// The socket's part of the queue's memory.
     pub memory: OwnedFd,
-    /// Which part of it is this socket's.
+    /// Which part that is.
     pub part: u32,
 }
 
@@ -50,9 +53,9 @@ pub struct PreparedDirect {
 pub struct DirectPool {
     /// Has the queue as long as any socket of the pool.
     first: OwnedFd,
-    memory: OwnedFd,
+    /// A file for each part: who has one sees no other.
+    parts: Vec<OwnedFd>,
     interface_index: u32,
-    parts: u32,
 }
 
 impl DirectPool {
@@ -69,30 +72,41 @@ impl DirectPool {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let interface_index = interface.index.cast_unsigned();
-        let len = parts as usize * PART_LEN;
-        let memory = memfd_create("omx-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&memory, len as u64)?;
-        // Whoever maps it relies on its length.
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let parts: Vec<_> = (0..parts).map(|_| part()).collect::<io::Result<_>>()?;
+        let len = parts.len() * PART_LEN;
         let first = open()?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes.
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
-            mmap(
+            mmap_anonymous(
                 std::ptr::null_mut(),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &memory,
-                0,
+                MapFlags::PRIVATE,
             )?
         };
+        let mapped = parts.iter().enumerate().try_for_each(|(number, part)| {
+            // SAFETY: `number` is below the parts, so this replaces a part of the mapping made above, to which there is no reference; of
+            // the file's bytes exactly.
+            let mapped = unsafe {
+                mmap(
+                    base.byte_add(number * PART_LEN),
+                    PART_LEN,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    part,
+                    0,
+                )
+            };
+            mapped.map(|_| ()).map_err(io::Error::from)
+        });
         // SAFETY: plain data for which all zeros are valid.
         let mut register: xdp_umem_reg = unsafe { mem::zeroed() };
         register.addr = base as u64;
         register.len = len as u64;
         register.chunk_size = FRAME_LEN_MAX as u32;
-        let registered = set_option_of(first.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &register);
-        // SAFETY: exactly the mapping made above, of which nothing was borrowed. The kernel holds the pages themselves.
+        let registered =
+            mapped.and_then(|()| set_option_of(first.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &register));
+        // SAFETY: exactly the mappings made above, of which nothing was borrowed. The kernel holds the pages themselves.
         unsafe { munmap(base, len)? };
         registered?;
         for (ring, entries) in [
@@ -109,19 +123,20 @@ impl DirectPool {
         }
         Ok(Self {
             first,
-            memory,
-            interface_index,
             parts,
+            interface_index,
         })
     }
 
     /// A socket that sends from this part of the memory, of which it should be the only one.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` for a part that there is not.
+    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a part that there is not, [`io::ErrorKind::InvalidData`] for one whose
+    /// file somebody who had it has emptied: the kernel would go on sending what was in it.
     pub fn socket(&self, part: u32) -> io::Result<PreparedDirect> {
-        if part >= self.parts {
-            return Err(io::ErrorKind::InvalidInput.into());
+        let memory = self.parts.get(part as usize).ok_or(io::ErrorKind::InvalidInput)?;
+        if fstat(memory)?.st_blocks * STAT_BLOCK_LEN < PART_LEN as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let socket = open()?;
         set_option_of(socket.as_fd(), libc::SOL_XDP, libc::XDP_TX_RING, &RING_ENTRIES)?;
@@ -133,10 +148,18 @@ impl DirectPool {
         )?;
         Ok(PreparedDirect {
             socket,
-            memory: self.memory.try_clone()?,
+            memory: memory.try_clone()?,
             part,
         })
     }
+}
+
+/// Memory of one part, of a length that nobody can change: whoever maps it relies on that.
+fn part() -> io::Result<OwnedFd> {
+    let memory = memfd_create("omx-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, PART_LEN as u64)?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory)
 }
 
 fn open() -> io::Result<OwnedFd> {

@@ -33,8 +33,11 @@ impl Direct {
     /// Nothing is sent until a [limit](Self::limit) says how long frames may be.
     pub(crate) fn new(prepared: PreparedDirect) -> io::Result<Self> {
         let PreparedDirect { socket, memory, part } = prepared;
+        if rustix::fs::fstat(&memory)?.st_size < PART_LEN as i64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let frames_at = u64::from(part) * PART_LEN as u64;
-        let frames = Mapping::new(memory.as_fd(), frames_at, PART_LEN)?;
+        let frames = Mapping::new(memory.as_fd(), 0, PART_LEN)?;
         let rings = Rings::map(socket.as_fd(), RING_ENTRIES)?;
         Ok(Self {
             socket,
@@ -139,12 +142,15 @@ impl Direct {
         self.producer().store(end, Ordering::Release);
         let mut taken = 0;
         for _ in 0..TRIES {
-            self.call();
+            let goes_on = self.call();
             // Whatever it says, where it came to says more. Entries from before may be left, too.
             let left = end.wrapping_sub(self.consumer().load(Ordering::Acquire));
             taken = count.saturating_sub(left as usize);
             if taken == count {
                 return count;
+            }
+            if !goes_on {
+                break;
             }
         }
         for entry in taken..count {
@@ -153,11 +159,11 @@ impl Direct {
         taken
     }
 
-    /// Makes the kernel look at the ring.
-    fn call(&self) {
+    /// Makes the kernel look at the ring. Whether it may take more with the next call.
+    fn call(&self) -> bool {
         self.take_back();
         // SAFETY: no pointers.
-        unsafe {
+        let called = unsafe {
             libc::sendto(
                 self.socket.as_raw_fd(),
                 std::ptr::null(),
@@ -167,6 +173,8 @@ impl Direct {
                 0,
             )
         };
+        // Busy: the driver dropped a frame.
+        called >= 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
     }
 
     /// Takes back what the kernel is done with, whoever of the pool sent it: somebody must, or the ring of completions is full. That
@@ -268,7 +276,10 @@ impl Mapping {
 
     /// What lies at an offset of the kernel's.
     fn at<T>(&self, offset: u64) -> io::Result<NonNull<T>> {
-        let fits = |offset: usize| offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>());
+        let fits = |offset: usize| {
+            let end = offset.checked_add(size_of::<T>());
+            end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>())
+        };
         let offset = usize::try_from(offset).ok().filter(|offset| fits(*offset));
         // SAFETY: inside the mapping, as was just looked at.
         offset

@@ -240,6 +240,20 @@ fn a_port_says_that_its_link_is_down_and_sends_again_when_it_is_up() {
     });
 }
 
+/// Who has a part can empty its file, of which the kernel then has other pages than whoever maps it.
+#[test]
+fn a_part_whose_memory_was_given_back_is_given_to_nobody() {
+    let test = "direct::a_part_whose_memory_was_given_back_is_given_to_nobody";
+    in_own_network(test, || {
+        let veth = Veth::new(1500);
+        let pool = pool(&veth.a, 2);
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&pool.socket(0).unwrap().memory, flags, 0, 4096).unwrap();
+        assert_eq!(pool.socket(0).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(pool.socket(1).is_ok());
+    });
+}
+
 /// Whoever has one of its sockets reads nothing with it, and binds it to nothing else.
 #[test]
 fn a_socket_of_a_pool_receives_nothing_and_stays_where_it_is() {

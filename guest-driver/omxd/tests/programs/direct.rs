@@ -2,30 +2,55 @@
 
 use std::{io::IoSlice, process::Command, thread};
 
-use ether::EtherType;
+use ether::{EtherType, Time};
 use netif::{
     AfPacket, AfPacketOptions, Netif,
     testing::{Veth, has_direct_pools},
 };
 use omx::Board;
-use omxd::OpenedEndpoint;
+use omxd::{DirectLimit, OpenedEndpoint, Session};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     authority::Omxd,
     rig::{Echo, LIMIT, exchange, in_own_world, open, wait_until},
 };
 
-/// A frame as an endpoint sends one; whether it went straight to the driver.
-fn sends_directly(opened: &mut OpenedEndpoint) -> bool {
-    let mut frame = [0; 100];
-    frame[..12].fill(2);
-    frame[12..14].copy_from_slice(&EtherType::MXOE.0.to_be_bytes());
-    opened.port.limit_direct(opened.table.direct_frame_len_max());
-    let before = opened.port.counters();
-    assert!(opened.port.send(&[IoSlice::new(&frame)]).unwrap());
-    let after = opened.port.counters();
-    assert_eq!(after.sent, before.sent + 1);
-    after.sent_direct > before.sent_direct
+/// An endpoint that sends as `omx` does.
+struct Sender {
+    opened: OpenedEndpoint,
+    limit: DirectLimit,
+}
+
+impl Sender {
+    fn open(omxd: &Omxd) -> (Self, Session) {
+        let session = omxd.session().unwrap();
+        let opened = session.open_endpoint(None).unwrap();
+        let limit = DirectLimit::default();
+        (Self { opened, limit }, session)
+    }
+
+    fn frame_len_max(&mut self) -> usize {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        self.limit.frame_len_max(&self.opened.table, Time::from_nanos(now_ns))
+    }
+
+    /// Sends a frame; whether it went straight to the driver.
+    fn sends_directly(&mut self) -> bool {
+        let mut frame = [0; 100];
+        frame[..12].fill(2);
+        frame[12..14].copy_from_slice(&EtherType::MXOE.0.to_be_bytes());
+        let limit = self.frame_len_max();
+        let port = &mut self.opened.port;
+        port.limit_direct(limit);
+        let before = port.counters();
+        assert!(port.send(&[IoSlice::new(&frame)]).unwrap());
+        let after = port.counters();
+        assert_eq!(after.sent, before.sent + 1);
+        after.sent_direct > before.sent_direct
+    }
 }
 
 fn tc(arguments: &[&str]) {
@@ -39,28 +64,27 @@ fn frames_go_straight_to_the_driver_but_while_something_queues_or_sees_what_the_
         || {
             let veth = Veth::new(9000);
             let omxd = Omxd::start(&[], &veth.a, &[]);
-            let session = omxd.session().unwrap();
-            let mut opened = session.open_endpoint(None).unwrap();
-            assert_eq!(sends_directly(&mut opened), has_direct_pools());
+            let (mut sender, _session) = Sender::open(&omxd);
+            assert_eq!(sender.sends_directly(), has_direct_pools());
             if !has_direct_pools() {
                 return;
             }
             let name = &veth.a;
             let shaper = ["root", "tbf", "rate", "1gbit", "burst", "64k", "latency", "10ms"];
             tc(&[&["qdisc", "add", "dev", name], &shaper[..]].concat());
-            wait_until("frames are queued", || !sends_directly(&mut opened));
+            wait_until("frames are queued", || !sender.sends_directly());
             tc(&["qdisc", "del", "dev", name, "root"]);
-            wait_until("no frame is queued", || sends_directly(&mut opened));
+            wait_until("no frame is queued", || sender.sends_directly());
             // As tcpdump has one.
             let everything = EtherType(libc::ETH_P_ALL as u16);
             let listener = AfPacket::open(name, everything, &AfPacketOptions::default()).unwrap();
-            wait_until("frames are seen", || !sends_directly(&mut opened));
+            wait_until("frames are seen", || !sender.sends_directly());
             drop(listener);
-            wait_until("nobody sees frames", || sends_directly(&mut opened));
+            wait_until("nobody sees frames", || sender.sends_directly());
             // Whoever opens an endpoint meanwhile does not wait for that.
             tc(&[&["qdisc", "add", "dev", name], &shaper[..]].concat());
-            let session = omxd.session().unwrap();
-            assert!(!sends_directly(&mut session.open_endpoint(None).unwrap()));
+            let (mut second, _session) = Sender::open(&omxd);
+            assert!(!second.sends_directly());
         },
     );
 }
@@ -76,9 +100,8 @@ fn no_frame_goes_straight_to_the_driver_where_that_is_switched_off() {
                 (&["--direct-transmit", "true"], true),
             ] {
                 let omxd = Omxd::start(&[], &veth.a, options);
-                let session = omxd.session().unwrap();
-                let mut opened = session.open_endpoint(None).unwrap();
-                assert_eq!(sends_directly(&mut opened), expected && has_direct_pools());
+                let (mut sender, _session) = Sender::open(&omxd);
+                assert_eq!(sender.sends_directly(), expected && has_direct_pools());
             }
         },
     );
@@ -96,27 +119,40 @@ fn endpoints_send_straight_to_the_driver_also_after_their_authority_was_restarte
             let mut echo = Echo::start(&veth.b, &[]);
             let (mac, number) = echo.go_as();
             let to = endpoint.connect(mac, number, 0, Some(LIMIT)).unwrap();
+            // As another endpoint reads it.
+            let (mut sender, session) = Sender::open(&omxd);
             for killed in [false, true] {
                 if killed {
                     omxd.kill();
                     exchange(&endpoint, to, 1000, 7);
+                    // Nobody looks any more.
+                    assert_eq!(sender.sends_directly(), has_direct_pools());
+                    wait_until("frames are not hidden any more", || !sender.sends_directly());
                     omxd = Omxd::start(&[], &veth.a, &[]);
                     wait_until("the endpoint is back", || !omxd.status().0.endpoints.is_empty());
                 }
                 for len in [0, 128, 5000, 100_000] {
                     exchange(&endpoint, to, len, 1);
                 }
-                let expected = if has_direct_pools() { 1514 } else { 0 };
-                assert_eq!(omxd.status().1.direct_frame_len_max(), expected);
+                let expected = if has_direct_pools() || killed { 1514 } else { 0 };
+                assert_eq!(sender.frame_len_max(), expected);
+                assert_eq!(sender.sends_directly(), has_direct_pools());
                 // Where it had nothing left to give, an endpoint works as well.
                 let other = open(&veth.a, None).unwrap();
                 let to = other.connect(mac, number, 0, Some(LIMIT)).unwrap();
                 exchange(&other, to, 100_000, 2);
             }
             let board = Board::named(&veth.a).unwrap();
-            drop(endpoint);
-            wait_until("no endpoint is open", || board.status().unwrap().0.endpoints.is_empty());
-            assert_eq!(omxd.status().1.direct_frame_len_max(), 0);
+            drop((endpoint, session));
+            // The number of one that did not come back is kept for it for a while.
+            wait_until("no endpoint is open", || sender.frame_len_max() == 0);
+            assert!(board.status().unwrap().0.endpoints.is_empty());
+            // Whoever ends in order says so.
+            let (mut sender, _session) = Sender::open(&omxd);
+            assert_eq!(sender.frame_len_max() > 0, has_direct_pools());
+            kill_process(Pid::from_child(&omxd.child), Signal::TERM).unwrap();
+            omxd.child.wait().unwrap();
+            assert_eq!(sender.frame_len_max(), 0);
         },
     );
 }
