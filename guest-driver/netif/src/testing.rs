@@ -55,7 +55,8 @@ pub fn in_private_network(test: &str, body: impl FnOnce()) {
     );
 }
 
-/// Whether this kernel lets a process map the rings of AF_XDP sockets that another one made (Linux 6.4): what [`crate::DirectPool`] needs.
+/// Whether this kernel has AF_XDP sockets, and lets a process map the rings of those that another one made (Linux 6.4): what
+/// [`crate::DirectPool`] needs.
 ///
 /// # Panics
 /// When the kernel does not say its version.
@@ -66,7 +67,10 @@ pub fn has_direct_pools() -> bool {
         .split(|c: char| !c.is_ascii_digit())
         .map(|number| number.parse::<u32>());
     let mut next = || numbers.next().and_then(Result::ok).expect("a version with two numbers");
-    (next(), next()) >= (6, 4)
+    let maps = (next(), next()) >= (6, 4);
+    let address_family = rustix::net::AddressFamily::from_raw(libc::AF_XDP as u16);
+    let socket = rustix::net::socket(address_family, rustix::net::SocketType::RAW, None);
+    maps && !matches!(socket, Err(rustix::io::Errno::AFNOSUPPORT))
 }
 
 /// Two joined virtual Ethernet interfaces in the current namespace.
