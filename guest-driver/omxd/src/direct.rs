@@ -17,7 +17,9 @@ use crate::{ENDPOINTS, PeerTable};
 /// Who has a socket of the memory can keep it as it is, with an interface of his own, when its queue is long another user's. So it is not
 /// made anew more often than this, for whomever,
 const BETWEEN_POOLS: Duration = Duration::from_secs(60);
-/// nor more often than this while the authority runs: 64 MiB.
+/// and tried again when that failed,
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// nor made more often than this while the authority runs: 64 MiB.
 const POOLS_MAX: u32 = 32;
 
 /// The user whom the system names for all those that it has no number for here, by default: any number of them.
@@ -158,6 +160,7 @@ impl DirectTransmit {
             }
             Err(error) => {
                 self.allowed = !is_final(&error);
+                self.pool_due = Some(Instant::now() + BETWEEN_TRIES);
                 self.say(format!(
                     "{error}; no endpoint hands frames straight to the driver of {}",
                     interface.name

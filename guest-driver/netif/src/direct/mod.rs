@@ -9,11 +9,12 @@
 //! all frames of a queue. No program is loaded for sending.
 //!
 //! A queue of an interface belongs to one memory for frames, so sockets that are to use it have it in common ([`DirectPool`]); each has a
-//! part of its own. Whoever has such a socket can let the kernel send what lies in others' parts, so they belong to one user. Frames are copied while the
-//! system call lasts (not for every driver: [`crate::Interface::copies_frames_of_direct_pools`]), so what the kernel says of completed frames is only taken back, by whoever of the owners comes next.
+//! part of its own. Whoever has such a socket can let the kernel send what lies in others' parts, so they belong to one user. Frames are
+//! copied while the system call lasts (not for every driver: [`crate::Interface::copies_frames_of_direct_pools`]), so what the kernel says
+//! of completed frames is only taken back, by whoever of the owners comes next.
 //!
 //! What such frames pass by: queueing disciplines, and whoever listens to what the interface sends (`tcpdump`). So they are sent this way
-//! only while there is nothing of the kind ([`crate::Egress`]).
+//! only while there is nothing of the kind ([`crate::Interface::egress_is_bare`]).
 
 mod pool;
 mod socket;
