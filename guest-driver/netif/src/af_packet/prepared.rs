@@ -14,7 +14,7 @@ use crate::{Instruction, NetifError, PreparedDirect, interface::Interface};
 /// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
 /// interface. Its filter is locked and looks at all that the socket was bound to, so that whoever binds it anew receives nothing else.
 ///
-/// Made with an empty filter it receives nothing until it shares a look ([`AfPacket::share_look`]), and then all that the group's program
+/// Made with an empty filter it receives nothing until it shares a look ([`crate::AfPacket::share_look`]), and then all that the group's program
 /// makes its, and what becomes its when another member leaves. That saves a frame a second program (over veth some 30 ns of the sender's
 /// core), and is for those who may read every frame anyway.
 pub struct PreparedSocket {
@@ -24,7 +24,7 @@ pub struct PreparedSocket {
     pub layout: RingLayout,
     /// The socket.
     pub socket: OwnedFd,
-    /// A second one without a ring, for frames that come in numbers ([`Netif::expect_bulk`]).
+    /// A second one without a ring, for frames that come in numbers ([`crate::Netif::expect_bulk`]).
     pub bulk: Option<OwnedFd>,
     /// One that is merely kept ([`PreparedSocket::rest`]).
     pub rest: Option<OwnedFd>,
@@ -46,7 +46,7 @@ impl PreparedSocket {
     /// Prepares a socket for frames of `ether_type` that pass `filter`; frames that arrive from now on wait in its ring.
     ///
     /// # Errors
-    /// As [`AfPacket::open`].
+    /// As [`crate::AfPacket::open`].
     pub fn new(
         name: &str,
         ether_type: EtherType,
@@ -60,7 +60,7 @@ impl PreparedSocket {
     /// in it, up to `len` bytes and as much again for what the kernel needs beside them.
     ///
     /// # Errors
-    /// As [`AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
+    /// As [`crate::AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
     pub fn bulk(
         interface: &Interface,
         ether_type: EtherType,
@@ -94,7 +94,7 @@ impl PreparedSocket {
     /// A socket that receives nothing: a member of a group to which its program can give what is for nobody else.
     ///
     /// # Errors
-    /// As [`AfPacket::open`].
+    /// As [`crate::AfPacket::open`].
     pub fn rest(interface: &Interface, ether_type: EtherType) -> Result<OwnedFd, NetifError> {
         Self::without_ring(interface, ether_type, None, &[Instruction::drop()])
     }
@@ -116,7 +116,7 @@ impl PreparedSocket {
         socket::reads_every_frame(socket).unwrap_or(false)
     }
 
-    /// Keeps a prepared socket out of groups of others ([`AfPacket::share_look`]): to be called for each socket that is handed out,
+    /// Keeps a prepared socket out of groups of others ([`crate::AfPacket::share_look`]): to be called for each socket that is handed out,
     /// unless it is in one itself. It costs a frame a little.
     ///
     /// # Errors
