@@ -1,7 +1,8 @@
 //! Ways to reach an Ethernet port from user space: one small trait and its implementations.
 //!
 //! [`AfPacket`] is a packet socket with a receive ring polled in memory, beside which a socket that hands short frames straight to the
-//! driver may stand ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. Nothing here knows what is in a frame beyond its EtherType, and nothing retries or reorders.
+//! driver may stand ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. Nothing here knows what is in a frame beyond
+//! its EtherType, and nothing retries or reorders.
 
 mod af_packet;
 mod direct;
@@ -56,8 +57,8 @@ pub trait Netif: AsFd {
     /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
 
-    /// From now on frames are expected, or not, that come in numbers: data that was asked for to come apart. A port that receives them apart from
-    /// others looks for them while they are, and otherwise only now and then.
+    /// From now on frames are expected, or not, that come in numbers: data that was asked for to come apart. A port that receives them
+    /// apart from others looks for them while they are, and otherwise only now and then.
     fn expect_bulk(&mut self, _expected: bool) {}
 
     /// A second descriptor, to be watched like that of [`AsFd`] while such frames are expected.

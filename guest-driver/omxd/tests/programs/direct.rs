@@ -124,9 +124,9 @@ fn endpoints_send_straight_to_the_driver_also_after_their_authority_was_restarte
             for killed in [false, true] {
                 if killed {
                     omxd.kill();
-                    exchange(&endpoint, to, 1000, 7);
-                    // Nobody looks any more.
+                    // Nobody looks any more, and what was said holds for a while.
                     assert_eq!(sender.sends_directly(), has_direct_pools());
+                    exchange(&endpoint, to, 1000, 7);
                     wait_until("frames are not hidden any more", || !sender.sends_directly());
                     omxd = Omxd::start(&[], &veth.a, &[]);
                     wait_until("the endpoint is back", || !omxd.status().0.endpoints.is_empty());
