@@ -59,7 +59,7 @@ pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()>
 /// To be called when a new `vnicd` answers: the cables that are pulled now will be pulled again when QEMU has found it.
 pub(super) fn keep_pulled(shared: &Arc<Shared>) -> Result<()> {
     let mut pulled = Vec::new();
-    for node in &shared.lab.nodes {
+    for node in &shared.lab().nodes {
         let cards = (0..node.nics.len()).filter(|card| !shared.settings().link_is_up(&port_name(&node.name, *card)));
         pulled.extend(cards.map(|card| (node.name.clone(), card)));
     }

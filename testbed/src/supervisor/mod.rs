@@ -17,7 +17,7 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -78,7 +78,8 @@ pub struct Supervisor {
 /// What all threads of a supervisor see.
 #[derive(Debug)]
 struct Shared {
-    lab: Lab,
+    /// What the lab file says; replaced as a whole when the lab is changed.
+    lab: RwLock<Arc<Lab>>,
     state: StateDir,
     means: Means,
     inner: Mutex<Inner>,
@@ -110,6 +111,11 @@ struct Inner {
 }
 
 impl Shared {
+    /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
+    fn lab(&self) -> Arc<Lab> {
+        Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,9 +186,10 @@ impl Shared {
     }
 
     fn status(&self, inner: &Inner) -> LabStatus {
-        let nodes = self.lab.nodes.iter().filter_map(|node| inner.nodes.get(&node.name));
+        let lab = self.lab();
+        let nodes = lab.nodes.iter().filter_map(|node| inner.nodes.get(&node.name));
         LabStatus {
-            lab: self.lab.name.clone(),
+            lab: lab.name.clone(),
             phase: inner.phase,
             accel: self.means.accel,
             qemu: self.means.qemu.version().to_string(),
@@ -235,7 +242,7 @@ impl Supervisor {
             version: 0,
         };
         let shared = Arc::new(Shared {
-            lab,
+            lab: RwLock::new(Arc::new(lab)),
             state,
             means,
             inner: Mutex::new(inner),
@@ -271,9 +278,9 @@ impl Supervisor {
         thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
         let watcher = Arc::clone(shared);
         thread("watch", move || watch(&watcher))?;
-        for index in 0..shared.lab.nodes.len() {
-            let shared = Arc::clone(shared);
-            thread("node", move || node::keep(&shared, index))?;
+        for node in &shared.lab().nodes {
+            let (shared, node) = (Arc::clone(shared), node.clone());
+            thread("node", move || node::keep(&shared, &node))?;
         }
         Ok(())
     }
@@ -326,13 +333,8 @@ impl Supervisor {
 
     /// Names of the nodes that boot our recipe and whose agent has not answered.
     fn unready(&self) -> impl Iterator<Item = String> {
-        let inner = self.shared.inner();
-        let waited_for = self
-            .shared
-            .lab
-            .nodes
-            .iter()
-            .filter(|node| matches!(node.boot, Boot::Recipe { .. }));
+        let (inner, lab) = (self.shared.inner(), self.shared.lab());
+        let waited_for = lab.nodes.iter().filter(|node| matches!(node.boot, Boot::Recipe { .. }));
         let unready: Vec<_> = waited_for
             .filter(|node| {
                 inner

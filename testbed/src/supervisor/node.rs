@@ -42,8 +42,7 @@ pub(super) fn runs(shared: &Shared, node: &str) -> bool {
 }
 
 /// The thread of one guest, until the lab ends.
-pub(super) fn keep(shared: &Arc<Shared>, index: usize) {
-    let node = &shared.lab.nodes[index];
+pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
     loop {
         let started = Instant::now();
         let off = |note: String| shared.update_guest(&node.name, |guest| guest.ended(note));
@@ -194,7 +193,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
     let config_path = state.file(&format!("{}.json", node.name));
     std::fs::write(
         &config_path,
-        serde_json::to_vec_pretty(&guest_config(&shared.lab, node))?,
+        serde_json::to_vec_pretty(&guest_config(&shared.lab(), node))?,
     )
     .with_context(|| format!("cannot write {}", config_path.display()))?;
     let mut nics = Vec::new();
@@ -236,7 +235,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         },
     };
     Ok(Machine {
-        name: format!("{}.{}", shared.lab.name, node.name),
+        name: format!("{}.{}", shared.lab().name, node.name),
         cpus: node.cpus,
         memory_mib: node.memory_mib,
         accel: shared.means.accel,

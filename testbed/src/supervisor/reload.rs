@@ -188,7 +188,7 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
 
 /// Starts the program beside the running one, with the same settings and sockets that nobody listens on, and ends it again.
 fn trial(shared: &Shared, program: &Path) -> Result<Info> {
-    let mut config: VnicdConfig = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
+    let mut config: VnicdConfig = shared.settings().vnicd_config(&shared.lab(), &shared.state)?;
     for (number, port) in config.ports.iter_mut().enumerate() {
         let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
         port.connect = socket

@@ -138,7 +138,7 @@ fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkCha
     let is_up = settings.link_is_up(port);
     drop(settings);
     if was_up != is_up {
-        let found = shared.lab.nodes.iter().find_map(|node| {
+        let found = shared.lab().nodes.iter().find_map(|node| {
             let card = (0..node.nics.len()).find(|card| crate::lab::port_name(&node.name, *card) == port)?;
             Some((node.name.clone(), card))
         });

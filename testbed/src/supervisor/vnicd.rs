@@ -42,11 +42,9 @@ pub(super) struct Vnicd {
 impl Vnicd {
     /// Starts it with the remembered settings and waits until it answers.
     pub(super) fn start(shared: &Shared) -> Result<Self> {
-        let mut config = shared.settings().vnicd_config(&shared.lab, &shared.state)?;
-        let running = shared
-            .lab
-            .ports()
-            .map(|(_, node, _)| super::node::runs(shared, &node.name));
+        let lab = shared.lab();
+        let mut config = shared.settings().vnicd_config(&lab, &shared.state)?;
+        let running = lab.ports().map(|(_, node, _)| super::node::runs(shared, &node.name));
         for (port, runs) in config.ports.iter_mut().zip(running) {
             port.returns = runs;
         }
