@@ -14,8 +14,17 @@ fn arrival(admission: Admission) -> u64 {
             at,
             duplicate_at: None,
             corrupt_bit: None,
+            ..
         } => at.as_nanos(),
         other => panic!("not an undisturbed delivery: {other:?}"),
+    }
+}
+
+/// Dropped in front of the wire: the sender is rid of it at once.
+fn dropped(reason: LinkDrop, now: u64) -> Admission {
+    Admission::Drop {
+        reason,
+        sent_at: at(now),
     }
 }
 
@@ -127,8 +136,11 @@ fn the_queue_holds_what_it_may_and_no_more() {
         assert_eq!(arrival(link.admit(at(0), 1514)), n * 1538 * 8);
     }
     assert_eq!(link.queue_bytes(at(0)), 3 * 1538);
-    assert_eq!(link.admit(at(0), 1514), Admission::Drop(LinkDrop::QueueFull));
-    assert_eq!(link.admit(at(1538 * 8 - 1), 1514), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(link.admit(at(0), 1514), dropped(LinkDrop::QueueFull, 0));
+    assert_eq!(
+        link.admit(at(1538 * 8 - 1), 1514),
+        dropped(LinkDrop::QueueFull, 1538 * 8 - 1)
+    );
     assert_eq!(arrival(link.admit(at(1538 * 8), 1514)), 4 * 1538 * 8);
     assert_eq!(link.counters().dropped(LinkDrop::QueueFull), 2);
     assert_eq!(link.counters().queue_bytes_peak, 3 * 1538);
@@ -143,8 +155,41 @@ fn a_free_wire_takes_any_frame() {
         ..Default::default()
     });
     assert_eq!(arrival(link.admit(at(0), 1514)), 1538 * 8 * 1000);
-    assert_eq!(link.admit(at(1), 60), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(link.admit(at(1), 60), dropped(LinkDrop::QueueFull, 1));
     assert_eq!(arrival(link.admit(at(1538 * 8 * 1000), 60)), (1538 + 84) * 8 * 1000);
+}
+
+#[test]
+fn a_frame_leaves_its_sender_with_its_last_bit_whenever_it_arrives() {
+    let config = LinkConfig {
+        rate_bps: 1_000_000,
+        delay_ns: 50_000_000,
+        reorder_ppm: 500_000,
+        reorder_delay_ns: 3,
+        duplicate_ppm: 500_000,
+        loss_ppm: 300_000,
+        corrupt_ppm: 300_000,
+        queue_bytes_max: u64::MAX,
+        seed: 3,
+        ..Default::default()
+    };
+    let (mut link, mut sent_at, mut copies) = (Link::new(config), 0, 0);
+    let mut lost = [0; LinkDrop::ALL.len()];
+    for _ in 0..1000 {
+        // A second copy takes the wire after the first.
+        sent_at += (1 + copies) * 1538 * 8 * 1000;
+        let admission = link.admit(at(0), 1514);
+        assert_eq!(admission.sent_at(), at(sent_at));
+        copies = 0;
+        match admission {
+            Admission::Drop { reason, .. } => lost[reason as usize] += 1,
+            Admission::Deliver { at, duplicate_at, .. } => {
+                assert!(at.nanos_since(admission.sent_at()) >= 50_000_000);
+                copies = u64::from(duplicate_at.is_some());
+            }
+        }
+    }
+    assert!(lost[LinkDrop::Loss as usize] > 200 && lost[LinkDrop::Corrupt as usize] > 100);
 }
 
 #[test]
@@ -154,8 +199,8 @@ fn frames_above_the_mtu_are_dropped_and_counted() {
         ..Default::default()
     });
     assert_eq!(arrival(link.admit(at(0), 1514)), 0);
-    assert_eq!(link.admit(at(0), 1515), Admission::Drop(LinkDrop::Mtu));
-    assert_eq!(link.admit(at(0), u32::MAX as usize), Admission::Drop(LinkDrop::Mtu));
+    assert_eq!(link.admit(at(0), 1515), dropped(LinkDrop::Mtu, 0));
+    assert_eq!(link.admit(at(0), u32::MAX as usize), dropped(LinkDrop::Mtu, 0));
     assert_eq!(link.counters().dropped(LinkDrop::Mtu), 2);
 }
 
@@ -165,7 +210,7 @@ fn a_link_that_is_down_passes_nothing() {
         up: false,
         ..Default::default()
     });
-    assert_eq!(link.admit(at(0), 60), Admission::Drop(LinkDrop::Down));
+    assert_eq!(link.admit(at(0), 60), dropped(LinkDrop::Down, 0));
     link.set_config(LinkConfig::default());
     assert_eq!(arrival(link.admit(at(0), 60)), 0);
     assert_eq!(
@@ -226,7 +271,7 @@ fn what_waits_keeps_its_size_when_the_rate_changes() {
     }
     assert_eq!(arrival(link.admit(at(0), 1514)), both_sent + 1538 * 8);
     assert_eq!(link.queue_bytes(at(0)), 3 * 1538);
-    assert_eq!(link.admit(at(0), 60), Admission::Drop(LinkDrop::QueueFull));
+    assert_eq!(link.admit(at(0), 60), dropped(LinkDrop::QueueFull, 0));
 }
 
 #[test]
@@ -312,8 +357,8 @@ proptest! {
             }
             now += gap_ns;
             match link.admit(at(now), frame_len) {
-                Admission::Drop(_) => dropped += 1,
-                Admission::Deliver { at: arrives_at, duplicate_at, corrupt_bit } => {
+                Admission::Drop { .. } => dropped += 1,
+                Admission::Deliver { at: arrives_at, duplicate_at, corrupt_bit, .. } => {
                     delivered += 1 + u64::from(duplicate_at.is_some());
                     prop_assert!(arrives_at >= at(now));
                     prop_assert!(duplicate_at.is_none_or(|second| second >= arrives_at));

@@ -21,11 +21,12 @@ fn run(config: LinkConfig) -> (Received, LinkCounters) {
     let mut arrivals = Vec::new();
     for number in 0..FRAMES {
         match link.admit(Time::from_nanos(number * GAP_NS), 1000) {
-            Admission::Drop(_) => received.lost.push(number),
+            Admission::Drop { .. } => received.lost.push(number),
             Admission::Deliver {
                 at,
                 duplicate_at,
                 corrupt_bit,
+                ..
             } => {
                 arrivals.push((at, number));
                 arrivals.extend(duplicate_at.map(|at| (at, number)));
@@ -92,6 +93,7 @@ fn duplicates_take_the_wires_time() {
     let sent_ns = 1024 * 8;
     for n in 0..10 {
         let expected = Admission::Deliver {
+            sent_at: Time::from_nanos((2 * n + 1) * sent_ns),
             at: Time::from_nanos((2 * n + 1) * sent_ns),
             duplicate_at: Some(Time::from_nanos((2 * n + 2) * sent_ns)),
             corrupt_bit: None,

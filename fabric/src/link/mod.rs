@@ -75,16 +75,33 @@ impl fmt::Display for LinkDrop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It does not arrive; the reason is counted.
-    Drop(LinkDrop),
+    Drop {
+        /// Why.
+        reason: LinkDrop,
+        /// When its sender is rid of it: when its last bit has been sent, if it was lost on the wire, or at once.
+        sent_at: Time,
+    },
     /// It arrives. Frames with equal times arrive in the order in which they were admitted.
     Deliver {
-        /// When.
+        /// When its last bit has been sent, and its sender is rid of it; not after `at`.
+        sent_at: Time,
+        /// When it arrives.
         at: Time,
         /// When a second copy arrives, if one does; not before `at`.
         duplicate_at: Option<Time>,
         /// The bit to flip, in both copies: bit `n % 8` (lowest first) of byte `n / 8` of the frame.
         corrupt_bit: Option<u32>,
     },
+}
+
+impl Admission {
+    /// When the frame has left its sender: its last bit has been sent, or it was dropped before it came on the wire. A second
+    /// copy is the link's own, and no sender waits for it.
+    pub const fn sent_at(self) -> Time {
+        match self {
+            Self::Drop { sent_at, .. } | Self::Deliver { sent_at, .. } => sent_at,
+        }
+    }
 }
 
 /// Counts of one direction of a link since it was made; changes of its settings do not reset them.
@@ -273,15 +290,15 @@ impl Link {
         self.counters.offered_frames += 1;
         self.counters.offered_bytes += bytes;
         if !self.config.up {
-            return self.drop(LinkDrop::Down);
+            return self.drop(LinkDrop::Down, now);
         }
         if bytes > ETHERNET_HEADER_LEN as u64 + u64::from(self.config.mtu) {
-            return self.drop(LinkDrop::Mtu);
+            return self.drop(LinkDrop::Mtu, now);
         }
         self.last_now = now;
         let bits = wire_bits(frame_len);
         if !self.take_room(now, bits / 8) {
-            return self.drop(LinkDrop::QueueFull);
+            return self.drop(LinkDrop::QueueFull, now);
         }
         let sent_at = self.send(now, bits);
         // Each stream draws for each frame that was sent, so that the fate of the n-th frame in one respect does not
@@ -291,10 +308,10 @@ impl Link {
         let duplicated = self.duplicate.hits(self.config.duplicate_ppm);
         let held_back = self.reorder.hits(self.config.reorder_ppm);
         if lost {
-            return self.drop(LinkDrop::Loss);
+            return self.drop(LinkDrop::Loss, sent_at);
         }
         if corrupted && !self.config.corrupt_past_fcs {
-            return self.drop(LinkDrop::Corrupt);
+            return self.drop(LinkDrop::Corrupt, sent_at);
         }
         let corrupt_bit = (corrupted && frame_len > 0).then(|| {
             self.counters.corrupted_frames += 1;
@@ -313,15 +330,16 @@ impl Link {
             self.counters.held_back_frames += 1;
         }
         Admission::Deliver {
+            sent_at,
             at,
             duplicate_at,
             corrupt_bit,
         }
     }
 
-    fn drop(&mut self, reason: LinkDrop) -> Admission {
+    fn drop(&mut self, reason: LinkDrop, sent_at: Time) -> Admission {
         self.counters.dropped[reason as usize] += 1;
-        Admission::Drop(reason)
+        Admission::Drop { reason, sent_at }
     }
 
     fn delivered(&mut self, bytes: u64) {

@@ -330,6 +330,7 @@ impl Inner {
             at,
             duplicate_at: None,
             corrupt_bit: None,
+            ..
         } = admission
             && at <= now
         {

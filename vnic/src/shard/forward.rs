@@ -124,6 +124,7 @@ impl Inner {
                 at,
                 duplicate_at: None,
                 corrupt_bit: None,
+                ..
             } = admission
                 && at <= now
             {
@@ -390,6 +391,7 @@ impl Inner {
             at,
             duplicate_at,
             corrupt_bit,
+            ..
         } = admission
         else {
             return Err(Dropped::Link);
