@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::{
     Boot, CPUS_MAX, Ipv4Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX,
-    Trunk, domains::Domains, error::nearest, file::*, settings,
+    Trunk, count, domains::Domains, error::nearest, file::*, settings,
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
@@ -41,8 +41,13 @@ impl Problems {
     }
 }
 
-pub(super) fn check(file: &LabFile, stem: &str, folder: &Path) -> Result<Lab, Vec<Problem>> {
+/// Checks `file`. What it does not state stays as it is with the nodes and trunks that are in `before`, too.
+pub(super) fn check(file: LabFile, stem: &str, folder: &Path, before: Option<&Lab>) -> Result<Lab, Vec<Problem>> {
     let mut problems = Problems::default();
+    let file = &LabFile {
+        node: count::expand(&file.node, &mut problems),
+        ..file
+    };
     let name = match &file.name {
         Some(name) => checked_name(name, "lab", &mut problems),
         None if name_is_valid(stem) => stem.to_owned(),
@@ -50,11 +55,12 @@ pub(super) fn check(file: &LabFile, stem: &str, folder: &Path) -> Result<Lab, Ve
     };
     let (switches, first_named) = check_switches(file, &mut problems);
     let mut domains = Domains::new(&switches);
-    let trunks = check_trunks(file, &switches, &mut domains, &mut problems);
+    let trunks = check_trunks(file, &switches, before, &mut domains, &mut problems);
     domains.set_subnets(file, &switches, &mut problems);
     let nodes = Nodes {
         file,
         folder,
+        before,
         switches: &switches,
         names: first_named,
         macs: BTreeMap::new(),
@@ -146,10 +152,36 @@ fn find_switch(name: &Spanned<String>, switches: &[String], problems: &mut Probl
     found
 }
 
-fn check_trunks(file: &LabFile, switches: &[String], domains: &mut Domains, problems: &mut Problems) -> Vec<Trunk> {
+/// Places for things of these `keys`: who had one `before` keeps it, others get the lowest that are free.
+fn places<K: PartialEq>(keys: &[K], before: &[(K, usize)]) -> Vec<usize> {
+    let mut left: Vec<_> = before.iter().collect();
+    let kept: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let found = left.iter().position(|(other, _)| other == key)?;
+            Some(left.remove(found).1)
+        })
+        .collect();
+    let mut free = (0..).filter(|place| !kept.contains(&Some(*place)));
+    let place = |kept: &Option<usize>| kept.or_else(|| free.next()).unwrap_or_default();
+    kept.iter().map(place).collect()
+}
+
+fn check_trunks(
+    file: &LabFile,
+    switches: &[String],
+    before: Option<&Lab>,
+    domains: &mut Domains,
+    problems: &mut Problems,
+) -> Vec<Trunk> {
     let mut trunks = Vec::new();
-    // Seeds of trunks start where those of any number of NICs have ended.
-    for (index, trunk) in (NODES_MAX * NICS_MAX..).zip(&file.trunk) {
+    let between = |trunk: &TrunkFile| trunk.between.get_ref().each_ref().map(|end| end.get_ref().clone());
+    let keys: Vec<_> = file.trunk.iter().map(between).collect();
+    let known = before.iter().flat_map(|lab| &lab.trunks);
+    let known: Vec<_> = known
+        .map(|trunk| ([trunk.a.clone(), trunk.b.clone()], trunk.place))
+        .collect();
+    for (trunk, place) in file.trunk.iter().zip(places(&keys, &known)) {
         let ends = trunk
             .between
             .get_ref()
@@ -169,8 +201,11 @@ fn check_trunks(file: &LabFile, switches: &[String], domains: &mut Domains, prob
             );
         }
         let mut link = link;
-        seed_directions(index, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
+        // Seeds of trunks start where those of any number of NICs have ended.
+        let number = NODES_MAX * NICS_MAX + place;
+        seed_directions(number, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
         trunks.push(Trunk {
+            place,
             a: switches[a].clone(),
             b: switches[b].clone(),
             link,
@@ -190,6 +225,7 @@ fn seed_directions(index: usize, one: &mut u64, other: &mut u64) {
 struct Nodes<'a> {
     file: &'a LabFile,
     folder: &'a Path,
+    before: Option<&'a Lab>,
     switches: &'a [String],
     names: BTreeMap<String, &'static str>,
     macs: BTreeMap<MacAddr, String>,
@@ -205,7 +241,7 @@ impl Nodes<'_> {
             );
         }
         if let Some(first_too_many) = self.file.node.get(NODES_MAX) {
-            let message = format!("a lab of {} nodes is too large", self.file.node.len());
+            let message = format!("a lab of more than {NODES_MAX} nodes is too large");
             problems.add(
                 first_too_many.name.span(),
                 message,
@@ -214,9 +250,13 @@ impl Nodes<'_> {
             return Vec::new();
         }
         self.take_stated_addresses(domains, problems);
+        self.take_kept_addresses(domains);
         let file = self.file;
         let mut nodes = Vec::new();
-        for (node_index, node) in file.node.iter().enumerate() {
+        let names: Vec<_> = file.node.iter().map(|node| node.name.get_ref().clone()).collect();
+        let known = self.before.iter().flat_map(|lab| &lab.nodes);
+        let known: Vec<_> = known.map(|node| (node.name.clone(), node.place)).collect();
+        for (place, node) in places(&names, &known).into_iter().zip(&file.node) {
             let name = checked_name(&node.name, "node", problems);
             check_unique(&node.name, "node", &mut self.names, problems);
             let one_nic = [NicFile::default()];
@@ -227,13 +267,14 @@ impl Nodes<'_> {
             }
             let nics = (0..).zip(written.iter().take(NICS_MAX));
             let nics = nics
-                .filter_map(|(index, nic)| self.check_nic(nic, &node.name, (node_index, index), domains, problems))
+                .filter_map(|(index, nic)| self.check_nic(nic, &node.name, (place, index), domains, problems))
                 .collect();
             if node.uplink == Some(true) && domains.subnets.iter().any(|(net, _)| net.overlaps(Ipv4Net::UPLINK)) {
                 let message = format!("the lab uses {}, which `uplink` needs for itself", Ipv4Net::UPLINK);
                 problems.add(node.name.span(), message, "choose another `subnet` for the switch");
             }
             nodes.push(Node {
+                place,
                 cpus: self.cpus(node, problems),
                 memory_mib: self.memory_mib(node, problems),
                 nics,
@@ -349,6 +390,26 @@ impl Nodes<'_> {
         }
     }
 
+    /// Addresses that nobody states but that nodes have already are not given to others.
+    fn take_kept_addresses(&self, domains: &mut Domains) {
+        for node in &self.file.node {
+            for (index, nic) in node.nic.as_deref().unwrap_or(&[NicFile::default()]).iter().enumerate() {
+                if let Some(kept) = self.kept_address(nic, node.name.get_ref(), index, domains) {
+                    let domain = self.switch_of(nic).map_or(0, |switch| domains.of_switch[switch]);
+                    domains.kept[domain].insert(kept.address);
+                }
+            }
+        }
+    }
+
+    /// The address that this NIC has already, if the file states none and nobody else states that one.
+    fn kept_address(&self, nic: &NicFile, node: &str, index: usize, domains: &Domains) -> Option<Ipv4Net> {
+        let domain = domains.of_switch[self.switch_of(nic).filter(|_| nic.address.is_none())?];
+        let kept = self.before?.node(node)?.nics.get(index)?.address?;
+        let is_stated = domains.taken[domain].contains(&kept.address);
+        (kept.network() == domains.subnets[domain].0 && !is_stated).then_some(kept)
+    }
+
     fn switch_of(&self, nic: &NicFile) -> Option<usize> {
         match &nic.switch {
             _ if is_loopback(nic) => None,
@@ -361,7 +422,7 @@ impl Nodes<'_> {
         &mut self,
         nic: &NicFile,
         node: &Spanned<String>,
-        (node_index, nic_index): (usize, usize),
+        (place, nic_index): (usize, usize),
         domains: &mut Domains,
         problems: &mut Problems,
     ) -> Option<Nic> {
@@ -383,8 +444,9 @@ impl Nodes<'_> {
         };
         let domain = domains.of_switch[switch];
         let defaults = &self.file.defaults;
-        let mac = self.mac(nic, node, (node_index, nic_index), problems);
-        let address = nic_address(nic, node, domain, domains, problems);
+        let mac = self.mac(nic, node, (place, nic_index), problems);
+        let kept = self.kept_address(nic, node.get_ref(), nic_index, domains);
+        let address = nic_address(nic, node, (domain, kept), domains, problems);
         let queue_pairs = nic.queue_pairs.as_ref().or(defaults.nic.queue_pairs.as_ref());
         let mistake = |pairs| {
             (
@@ -406,7 +468,7 @@ impl Nodes<'_> {
             from_guest: settings::link(&[cable[0], cable[1], nic.link_from_guest.as_ref()], problems),
         };
         seed_directions(
-            node_index * NICS_MAX + nic_index,
+            place * NICS_MAX + nic_index,
             &mut link.to_guest.seed,
             &mut link.from_guest.seed,
         );
@@ -439,11 +501,11 @@ impl Nodes<'_> {
         &mut self,
         nic: &NicFile,
         node: &Spanned<String>,
-        (node_index, nic_index): (usize, usize),
+        (place, nic_index): (usize, usize),
         problems: &mut Problems,
     ) -> MacAddr {
         let byte = |n: usize| u8::try_from(n + 1).unwrap_or(u8::MAX);
-        let derived = MacAddr([0x52, 0x54, 0x00, 0x00, byte(node_index), byte(nic_index)]);
+        let derived = MacAddr([0x52, 0x54, 0x00, 0x00, byte(place), byte(nic_index)]);
         let (mac, span) = match &nic.mac {
             None => (derived, node.span()),
             Some(text) => match text.get_ref().parse::<MacAddr>() {
@@ -479,7 +541,7 @@ fn is_loopback(nic: &NicFile) -> bool {
 fn nic_address(
     nic: &NicFile,
     node: &Spanned<String>,
-    domain: usize,
+    (domain, kept): (usize, Option<Ipv4Net>),
     domains: &mut Domains,
     problems: &mut Problems,
 ) -> Option<Ipv4Net> {
@@ -489,7 +551,8 @@ fn nic_address(
             // Nobody could answer.
             return None;
         }
-        let free = subnet.first_free(&domains.taken[domain]);
+        let owned = domains.taken[domain].union(&domains.kept[domain]).copied().collect();
+        let free = kept.or_else(|| subnet.first_free(&owned));
         match free {
             Some(free) => _ = domains.taken[domain].insert(free.address),
             None => {

@@ -12,6 +12,8 @@ pub(super) struct Domains {
     pub(super) subnets: Vec<(Ipv4Net, bool)>,
     /// Addresses that have an owner, by domain.
     pub(super) taken: Vec<BTreeSet<Ipv4Addr>>,
+    /// Addresses that nodes of a running lab have and keep, by domain.
+    pub(super) kept: Vec<BTreeSet<Ipv4Addr>>,
 }
 
 impl Domains {
@@ -21,6 +23,7 @@ impl Domains {
             of_switch: (0..switches.len()).collect(),
             subnets: (0..switches.len()).map(default).collect(),
             taken: vec![BTreeSet::new(); switches.len()],
+            kept: vec![BTreeSet::new(); switches.len()],
         }
     }
 

@@ -66,8 +66,8 @@ pub struct SwitchFile {
     pub subnet: Option<Spanned<String>>,
 }
 
-/// One QEMU guest.
-#[derive(Debug, Deserialize, JsonSchema)]
+/// One QEMU guest, or several alike.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table for each node, such as [[node]] with name = \"n1\" below it"
@@ -76,6 +76,10 @@ pub struct NodeFile {
     /// Name, also the guest's host name: up to 24 lower-case letters, digits and dashes.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
+    /// How many nodes this table stands for (1 to 64). They are numbered from 1: behind the name, or where names, addresses and
+    /// `append` say `{n}` (`{n+10}` for ten more, `{n:02}` for two digits, `{n:02x}` for two hexadecimal digits).
+    #[schemars(with = "Option<u32>")]
+    pub count: Option<Spanned<i64>>,
     /// Processors (1 to 16).
     #[schemars(with = "Option<u32>")]
     pub cpus: Option<Spanned<i64>>,
@@ -104,7 +108,7 @@ pub struct NodeFile {
 }
 
 /// One programmable NIC of a node, with its cable to the switch.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table for each NIC, such as { switch = \"s1\", mtu = 9000 }"

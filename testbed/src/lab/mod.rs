@@ -3,9 +3,11 @@
 
 mod address;
 mod check;
+mod count;
 mod domains;
 mod error;
 mod file;
+pub mod plan;
 pub mod settings;
 pub mod units;
 
@@ -15,6 +17,7 @@ use std::{
 };
 
 use ether::MacAddr;
+use serde::{Serialize, Serializer};
 
 pub use address::Ipv4Net;
 
@@ -43,7 +46,7 @@ pub const NAME_LEN_MAX: usize = 24;
 pub const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// A checked lab.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lab {
     /// Name, also of the folder for its sockets.
     pub name: String,
@@ -56,10 +59,13 @@ pub struct Lab {
 }
 
 /// One guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
     /// Name and host name.
     pub name: String,
+    /// Its place in the lab, which addresses and seeds that the file does not state are made from. The position in the file, but
+    /// a node keeps its place when others of a running lab go.
+    pub place: usize,
     /// Processors, 1 to [`CPUS_MAX`].
     pub cpus: u32,
     /// Memory in MiB.
@@ -73,7 +79,7 @@ pub struct Node {
 }
 
 /// What a guest boots. All paths are absolute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Boot {
     /// Kernel and initramfs of the recipe `minimal`.
     Recipe {
@@ -99,13 +105,15 @@ pub enum Boot {
 }
 
 /// One NIC with its cable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Nic {
     /// Switch it is plugged into.
     pub switch: String,
     /// Its MAC address.
+    #[serde(serialize_with = "as_text")]
     pub mac: MacAddr,
     /// Its IPv4 address, if it shall have one.
+    #[serde(serialize_with = "as_text_if_any")]
     pub address: Option<Ipv4Net>,
     /// Queue pairs.
     pub queue_pairs: u16,
@@ -128,12 +136,14 @@ pub struct Nic {
 }
 
 /// A link between two switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trunk {
     /// First switch.
     pub a: String,
     /// Second switch.
     pub b: String,
+    /// Its place among the trunks, as [`Node::place`] is.
+    pub place: usize,
     /// The cable.
     pub link: TrunkLinks,
 }
@@ -144,6 +154,15 @@ impl Lab {
     /// # Errors
     /// One sentence when the file cannot be read, or every mistake in it with line and column.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
+        Self::load_for(path, None)
+    }
+
+    /// Reads and checks a lab file for a lab that runs as `before`: what the file does not state (MAC addresses, IP addresses,
+    /// seeds) stays with the nodes and trunks that are there in both, wherever they stand in the file.
+    ///
+    /// # Errors
+    /// As [`Lab::load`].
+    pub fn load_for(path: &Path, before: Option<&Self>) -> anyhow::Result<Self> {
         use anyhow::{Context, bail};
         let shown = path.display().to_string();
         let unreadable = || format!("cannot read the lab file {shown}");
@@ -161,7 +180,7 @@ impl Lab {
         let absolute = std::path::absolute(path)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
-        Ok(Self::parse(&text, &shown, stem, folder)?)
+        Ok(Self::parse_for(&text, &shown, stem, folder, before)?)
     }
 
     /// Checks the text of a lab file; `shown` names it in messages, `stem` is its default name, `folder` the place that
@@ -170,9 +189,13 @@ impl Lab {
     /// # Errors
     /// Every mistake with line and column.
     pub fn parse(text: &str, shown: &str, stem: &str, folder: &Path) -> Result<Self, LabError> {
+        Self::parse_for(text, shown, stem, folder, None)
+    }
+
+    fn parse_for(text: &str, shown: &str, stem: &str, folder: &Path, before: Option<&Self>) -> Result<Self, LabError> {
         let file: LabFile =
             toml::from_str(text).map_err(|error| LabError::new(shown, text, vec![error::from_toml(&error)]))?;
-        check::check(&file, stem, folder).map_err(|problems| LabError::new(shown, text, problems))
+        check::check(file, stem, folder, before).map_err(|problems| LabError::new(shown, text, problems))
     }
 
     /// The node of that name.
@@ -198,6 +221,14 @@ impl Node {
     pub fn address(&self) -> Option<Ipv4Net> {
         self.nics.iter().find_map(|nic| nic.address)
     }
+}
+
+fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn as_text_if_any<S: Serializer>(value: &Option<impl std::fmt::Display>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
 /// A lab file as text, or what is shown of it and why it is none.

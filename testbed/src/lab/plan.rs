@@ -1,0 +1,390 @@
+//! What has to happen to a running lab so that it is as a lab file says: compared here, done by the supervisor.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    Lab, Nic, Node, Trunk, port_name,
+    units::{Rate, Share, Size, Span},
+};
+
+/// Settings of a NIC that its guest does not see: with others, it is switched off and on again.
+const NIC_KEYS_LIVE: [&str; 6] = ["switch", "coalescing", "dma", "steering", "misorder", CABLE];
+
+/// The settings of a NIC that are its cable's.
+const CABLE: &str = "link";
+
+/// What is nobody's setting: it follows from the other nodes or trunks.
+const PLACE: &str = "place";
+
+/// What has to happen, in the order in which it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The lab.
+    pub lab: String,
+    /// None: it is as the file says.
+    pub changes: Vec<Change>,
+}
+
+/// One thing that has to happen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What happens.
+    pub action: Action,
+    /// To what kind of thing.
+    pub kind: Kind,
+    /// To which: `n1`, `n1.eth0`, `s1`, `s1-s2`.
+    pub name: String,
+    /// Its settings that change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<Setting>,
+}
+
+/// What happens to a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// It goes.
+    Remove,
+    /// It comes.
+    Add,
+    /// It is switched off and on again, with other settings.
+    Restart,
+    /// It is off, and is switched on.
+    Start,
+    /// Its settings change while it goes on.
+    Set,
+}
+
+/// A kind of thing in a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A guest.
+    Node,
+    /// A switch.
+    Switch,
+    /// The cable between two switches.
+    Trunk,
+    /// The NIC of a guest.
+    Nic,
+    /// Its cable.
+    Cable,
+}
+
+/// A setting that changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name, such as `to_guest.delay_ns`.
+    pub key: String,
+    /// Its value in force.
+    pub from: Value,
+    /// Its value in the file.
+    pub to: Value,
+}
+
+impl Plan {
+    /// Names of the nodes to which this happens.
+    pub fn nodes(&self, action: Action) -> impl Iterator<Item = &str> {
+        let changes = self.changes.iter();
+        let of_nodes = changes.filter(move |change| (change.kind, change.action) == (Kind::Node, action));
+        of_nodes.map(|change| change.name.as_str())
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// One line for each change, as in `+ node n3`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.changes
+            .iter()
+            .map(|change| format!("{}\n", change.text()))
+            .collect()
+    }
+}
+
+impl Change {
+    fn new(action: Action, kind: Kind, name: impl Into<String>, settings: Vec<Setting>) -> Self {
+        Self {
+            action,
+            kind,
+            name: name.into(),
+            settings,
+        }
+    }
+
+    fn text(&self) -> String {
+        let kind = match self.kind {
+            Kind::Node => "node",
+            Kind::Switch => "switch",
+            Kind::Trunk => "trunk",
+            Kind::Nic => "nic",
+            Kind::Cable => "cable",
+        };
+        let (sign, verb) = match self.action {
+            Action::Remove => ("-", ""),
+            Action::Add => ("+", ""),
+            Action::Restart => ("!", " is restarted"),
+            Action::Start => ("+", " is off, and is started"),
+            Action::Set => ("~", ""),
+        };
+        let settings: Vec<_> = self.settings.iter().map(Setting::text).collect();
+        let colon = if settings.is_empty() { "" } else { ": " };
+        format!("{sign} {kind} {}{verb}{colon}{}", self.name, settings.join(", "))
+    }
+}
+
+impl Setting {
+    fn text(&self) -> String {
+        // Units stand in the value where a lab file would have them.
+        let units = [("_ns", 0), ("_bps", 1), ("_bytes", 2), ("_ppm", 3), ("_mib", 4)];
+        let unit = units.iter().find(|(suffix, _)| self.key.ends_with(suffix));
+        let show = |value: &Value| match (unit, value.as_u64()) {
+            (Some((_, 0)), Some(ns)) => Span(ns).to_string(),
+            (Some((_, 1)), Some(bps)) => Rate(bps).to_string(),
+            (Some((_, 2)), Some(bytes)) => Size(bytes).to_string(),
+            (Some((_, 3)), Some(ppm)) => Share(u32::try_from(ppm).unwrap_or(u32::MAX)).to_string(),
+            (Some((_, 4)), Some(mib)) => Size(mib << 20).to_string(),
+            _ => match value {
+                Value::String(text) => text.clone(),
+                Value::Null => "none".to_owned(),
+                other => other.to_string(),
+            },
+        };
+        let key = unit.map_or(&*self.key, |(suffix, _)| self.key.trim_end_matches(suffix));
+        format!("{key} {} → {}", show(&self.from), show(&self.to))
+    }
+}
+
+/// What has to happen to the lab `before`, with the settings in force, to be `after`. The nodes `off` have been switched off.
+#[must_use]
+pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
+    let mut changes = Vec::new();
+    let gone = |name: &str, kind| Change::new(Action::Remove, kind, name, Vec::new());
+    let come = |name: &str, kind| Change::new(Action::Add, kind, name, Vec::new());
+
+    let nodes_gone = before.nodes.iter().filter(|node| after.node(&node.name).is_none());
+    changes.extend(nodes_gone.map(|node| gone(&node.name, Kind::Node)));
+    let (old_trunks, new_trunks) = (named_trunks(before), named_trunks(after));
+    let of_name = |trunks: &[(String, &Trunk)], name: &str| trunks.iter().any(|(other, _)| other == name);
+    let trunks_gone = old_trunks.iter().filter(|(name, _)| !of_name(&new_trunks, name));
+    changes.extend(trunks_gone.map(|(name, _)| gone(name, Kind::Trunk)));
+    compare_switches(before, after, &mut changes);
+    for (name, trunk) in &new_trunks {
+        match old_trunks.iter().find(|(other, _)| other == name) {
+            None => changes.push(come(name, Kind::Trunk)),
+            Some((_, old)) => set(Kind::Trunk, name, differences(&json(old), &json(trunk)), &mut changes),
+        }
+    }
+    for node in &after.nodes {
+        match before.node(&node.name) {
+            None => changes.push(come(&node.name, Kind::Node)),
+            Some(old) => compare_nodes(old, node, off.contains(&node.name), &mut changes),
+        }
+    }
+    Plan {
+        lab: after.name.clone(),
+        changes,
+    }
+}
+
+/// Trunks by name; several between the same two switches are numbered.
+fn named_trunks(lab: &Lab) -> Vec<(String, &Trunk)> {
+    let mut named: Vec<(String, &Trunk)> = Vec::new();
+    for trunk in &lab.trunks {
+        let same = named
+            .iter()
+            .filter(|(_, other)| (&other.a, &other.b) == (&trunk.a, &trunk.b))
+            .count();
+        let number = if same == 0 {
+            String::new()
+        } else {
+            format!("#{}", same + 1)
+        };
+        named.push((format!("{}-{}{number}", trunk.a, trunk.b), trunk));
+    }
+    named
+}
+
+fn compare_switches(before: &Lab, after: &Lab, changes: &mut Vec<Change>) {
+    for switch in before.switches.iter().filter(|switch| !after.switches.contains(switch)) {
+        changes.push(Change::new(Action::Remove, Kind::Switch, switch, Vec::new()));
+    }
+    for switch in after.switches.iter().filter(|switch| !before.switches.contains(switch)) {
+        changes.push(Change::new(Action::Add, Kind::Switch, switch, Vec::new()));
+    }
+}
+
+fn compare_nodes(old: &Node, new: &Node, is_off: bool, changes: &mut Vec<Change>) {
+    let seen = |node: &Node| {
+        let mut value = json(node);
+        for nic in value["nics"].as_array_mut().into_iter().flatten() {
+            for key in NIC_KEYS_LIVE {
+                nic.as_object_mut().map(|nic| nic.remove(key));
+            }
+        }
+        value
+    };
+    let settings = differences(&seen(old), &seen(new));
+    let restarts = !settings.is_empty();
+    if is_off {
+        changes.push(Change::new(Action::Start, Kind::Node, &new.name, settings));
+    } else if restarts {
+        changes.push(Change::new(Action::Restart, Kind::Node, &new.name, settings));
+    }
+    for (index, (old, new_nic)) in old.nics.iter().zip(&new.nics).enumerate() {
+        let name = port_name(&new.name, index);
+        let part = |nic: &Nic, cable: bool| {
+            let value = json(nic);
+            let keys = NIC_KEYS_LIVE.iter().filter(|key| (**key == CABLE) == cable);
+            let pairs = keys.map(|key| ((*key).to_owned(), value[*key].clone()));
+            Value::Object(pairs.collect::<Map<_, _>>())
+        };
+        set(
+            Kind::Nic,
+            &name,
+            differences(&part(old, false), &part(new_nic, false)),
+            changes,
+        );
+        let (old, new_nic) = (part(old, true), part(new_nic, true));
+        set(Kind::Cable, &name, differences(&old[CABLE], &new_nic[CABLE]), changes);
+    }
+}
+
+fn set(kind: Kind, name: &str, settings: Vec<Setting>, changes: &mut Vec<Change>) {
+    if !settings.is_empty() {
+        changes.push(Change::new(Action::Set, kind, name, settings));
+    }
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// Every value that differs, by its name from the outside in. Lists are compared as a whole, unless they are as long.
+fn differences(old: &Value, new: &Value) -> Vec<Setting> {
+    let mut found = Vec::new();
+    collect("", old, new, &mut found);
+    found
+}
+
+fn collect(key: &str, old: &Value, new: &Value, found: &mut Vec<Setting>) {
+    let below = |name: &str| {
+        if key.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{key}.{name}")
+        }
+    };
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+            for name in names.filter(|name| *name != PLACE) {
+                let [old, new] = [old, new].map(|map| map.get(name).unwrap_or(&Value::Null));
+                collect(&below(name), old, new, found);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                collect(&below(&index.to_string()), old, new, found);
+            }
+        }
+        _ if old == new => {}
+        _ => found.push(Setting {
+            key: key.to_owned(),
+            from: old.clone(),
+            to: new.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn lab(text: &str, before: Option<&Lab>) -> Lab {
+        Lab::parse_for(text, "lab.toml", "lab", Path::new("/"), before).expect(text)
+    }
+
+    fn text(before: &Lab, after: &str) -> String {
+        between(before, &lab(after, Some(before)), &[]).text()
+    }
+
+    #[test]
+    fn what_stays_keeps_its_addresses_when_others_come_and_go() {
+        let before = lab(
+            "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n[[node]]\nname = \"c\"\n",
+            None,
+        );
+        let file = "[[node]]\nname = \"d\"\n[[node]]\nname = \"c\"\n[[node]]\nname = \"b\"\n";
+        let after = lab(file, Some(&before));
+        let plan = between(&before, &after, &[]);
+        assert_eq!(plan.text(), "- node a\n+ node d\n");
+        assert_eq!((after.nodes[1].place, after.nodes[2].place), (2, 1));
+        assert_eq!(after.nodes[0].place, 0, "the lowest that is free");
+        assert_eq!(after.nodes[0].address(), before.nodes[0].address());
+        assert_ne!(after.nodes[0].nics[0].mac, before.nodes[1].nics[0].mac);
+        assert!(between(&after, &after, &[]).is_empty());
+        // Who states what somebody else has gets it.
+        let stated = "[[node]]\nname = \"a\"\n[[node]]\nname = \"e\"\nnic = [{ address = \"10.77.1.1/24\" }]\n";
+        let plan = text(&before, stated);
+        assert!(
+            plan.contains("! node a is restarted: nics.0.address 10.77.1.1/24 → "),
+            "{plan}"
+        );
+    }
+
+    #[test]
+    fn only_what_a_guest_sees_restarts_it() {
+        let before = lab(
+            "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"a\"\nnic = [{ switch = \"s1\" }]\n",
+            None,
+        );
+        let live = "[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n[[node]]\nname = \"a\"\n\
+                    nic = [{ switch = \"s1\", coalescing = { delay = \"1ms\" }, link = { rate = \"1Gbit\" } }]\n";
+        assert_eq!(
+            text(&before, live),
+            "+ switch s2\n~ nic a.eth0: coalescing.delay 75us → 1ms\n\
+             ~ cable a.eth0: from_guest.rate unlimited → 1Gbit, to_guest.rate unlimited → 1Gbit\n"
+        );
+        let seen = "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"a\"\nmemory = \"256M\"\nnic = [{ mtu = 9000 }]\n";
+        assert_eq!(
+            text(&before, seen),
+            "! node a is restarted: memory 128M → 256M, nics.0.mtu 1500 → 9000\n"
+        );
+    }
+
+    #[test]
+    fn a_node_that_is_off_is_started() {
+        let before = lab("[[node]]\nname = \"a\"\n", None);
+        let plan = between(&before, &before, &["a".to_owned()]);
+        assert_eq!(plan.text(), "+ node a is off, and is started\n");
+        assert_eq!(plan.nodes(Action::Start).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn trunks_come_go_and_change() {
+        let switches = "[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n[[switch]]\nname = \"s3\"\n";
+        let node = "[[node]]\nname = \"a\"\nnic = []\n";
+        let trunk = |a, b, more: &str| format!("[[trunk]]\nbetween = [\"{a}\", \"{b}\"]\n{more}\n");
+        let before = lab(
+            &format!("{switches}{}{}{node}", trunk("s1", "s2", ""), trunk("s2", "s3", "")),
+            None,
+        );
+        let file = format!(
+            "{switches}{}{}{node}",
+            trunk("s1", "s3", ""),
+            trunk("s2", "s3", "link_back = { delay = \"1us\" }")
+        );
+        assert_eq!(
+            text(&before, &file),
+            "- trunk s1-s2\n+ trunk s1-s3\n~ trunk s2-s3: link.b_to_a.delay 0 → 1us\n"
+        );
+    }
+}
