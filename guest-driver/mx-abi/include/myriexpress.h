@@ -4,8 +4,13 @@
 #ifndef WEFT_MYRIEXPRESS_H
 #define WEFT_MYRIEXPRESS_H
 
+/* Programs rely on what the headers of MX and Open-MX bring with them: types and their formats, memory and strings. */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {

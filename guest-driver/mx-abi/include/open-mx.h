@@ -5,6 +5,8 @@
 #ifndef WEFT_OPEN_MX_H
 #define WEFT_OPEN_MX_H
 
+/* Programs rely on what the headers of MX and Open-MX bring with them: types and their formats, memory and strings. */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
 

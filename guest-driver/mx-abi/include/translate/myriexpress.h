@@ -4,9 +4,7 @@
 #ifndef WEFT_TRANSLATE_MYRIEXPRESS_H
 #define WEFT_TRANSLATE_MYRIEXPRESS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
+/* With all that it brings. */
 #include <open-mx.h>
 
 #ifdef __cplusplus

@@ -1,6 +1,11 @@
 //! The symbols of the libraries and what the headers say of them.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use crate::kit::Kit;
 
@@ -105,5 +110,84 @@ fn sizes_offsets_and_values_are_those_of_the_interface_and_the_headers_are_clean
                 "the headers of {first} are not clean with {standard}"
             );
         }
+    }
+}
+
+/// Languages that programs are written in: compiler, name of the language for it, and standards. Compilers learn new ones.
+const LANGUAGES: [(&str, &str, &[&str]); 2] = [
+    (
+        "gcc",
+        "c",
+        &[
+            "c89", "gnu89", "c99", "gnu99", "c11", "gnu11", "c17", "gnu17", "c2x", "gnu2x", "c23", "gnu23",
+        ],
+    ),
+    (
+        "g++",
+        "c++",
+        &[
+            "c++98", "gnu++98", "c++11", "c++14", "gnu++17", "c++17", "c++20", "gnu++20", "c++2b", "c++23",
+        ],
+    ),
+];
+
+/// Standards without which nothing was tested, of each language.
+const KNOWN_TO_ALL: [&str; 2] = ["c89", "c++98"];
+
+#[test]
+fn each_header_brings_what_programs_take_for_granted() {
+    let kit = Kit::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/brought.c");
+    let headers = [
+        "open-mx.h",
+        "myriexpress.h",
+        "mx_extensions.h",
+        "mx_io.h",
+        "mx_raw.h",
+        "mx_internals/mx__fops.h",
+        "mx_internals/mx__driver_interface.h",
+    ];
+    let include = kit.at("include");
+    let program = kit.at("brought");
+    for ((compiler, language, standards), known_to_all) in LANGUAGES.into_iter().zip(KNOWN_TO_ALL) {
+        let knows = |standard: &&&str| {
+            Command::new(compiler)
+                .args([
+                    &format!("-std={standard}"),
+                    "-x",
+                    language,
+                    "-fsyntax-only",
+                    "/dev/null",
+                ])
+                .stderr(Stdio::null())
+                .status()
+                .expect(compiler)
+                .success()
+        };
+        let known: Vec<&str> = standards.iter().filter(knows).copied().collect();
+        assert!(known.contains(&known_to_all), "{compiler} knows {known:?} alone");
+        for standard in known {
+            for header in headers {
+                for first in [&include.join("translate"), &include] {
+                    let mut command = Command::new(compiler);
+                    command
+                        .arg(format!("-std={standard}"))
+                        .args(["-Wall", "-Wextra", "-Werror"]);
+                    if language == "c" {
+                        command.arg("-Werror=implicit-function-declaration");
+                    }
+                    command.arg(format!("-DHEADER=<{header}>")).args(["-x", language]);
+                    command.arg("-I").arg(first).arg("-I").arg(&include).arg(&source);
+                    if standard == known_to_all {
+                        command.arg("-o").arg(&program);
+                    } else {
+                        command.arg("-fsyntax-only");
+                    }
+                    let compiled = command.status().unwrap();
+                    assert!(compiled.success(), "with {header} and -std={standard}: {command:?}");
+                }
+            }
+        }
+        Kit::finishes(&mut Command::new(&program));
     }
 }
