@@ -9,6 +9,9 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -209,7 +212,7 @@ omx_return_t omx_irecvv(
     omx_endpoint_t endpoint, omx_seg_t *segments, uint32_t count, uint64_t match_info,
     uint64_t match_mask, void *context, omx_request_t *request);
 omx_return_t omx_cancel(omx_endpoint_t endpoint, omx_request_t *request, uint32_t *result);
-/* The request stays, and completes as OMX_CANCELLED: what is no success goes through the error handler, this included. */
+/* The request stays, and completes as OMX_CANCELLED. The program asked for that: no error handler hears of it. */
 omx_return_t omx_cancel_notest(omx_endpoint_t endpoint, omx_request_t *request, uint32_t *result);
 omx_return_t omx_forget(omx_endpoint_t endpoint, omx_request_t *request);
 omx_return_t omx_context(omx_request_t *request, void **context);

@@ -3,7 +3,7 @@
 use std::{ffi::c_void, sync::Arc, time::Duration};
 
 use ether::MacAddr;
-use omx::{Action, Board, Endpoint, EndpointOptions, Request, Segment, Status, StatusCode, Unexpected};
+use omx::{Action, Board, Endpoint, EndpointOptions, Request, Segment, Status, Unexpected};
 
 use crate::{
     codes, contexts,
@@ -319,12 +319,13 @@ fn to_c(code: u32, status: &Status) -> CStatus {
     }
 }
 
-/// Gives the end of a request to the program; a bad one is shown to the handler first, also one that the program asked for.
+/// Gives the end of a request to the program; a failure is shown to the handler first.
 #[inline]
 fn deliver(flavor: Flavor, opened: &Opened, status: &Status, out: Out<CStatus>) {
-    let code = match status.code {
-        StatusCode::Success => codes::status_code(flavor, status.code),
-        code => report_status(flavor, opened, "a request failed", code),
+    let code = if status.code.is_failure() {
+        report_status(flavor, opened, "a request failed", status.code)
+    } else {
+        codes::status_code(flavor, status.code)
     };
     out.put(to_c(code, status));
 }

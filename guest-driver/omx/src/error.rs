@@ -164,7 +164,7 @@ pub enum StatusCode {
     #[error("the message was longer than the receive buffer; the beginning arrived")]
     Truncated,
     /// Cancelled by the program.
-    #[error("the program cancelled the receive")]
+    #[error("the program cancelled the request")]
     Cancelled,
     /// The endpoint of the partner is not open.
     #[error("the remote endpoint is not open")]
@@ -190,6 +190,12 @@ pub enum StatusCode {
 }
 
 impl StatusCode {
+    /// Whether the program is to hear of it as of an error: anything that it neither wanted nor asked for.
+    #[inline]
+    pub const fn is_failure(self) -> bool {
+        !matches!(self, Self::Success | Self::Cancelled)
+    }
+
     /// The number of `open-mx.h`.
     pub const fn code(self) -> u32 {
         match self {

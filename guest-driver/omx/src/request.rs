@@ -288,7 +288,7 @@ impl Requests {
 
     /// Something ended whose completion nobody takes.
     pub(crate) fn unheard(&mut self, code: StatusCode) {
-        if code != StatusCode::Success && self.unheard.len() < UNHEARD_MAX {
+        if code.is_failure() && self.unheard.len() < UNHEARD_MAX {
             self.unheard.push(code);
         }
     }
