@@ -181,12 +181,12 @@ impl Call<'_> {
         self.put_bytes(&value.to_ne_bytes())
     }
 
-    /// A text with its end, cut to what a caller may expect at most.
+    /// A text with its end, cut to the caller's room; without room for the end there is no text.
     fn put_text(&self, text: &str) -> Outcome {
-        let mut bytes = text.as_bytes().to_vec();
-        bytes.truncate(MX_TEXT_LEN - 1);
-        bytes.push(0);
-        self.put_bytes(&bytes)
+        if self.output_len == 0 {
+            return Err(Fault::new(codes::BAD_INFO_LENGTH));
+        }
+        self.put_bytes(&cut(text, MX_TEXT_LEN.min(self.output_len as usize)))
     }
 
     fn put_ids(&self) -> Outcome {
@@ -203,6 +203,14 @@ impl Call<'_> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         self.put_bytes(&bytes)
     }
+}
+
+/// As much of a text as fits into `room` bytes with the zero that ends it, in whole characters.
+fn cut(text: &str, room: usize) -> Vec<u8> {
+    let len = text.floor_char_boundary(room.saturating_sub(1));
+    let mut bytes = text.as_bytes()[..len].to_vec();
+    bytes.push(0);
+    bytes
 }
 
 /// What the authority of a board knows.
@@ -253,10 +261,7 @@ pub(crate) fn name_of(nic: u64, out: Bytes) -> Outcome {
     for board in usable_boards()? {
         let Ok((_, peers)) = board.status() else { continue };
         if let Some(peer) = peers.into_iter().find(|peer| peer.mac == mac) {
-            let mut bytes = peer.name.unwrap_or_default().into_bytes();
-            bytes.truncate(HOST_NAME_LEN - 1);
-            bytes.push(0);
-            out.put_all(&bytes);
+            out.put_all(&cut(&peer.name.unwrap_or_default(), HOST_NAME_LEN));
             return Ok(());
         }
     }

@@ -96,6 +96,17 @@ static void names(void)
     RETURNS(omx_nic_id_to_hostname(42, name), OMX_PEER_NOT_FOUND);
 }
 
+#define CUT_ROOM 8
+
+/* A text was put into less room than it needs: its beginning is there with its end, and nothing behind that. */
+static void cut_to(char *found, const char *whole, size_t room)
+{
+    CHECK(strlen(found) == room - 1 && !strncmp(found, whole, room - 1));
+    for (size_t i = room; i < CUT_ROOM; i++)
+        CHECK(found[i] == '#');
+    memset(found, '#', CUT_ROOM);
+}
+
 static void information(mx_endpoint_t me, omx_endpoint_t oe)
 {
     static const struct { mx_get_info_key_t key; uint32_t value; } plain[] = {
@@ -107,8 +118,9 @@ static void information(mx_endpoint_t me, omx_endpoint_t oe)
     static char labels[85][MX_MAX_STR_LEN];
     uint32_t value = 0, board = 0, bad = 99;
     uint64_t ids[32] = {1, 1, 1};
-    char text[MX_MAX_STR_LEN];
+    char text[MX_MAX_STR_LEN], short_text[CUT_ROOM];
     uint8_t byte = 0;
+    memset(short_text, '#', sizeof short_text);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         OK(mx_get_info(NULL, plain[i].key, NULL, 0, &value, sizeof value));
         CHECK(value == plain[i].value);
@@ -118,7 +130,11 @@ static void information(mx_endpoint_t me, omx_endpoint_t oe)
     for (int i = 0; i < 3; i++) {
         OK(mx_get_info(NULL, strings[i], NULL, 0, text, sizeof text));
         CHECK(!strcmp(text, "N/A (Open-MX)"));
-        RETURNS(mx_get_info(NULL, strings[i], NULL, 0, text, 5), MX_BAD_INFO_LENGTH);
+        for (uint32_t room = 1; room < 6; room++) {
+            OK(mx_get_info(NULL, strings[i], NULL, 0, short_text, room));
+            cut_to(short_text, text, room);
+        }
+        RETURNS(mx_get_info(NULL, strings[i], NULL, 0, text, 0), MX_BAD_INFO_LENGTH);
     }
     OK(mx_get_info(NULL, MX_NIC_COUNT, NULL, 0, &value, sizeof value));
     CHECK(value == 2);
@@ -158,6 +174,18 @@ static void information(mx_endpoint_t me, omx_endpoint_t oe)
     OK(omx_get_info(oe, OMX_INFO_BOARD_HOSTNAME, NULL, 0, text, sizeof text));
     OK(omx_get_info(oe, OMX_INFO_BOARD_IFACENAME, NULL, 0, text, sizeof text));
     CHECK(*text);
+    for (uint32_t room = 1; room < 3; room++) {
+        omx_info_key_t names[] = {OMX_INFO_BOARD_HOSTNAME, OMX_INFO_BOARD_IFACENAME, OMX_INFO_COUNTER_LABEL};
+        for (int i = 0; i < 3; i++) {
+            omx_endpoint_t of[] = {oe, NULL};
+            for (int j = 0; j < 2; j++) {
+                OK(omx_get_info(of[j], names[i], &byte, 1, text, sizeof text));
+                OK(omx_get_info(of[j], names[i], &byte, 1, short_text, room));
+                cut_to(short_text, text, room);
+                RETURNS(omx_get_info(of[j], names[i], &byte, 1, short_text, 0), OMX_BAD_INFO_LENGTH);
+            }
+        }
+    }
     OK(omx_get_info(NULL, OMX_INFO_BOARD_NUMA_NODE, &byte, 1, &value, sizeof value));
     OK(omx_get_info(NULL, OMX_INFO_COUNTER_MAX, NULL, 0, &value, sizeof value));
     CHECK(value == 85);
@@ -274,34 +302,6 @@ static omx_return_t note(char *text, omx_return_t code)
     return code;
 }
 
-/* The functions that only Open-MX has, or has with other arguments, on an endpoint that talks to itself and to another one. */
-static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
-{
-    omx_endpoint_addr_t self, address;
-    omx_status_t status;
-    omx_request_t send, receive, later, request = NULL;
-    uint64_t nic;
-    uint32_t id, result;
-    char out[200] = "text", in[200];
-    static char big[100000];
-    omx_seg_t from[2] = {{out, 2}, {out + 2, 3}}, to = {in, sizeof in}, many[257];
-    void *context;
-    OK(omx_get_endpoint_addr(e, &self));
-    OK(omx_decompose_endpoint_addr(self, &nic, &id));
-    OK(omx_connect(e, nic, id, 0, OMX_TIMEOUT_INFINITE, &address));
-    CHECK(!memcmp(&self, &address, sizeof self));
-    RETURNS(omx_connect(e, nic, 30, 0, LONG_MS, &address), OMX_REMOTE_ENDPOINT_CLOSED);
-    RETURNS(omx_connect(e, nic, 300, 0, LONG_MS, &address), OMX_REMOTE_ENDPOINT_BAD_ID);
-    RETURNS(omx_connect(e, nic, id, 1, LONG_MS, &address), OMX_REMOTE_ENDPOINT_BAD_CONNECTION_KEY);
-    RETURNS(omx_connect(e, ~nic, id, 1, LONG_MS, &address), OMX_NIC_ID_NOT_FOUND);
-    RETURNS(omx_connect(e, 0x020000fffffeULL, 0, 0, 5, &address), OMX_TIMEOUT);
-    RETURNS(omx_iconnect(e, ~nic, id, 1, 2, NULL, &request), OMX_NIC_ID_NOT_FOUND);
-    OK(omx_iconnect(e, nic, id, 0, 0x11, out, &request));
-    OK(omx_wait(e, &request, &status, &result, OMX_TIMEOUT_INFINITE));
-    CHECK(result == 1 && request == NULL && status.match_info == 0x11 && status.context == out);
-    /* What a started connect comes to is in its status, a number that no endpoint can have included: also within the host. */
-    OK(omx_iconnect(e, nic, 300, 0, 0x12, NULL, &request));
-    OK(omx_wait(e, &request, &status, &result, LONG_MS));
 /* Cancelled and kept, a request completes as that. No handler hears of it: by default that would be the program's end. */
 static void cancelled_requests_are_no_errors(omx_endpoint_t e)
 {
@@ -356,6 +356,34 @@ static void cancelled_requests_are_no_errors(omx_endpoint_t e)
     CHECK(omx_set_error_handler(e, NULL) == note);
 }
 
+/* The functions that only Open-MX has, or has with other arguments, on an endpoint that talks to itself and to another one. */
+static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
+{
+    omx_endpoint_addr_t self, address;
+    omx_status_t status;
+    omx_request_t send, receive, later, request = NULL;
+    uint64_t nic;
+    uint32_t id, result;
+    char out[200] = "text", in[200];
+    static char big[100000];
+    omx_seg_t from[2] = {{out, 2}, {out + 2, 3}}, to = {in, sizeof in}, many[257];
+    void *context;
+    OK(omx_get_endpoint_addr(e, &self));
+    OK(omx_decompose_endpoint_addr(self, &nic, &id));
+    OK(omx_connect(e, nic, id, 0, OMX_TIMEOUT_INFINITE, &address));
+    CHECK(!memcmp(&self, &address, sizeof self));
+    RETURNS(omx_connect(e, nic, 30, 0, LONG_MS, &address), OMX_REMOTE_ENDPOINT_CLOSED);
+    RETURNS(omx_connect(e, nic, 300, 0, LONG_MS, &address), OMX_REMOTE_ENDPOINT_BAD_ID);
+    RETURNS(omx_connect(e, nic, id, 1, LONG_MS, &address), OMX_REMOTE_ENDPOINT_BAD_CONNECTION_KEY);
+    RETURNS(omx_connect(e, ~nic, id, 1, LONG_MS, &address), OMX_NIC_ID_NOT_FOUND);
+    RETURNS(omx_connect(e, 0x020000fffffeULL, 0, 0, 5, &address), OMX_TIMEOUT);
+    RETURNS(omx_iconnect(e, ~nic, id, 1, 2, NULL, &request), OMX_NIC_ID_NOT_FOUND);
+    OK(omx_iconnect(e, nic, id, 0, 0x11, out, &request));
+    OK(omx_wait(e, &request, &status, &result, OMX_TIMEOUT_INFINITE));
+    CHECK(result == 1 && request == NULL && status.match_info == 0x11 && status.context == out);
+    /* What a started connect comes to is in its status, a number that no endpoint can have included: also within the host. */
+    OK(omx_iconnect(e, nic, 300, 0, 0x12, NULL, &request));
+    OK(omx_wait(e, &request, &status, &result, LONG_MS));
     CHECK(result == 1 && status.code == OMX_REMOTE_ENDPOINT_BAD_ID && status.match_info == 0x12);
     /* One buffer, segments, synchronous. */
     for (int i = 0; i < 4; i++) {
@@ -517,6 +545,7 @@ int main(void)
     information(me, oe);
     counters_are_those_of_the_board(me, oe);
     open_mx_calls(oe, (omx_endpoint_t)me);
+    cancelled_requests_are_no_errors(oe);
     mx_rest(me);
     OK(mx_close_endpoint(me));
     OK(omx_finalize());
@@ -524,4 +553,3 @@ int main(void)
     puts("api done");
     return 0;
 }
-    cancelled_requests_are_no_errors(oe);
