@@ -74,6 +74,11 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
                     None
                 }
                 UnexpBody::Whole(data) | UnexpBody::Own(_, data) => Some(data.clone()),
+                UnexpBody::OwnInPlace(_, memory) => {
+                    let mut data = vec![0; memory.len() as usize].into_boxed_slice();
+                    memory.read(&mut data);
+                    Some(data)
+                }
                 UnexpBody::Partial(..) | UnexpBody::Large(_) | UnexpBody::LargeLocal(_) => None,
             };
             (message.source, message.match_info, message.length, data)
@@ -138,7 +143,9 @@ impl Core {
                 self.store.transfers.remove(key);
             }
             // The handler had all of it.
-            UnexpBody::Own(request, _) => self.own_matched(request, message.length, message.length),
+            UnexpBody::Own(request, _) | UnexpBody::OwnInPlace(request, _) => {
+                self.own_matched(request, message.length, message.length);
+            }
             UnexpBody::Whole(_) => {}
         }
         self.resume();

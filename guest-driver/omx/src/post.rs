@@ -63,7 +63,7 @@ impl Core {
             return Some(request);
         }
         let posted = if to.partner == PARTNER_SELF {
-            self.send_to_own(request, &memory, match_info)
+            self.send_to_own(request, memory, match_info)
         } else {
             match self.engine.partner_at(to.partner as usize) {
                 Some(partner) if length as usize <= INLINE_LEN_MAX && !synchronous => {
@@ -248,33 +248,46 @@ impl Core {
         }
     }
 
-    /// A message to the endpoint itself: complete when it is matched.
-    fn send_to_own(&mut self, request: Key, memory: &Segments, match_info: u64) -> Result<(), SendError> {
+    /// A message to the endpoint itself: complete when it is matched. Until then its bytes are kept, as long as there is room; then
+    /// they stay with the program, and the send is not buffered.
+    fn send_to_own(&mut self, request: Key, memory: Segments, match_info: u64) -> Result<(), SendError> {
         let length = memory.len();
-        let mut data = vec![0; length as usize].into_boxed_slice();
-        memory.read(&mut data);
-        if let Some(entry) = self.store.requests.get_mut(request) {
-            entry.buffered = true;
-        }
+        // A receive that waits for an older message comes first.
+        let table = &mut self.store.table;
+        let receive = if table.unexpected.is_awaited() {
+            None
+        } else {
+            table.posted.take(match_info)
+        };
+        let in_place = receive.is_none() && !table.unexpected.has_room(length.into());
+        let body = if in_place {
+            UnexpBody::OwnInPlace(request, memory)
+        } else {
+            let mut data = vec![0; length as usize].into_boxed_slice();
+            memory.read(&mut data);
+            if let Some(entry) = self.store.requests.get_mut(request) {
+                entry.buffered = true;
+            }
+            UnexpBody::Own(request, data)
+        };
         let message = Unexp {
             source: Source::Own,
             match_info,
             length,
-            body: UnexpBody::Own(request, data),
+            body,
         };
-        // A receive that waits for an older message comes first.
-        if !self.store.table.unexpected.is_awaited()
-            && let Some(receive) = self.store.table.posted.take(match_info)
-        {
+        if let Some(receive) = receive {
             self.give(receive, message);
             return Ok(());
         }
-        let id = self
-            .store
-            .table
-            .unexpected
-            .add(match_info, length.into(), message)
-            .map_err(|_| SendError::TooMany)?;
+        let unexpected = &mut self.store.table.unexpected;
+        let added = if in_place {
+            // There are no more of them than requests.
+            unexpected.add_beyond(match_info, message)
+        } else {
+            unexpected.add(match_info, length.into(), message)
+        };
+        let id = added.map_err(|_| SendError::TooMany)?;
         if self.store.has_handler {
             self.store.unseen.push(id);
         }
@@ -382,6 +395,10 @@ impl Core {
             },
             UnexpBody::Own(send, data) => {
                 self.store.receive_whole(request, &data);
+                self.own_matched(send, wanted, message.length);
+            }
+            UnexpBody::OwnInPlace(send, memory) => {
+                self.store.receive_from(request, &memory);
                 self.own_matched(send, wanted, message.length);
             }
         }

@@ -18,6 +18,8 @@ use crate::{
 
 /// Buffers on their way at once: sends and receives that the engine knows by name.
 const TRANSFERS_MAX: u32 = 1 << 20;
+/// Bytes copied at once from one place of the program to another.
+const PIECE_LEN: u32 = 64 << 10;
 /// Tokens of transfers have this bit, tokens of requests do not.
 const TRANSFER: Token = 1 << 63;
 
@@ -89,6 +91,8 @@ pub(crate) enum UnexpBody {
     LargeLocal(LocalLarge),
     /// From the endpoint itself: the send completes when it is matched.
     Own(Key, Box<[u8]>),
+    /// The same when there was no room for a copy: the bytes are where the program has them.
+    OwnInPlace(Key, Segments),
 }
 
 /// The bytes of a send.
@@ -180,6 +184,23 @@ impl Store {
             entry.memory.write(0, data);
         }
         self.received(request, StatusCode::Success, data.len() as u32);
+    }
+
+    /// The same from where the program that receives has it.
+    pub(crate) fn receive_from(&mut self, request: Key, message: &Segments) {
+        if let Some(entry) = self.requests.get_mut(request) {
+            let wanted = entry.memory.len().min(message.len());
+            let mut piece = vec![0; wanted.min(PIECE_LEN) as usize];
+            let mut at = 0;
+            // Not straight from one to the other: the program may have given one piece of memory for both.
+            while at < wanted {
+                piece.truncate((wanted - at) as usize);
+                message.read_at(at, &mut piece);
+                entry.memory.write(at, &piece);
+                at += piece.len() as u32;
+            }
+        }
+        self.received(request, StatusCode::Success, message.len());
     }
 
     /// A receive has found its message and gets all of it: [`Self::matched`] and [`Self::receive_whole`] in one look.

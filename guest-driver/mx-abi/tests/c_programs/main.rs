@@ -56,6 +56,23 @@ fn everything_mx_promises_of_messages_holds_over_the_wire_and_within_the_host() 
 }
 
 #[test]
+fn sends_to_an_endpoint_that_holds_all_it_may_wait_and_none_fails() {
+    with_cable(
+        "sends_to_an_endpoint_that_holds_all_it_may_wait_and_none_fails",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            let mx = kit.compile("full.c", "full", &[], &["-lmyriexpress", "-lpthread"]);
+            // Over the cable, and within the host.
+            kit.run(&mx, &boards, &["0", "1"]);
+            kit.run(&mx, &boards, &["0", "0"]);
+            let translated = kit.compile("full.c", "full-omx", &["translate"], &["-lopen-mx", "-lpthread"]);
+            kit.run(&translated, &boards, &["0", "0"]);
+        },
+    );
+}
+
+#[test]
 fn every_function_succeeds_and_fails_as_documented() {
     with_cable("every_function_succeeds_and_fails_as_documented", 1500, |kit, veth| {
         let boards = format!("{},{}", veth.a, veth.b);

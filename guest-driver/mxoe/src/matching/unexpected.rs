@@ -108,8 +108,24 @@ impl<U> Unexpected<U> {
         if !self.has_room(data_bytes) {
             return Err(value);
         }
+        Ok(self.insert(match_info, data_bytes, value))
+    }
+
+    /// Adds a message whose data stay with its sender, also where there is no room for others: whoever adds such messages bounds how
+    /// many there are. They count like others, so that those wait.
+    ///
+    /// # Errors
+    /// The value back if as many messages wait as can be named.
+    pub fn add_beyond(&mut self, match_info: u64, value: U) -> Result<UnexpectedId, U> {
+        if self.entries.is_full() {
+            return Err(value);
+        }
+        Ok(self.insert(match_info, 0, value))
+    }
+
+    fn insert(&mut self, match_info: u64, data_bytes: u64, value: U) -> UnexpectedId {
         let bytes = data_bytes.saturating_add(ENTRY_BYTES);
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         let same = self.same.entry(match_info).or_insert(EMPTY);
         let entry = Entry {
             match_info,
@@ -125,7 +141,7 @@ impl<U> Unexpected<U> {
             value,
         };
         let (all_tail, same_tail) = (self.all.tail, same.tail);
-        // Not full: looked at above.
+        // Not full: whoever calls has looked.
         let slot = self.entries.insert(entry).unwrap_or(NIL);
         self.all.tail = slot;
         same.tail = slot;
@@ -137,10 +153,10 @@ impl<U> Unexpected<U> {
             Some(before) => before.same.next = slot,
             None => same.head = slot,
         }
-        Ok(UnexpectedId {
+        UnexpectedId {
             slot,
             generation: self.entries.generation(slot),
-        })
+        }
     }
 
     /// Takes out the oldest message that a receive matches, unless that one is [undecided](Self::begin_to_decide), or another receive
