@@ -62,7 +62,7 @@ static void frames_and_peers(void)
 {
     mx_raw_endpoint_t e, second;
     mx_raw_status_t status = 7;
-    unsigned char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x86, 0xdf, 0, 0, 1}, buffer[2000];
+    unsigned char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x86, 0xdf, 0, 0, 1}, buffer[2000] = {0};
     uint32_t port = 7, bytes = sizeof buffer, ports = 0;
     mx_line_speed_t speed = MX_SPEED_2G;
     void *context = NULL;

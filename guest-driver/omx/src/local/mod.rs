@@ -17,6 +17,7 @@ macro_rules! scope {
 mod copying;
 mod credentials;
 mod pair;
+mod ready;
 mod ring;
 
 use std::{
@@ -32,10 +33,7 @@ use mxoe::{
     matching::Selector,
 };
 use omxd::{News, OmxdError, Session, UntrustedSocket};
-use rustix::{
-    buffer::spare_capacity,
-    event::{Timespec, epoll},
-};
+use rustix::event::epoll;
 
 use self::{
     pair::{Pair, Pull, Scope, Waiting},
@@ -387,13 +385,10 @@ impl Local {
     /// Looks who came, who went, and what took too long.
     pub(crate) fn look(&mut self, store: &mut Store, now: Time) {
         self.look_at = now.plus_nanos(LOOK_EVERY_NS);
-        let mut events = Vec::with_capacity(1 + self.pairs.len());
-        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if epoll::wait(&self.watched, spare_capacity(&mut events), Some(&nothing)).is_err() {
+        let Ok(names) = ready::ready(self.watched.as_fd(), 1 + self.pairs.len()) else {
             return;
-        }
-        for event in events {
-            let name = event.data.u64();
+        };
+        for name in names {
             if name == VISITS {
                 self.take_visits(store);
             } else if let Some(at) = self.pairs.iter().position(|pair| u64::from(pair.endpoint) == name)
