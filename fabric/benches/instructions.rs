@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use ether::{MacAddr, Time};
-use fabric::{Link, LinkConfig, PortId, Switch, SwitchConfig};
+use fabric::{JitterDistribution, Link, LinkConfig, PortId, QueueLevel, Switch, SwitchConfig};
 use gungraun::prelude::*;
 
 const FRAMES: u64 = 1024;
@@ -101,18 +101,10 @@ fn link(config: LinkConfig) -> Link {
 }
 
 const MODELLED: LinkConfig = LinkConfig {
-    up: true,
     rate_bps: 10_000_000_000,
     delay_ns: 1000,
-    queue_bytes_max: 1 << 20,
-    mtu: 9000,
-    loss_ppm: 0,
-    reorder_ppm: 0,
-    reorder_delay_ns: 0,
-    duplicate_ppm: 0,
-    corrupt_ppm: 0,
-    corrupt_past_fcs: false,
     seed: 1,
+    ..LinkConfig::IDEAL
 };
 
 const FAULTY: LinkConfig = LinkConfig {
@@ -124,9 +116,25 @@ const FAULTY: LinkConfig = LinkConfig {
     ..MODELLED
 };
 
+/// What else people ask of link emulators.
+const EMULATED: LinkConfig = LinkConfig {
+    burst_bytes: 32 << 10,
+    jitter_ns: 500,
+    jitter_distribution: JitterDistribution::Pareto,
+    queue_max: QueueLevel::frames(1000),
+    ecn_above: QueueLevel::nanos(100_000),
+    loss_ppm: 100,
+    loss_enter_ppm: 100,
+    loss_leave_ppm: 250_000,
+    loss_in_burst_ppm: 1_000_000,
+    loss_every: 1000,
+    ..MODELLED
+};
+
 #[library_benchmark]
 #[bench::rate_and_delay(link(MODELLED))]
 #[bench::every_fault(link(FAULTY))]
+#[bench::jitter_bursts_and_levels(link(EMULATED))]
 fn admit(mut link: Link) -> Link {
     for n in 0..FRAMES {
         black_box(link.admit(Time::from_nanos(n * GAP_NS), black_box(64)));

@@ -14,7 +14,10 @@ mod link;
 mod switch;
 mod topology;
 
-pub use link::{Admission, Link, LinkConfig, LinkConfigError, LinkCounters, LinkDrop, PPM, wire_bits};
+pub use link::{
+    Admission, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError, LinkCounters, LinkDrop, PPM,
+    QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
+};
 pub use switch::{
     DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId, PORTS_MAX, PortCounters, PortId,
     Switch, SwitchConfig, SwitchFull, TableEntry, TrunkId,

@@ -1,7 +1,7 @@
 //! What a link promises about time and room: rate, delay, queue, MTU, and changes of them while frames are under way.
 
 use ether::Time;
-use fabric::{Admission, Link, LinkConfig, LinkConfigError, LinkDrop, wire_bits};
+use fabric::{Admission, JitterDistribution, Link, LinkConfig, LinkConfigError, LinkDrop, QueueLevel, wire_bits};
 use proptest::prelude::*;
 
 fn at(ns: u64) -> Time {
@@ -14,6 +14,7 @@ fn arrival(admission: Admission) -> u64 {
             at,
             duplicate_at: None,
             corrupt_bit: None,
+            mark_ecn: false,
             ..
         } => at.as_nanos(),
         other => panic!("not an undisturbed delivery: {other:?}"),
@@ -59,6 +60,13 @@ fn each_setting_that_disturbs_makes_a_link_less_than_ideal() {
             corrupt_ppm: 1,
             ..ideal
         },
+        LinkConfig { jitter_ns: 1, ..ideal },
+        LinkConfig { loss_every: 1, ..ideal },
+        LinkConfig {
+            loss_enter_ppm: 1,
+            loss_in_burst_ppm: 1,
+            ..ideal
+        },
     ];
     for config in disturbed {
         assert!(!Link::new(config).is_ideal(), "{config:?}");
@@ -68,6 +76,12 @@ fn each_setting_that_disturbs_makes_a_link_less_than_ideal() {
             mtu: 1,
             seed: 9,
             reorder_delay_ns: 7,
+            queue_max: QueueLevel::frames(1),
+            ecn_above: QueueLevel::nanos(1),
+            jitter_distribution: JitterDistribution::Pareto,
+            jitter_reorders: true,
+            // Bursts in which nothing is lost.
+            loss_enter_ppm: 1,
             ..ideal
         })
         .is_ideal()
@@ -78,7 +92,7 @@ fn each_setting_that_disturbs_makes_a_link_less_than_ideal() {
 fn ten_gigabits_carry_the_frames_per_second_of_a_cable() {
     let mut link = Link::new(LinkConfig {
         rate_bps: 10_000_000_000,
-        queue_bytes_max: u64::MAX,
+        queue_max: QueueLevel::NONE,
         ..Default::default()
     });
     let mut last = 0;
@@ -97,7 +111,7 @@ fn what_division_leaves_over_is_carried_on() {
     // 672 bits at 3 bit/s: 224 s exactly; at 7 bit/s: 96 s; at 11 bit/s 61.0909… s each.
     let mut link = Link::new(LinkConfig {
         rate_bps: 11,
-        queue_bytes_max: u64::MAX,
+        queue_max: QueueLevel::NONE,
         ..Default::default()
     });
     let times: Vec<u64> = (0..11).map(|_| arrival(link.admit(at(0), 60))).collect();
@@ -128,7 +142,7 @@ fn the_queue_holds_what_it_may_and_no_more() {
     // 1 byte per 8 ns; three frames of 1538 bytes on the wire fit, the one being sent counts.
     let config = LinkConfig {
         rate_bps: 1_000_000_000,
-        queue_bytes_max: 3 * 1538,
+        queue_max: QueueLevel::bytes(3 * 1538),
         ..Default::default()
     };
     let mut link = Link::new(config);
@@ -151,7 +165,7 @@ fn the_queue_holds_what_it_may_and_no_more() {
 fn a_free_wire_takes_any_frame() {
     let mut link = Link::new(LinkConfig {
         rate_bps: 1_000_000,
-        queue_bytes_max: 0,
+        queue_max: QueueLevel::bytes(0),
         ..Default::default()
     });
     assert_eq!(arrival(link.admit(at(0), 1514)), 1538 * 8 * 1000);
@@ -169,7 +183,7 @@ fn a_frame_leaves_its_sender_with_its_last_bit_whenever_it_arrives() {
         duplicate_ppm: 500_000,
         loss_ppm: 300_000,
         corrupt_ppm: 300_000,
-        queue_bytes_max: u64::MAX,
+        queue_max: QueueLevel::NONE,
         seed: 3,
         ..Default::default()
     };
@@ -257,7 +271,7 @@ fn a_new_rate_counts_from_the_next_frame_on() {
 fn what_waits_keeps_its_size_when_the_rate_changes() {
     let slow = LinkConfig {
         rate_bps: 1_000_000,
-        queue_bytes_max: 3 * 1538,
+        queue_max: QueueLevel::bytes(3 * 1538),
         ..Default::default()
     };
     let mut link = Link::new(slow);
@@ -312,34 +326,52 @@ fn config() -> impl Strategy<Value = LinkConfig> {
     let ppm = || prop_oneof![Just(0), 0..1_000_000u32, Just(u32::MAX)];
     let rate = prop_oneof![Just(0), 1..10u64, 1_000_000..100_000_000_000u64, Just(u64::MAX)];
     let delay = || prop_oneof![Just(0), 0..100_000u64, Just(u64::MAX)];
-    let wire = (prop::bool::weighted(0.9), rate, delay(), 0..100_000u64, 0..10_000u32);
-    (wire, ppm(), ppm(), delay(), ppm(), ppm(), any::<bool>(), 0..3u64).prop_map(
-        |(
-            (up, rate_bps, delay_ns, queue_bytes_max, mtu),
-            loss,
-            reorder,
-            reorder_delay_ns,
-            duplicate,
-            corrupt,
-            past,
-            seed,
-        )| {
-            LinkConfig {
-                up,
-                rate_bps,
-                delay_ns,
-                queue_bytes_max,
-                mtu,
-                loss_ppm: loss,
-                reorder_ppm: reorder,
-                reorder_delay_ns,
-                duplicate_ppm: duplicate,
-                corrupt_ppm: corrupt,
-                corrupt_past_fcs: past,
-                seed,
-            }
-        },
-    )
+    let distribution = prop_oneof![
+        Just(JitterDistribution::Uniform),
+        Just(JitterDistribution::Normal),
+        Just(JitterDistribution::Pareto)
+    ];
+    let level = || {
+        let bytes = proptest::option::of(prop_oneof![0..100_000u64, Just(u64::MAX)]);
+        let frames = proptest::option::of(prop_oneof![0..20u32, Just(u32::MAX)]);
+        let ns = proptest::option::of(prop_oneof![0..1_000_000u64, Just(u64::MAX)]);
+        (bytes, frames, ns).prop_map(|(bytes, frames, ns)| QueueLevel { bytes, frames, ns })
+    };
+    let wire = (
+        prop::bool::weighted(0.9),
+        rate,
+        delay(),
+        delay(),
+        level(),
+        level(),
+        0..10_000u32,
+    );
+    let jitter = (delay(), distribution, any::<bool>());
+    let loss = (ppm(), ppm(), ppm(), ppm(), 0..10u32);
+    let faults = (ppm(), delay(), ppm(), ppm(), any::<bool>(), 0..3u64);
+    (wire, jitter, loss, faults).prop_map(|(wire, jitter, loss, faults)| LinkConfig {
+        up: wire.0,
+        rate_bps: wire.1,
+        burst_bytes: wire.2,
+        delay_ns: wire.3,
+        queue_max: wire.4,
+        ecn_above: wire.5,
+        mtu: wire.6,
+        jitter_ns: jitter.0,
+        jitter_distribution: jitter.1,
+        jitter_reorders: jitter.2,
+        loss_ppm: loss.0,
+        loss_enter_ppm: loss.1,
+        loss_leave_ppm: loss.2,
+        loss_in_burst_ppm: loss.3,
+        loss_every: loss.4,
+        reorder_ppm: faults.0,
+        reorder_delay_ns: faults.1,
+        duplicate_ppm: faults.2,
+        corrupt_ppm: faults.3,
+        corrupt_past_fcs: faults.4,
+        seed: faults.5,
+    })
 }
 
 proptest! {
@@ -381,7 +413,7 @@ proptest! {
         let (mut now, mut latest) = (0, Time::ZERO);
         for (config, gap_ns, frame_len) in steps {
             if let Some(config) = config {
-                link.set_config(LinkConfig { reorder_ppm: 0, ..config });
+                link.set_config(LinkConfig { reorder_ppm: 0, jitter_reorders: false, ..config });
             }
             now += gap_ns;
             if let Admission::Deliver { at, duplicate_at, .. } = link.admit(at(now), frame_len) {
@@ -398,7 +430,7 @@ proptest! {
         rate_bps in 1_000_000..40_000_000_000u64,
         lengths in proptest::collection::vec(60..9000usize, 1..300),
     ) {
-        let mut link = Link::new(LinkConfig { rate_bps, queue_bytes_max: u64::MAX, ..Default::default() });
+        let mut link = Link::new(LinkConfig { rate_bps, queue_max: QueueLevel::NONE, ..Default::default() });
         let mut bits = 0u128;
         for frame_len in lengths {
             bits += u128::from(wire_bits(frame_len));

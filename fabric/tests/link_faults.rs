@@ -97,6 +97,7 @@ fn duplicates_take_the_wires_time() {
             at: Time::from_nanos((2 * n + 1) * sent_ns),
             duplicate_at: Some(Time::from_nanos((2 * n + 2) * sent_ns)),
             corrupt_bit: None,
+            mark_ecn: false,
         };
         assert_eq!(link.admit(Time::ZERO, 1000), expected);
     }

@@ -10,7 +10,7 @@ use std::{
 
 use common::{header, station, typed_header};
 use ether::{MacAddr, Time};
-use fabric::{Link, LinkConfig, Switch, SwitchConfig};
+use fabric::{JitterDistribution, Link, LinkConfig, QueueLevel, Switch, SwitchConfig};
 
 thread_local! {
     /// Allocations of this thread; the test runner's threads do not disturb.
@@ -94,7 +94,16 @@ fn links_allocate_nothing() {
     let mut link = Link::new(LinkConfig {
         rate_bps: 1_000_000_000,
         delay_ns: 1000,
+        burst_bytes: 5000,
+        jitter_ns: 500,
+        jitter_distribution: JitterDistribution::Normal,
+        queue_max: QueueLevel::frames(50),
+        ecn_above: QueueLevel::nanos(1000),
         loss_ppm: 100_000,
+        loss_enter_ppm: 100_000,
+        loss_leave_ppm: 100_000,
+        loss_in_burst_ppm: 500_000,
+        loss_every: 10,
         reorder_ppm: 100_000,
         reorder_delay_ns: 5000,
         duplicate_ppm: 100_000,

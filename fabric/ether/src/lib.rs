@@ -9,6 +9,7 @@ extern crate alloc;
 
 mod addr;
 pub mod checksum;
+pub mod ecn;
 mod frame;
 pub mod pcapng;
 mod time;

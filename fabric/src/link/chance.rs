@@ -17,6 +17,8 @@ pub(super) enum Use {
     Reorder = 2,
     Duplicate = 3,
     Corrupt = 4,
+    Jitter = 5,
+    LossState = 6,
 }
 
 pub(super) struct Chance {
@@ -33,15 +35,24 @@ impl Chance {
     /// True in `ppm` of a million calls; always from one million on.
     #[inline]
     pub(super) fn hits(&mut self, ppm: u32) -> bool {
-        if ppm == 0 {
-            return false;
-        }
+        ppm != 0 && self.always_draws(ppm)
+    }
+
+    /// The same, and one number is drawn whatever the probability.
+    #[inline]
+    pub(super) fn always_draws(&mut self, ppm: u32) -> bool {
         let threshold = (u64::from(ppm) << 32) / u64::from(PPM);
-        u64::from(self.stream.next_u32()) < threshold
+        u64::from(self.bits()) < threshold
+    }
+
+    /// 32 random bits.
+    #[inline]
+    pub(super) fn bits(&mut self) -> u32 {
+        self.stream.next_u32()
     }
 
     /// A number below `end`, which must not be 0. The bias is below `end` in 2³², as of no weight for a bit position.
     pub(super) fn below(&mut self, end: u32) -> u32 {
-        ((u64::from(self.stream.next_u32()) * u64::from(end)) >> 32) as u32
+        ((u64::from(self.bits()) * u64::from(end)) >> 32) as u32
     }
 }

@@ -5,21 +5,26 @@
 
 mod chance;
 mod config;
+mod jitter;
+mod loss;
+mod wire;
 
 use core::fmt;
 
 use ether::{ETHERNET_HEADER_LEN, Time};
 
 use chance::{Chance, Use};
-pub use config::{LinkConfig, LinkConfigError, PPM};
+pub use config::{LinkConfig, LinkConfigError, PPM, QUEUE_FRAMES_MAX, QueueLevel};
+use jitter::offset_ns;
+pub use jitter::{JITTER_NS_MAX, JitterDistribution};
+use loss::{Losses, Lost};
+use wire::{Queued, Wire};
 
 /// What a frame takes on the wire beside its bytes: preamble and start delimiter 8, frame check sequence 4, gap 12.
 const WIRE_OVERHEAD_BYTES: u64 = 24;
 
 /// Shortest frame without its frame check sequence; shorter ones are padded by the sender (IEEE 802.3 3.2.8).
 const WIRE_FRAME_BYTES_MIN: u64 = 60;
-
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The time a frame takes on an Ethernet wire, in bit times: padded to 60 bytes, with preamble, frame check sequence and
 /// gap. So 10 Gbit/s carry 14.88 million short frames per second here, as they do on a cable.
@@ -47,11 +52,20 @@ pub enum LinkDrop {
     Loss,
     /// A bit was flipped, and the receiver's frame check sequence found it.
     Corrupt,
+    /// Lost on the wire because it was its turn: every Nth frame is.
+    EveryNth,
 }
 
 impl LinkDrop {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Down, Self::Mtu, Self::QueueFull, Self::Loss, Self::Corrupt];
+    pub const ALL: [Self; 6] = [
+        Self::Down,
+        Self::Mtu,
+        Self::QueueFull,
+        Self::Loss,
+        Self::Corrupt,
+        Self::EveryNth,
+    ];
 
     /// The name in statistics: `down`, `queue-full`, …
     pub const fn name(self) -> &'static str {
@@ -61,6 +75,7 @@ impl LinkDrop {
             Self::QueueFull => "queue-full",
             Self::Loss => "loss",
             Self::Corrupt => "corrupt",
+            Self::EveryNth => "every-nth",
         }
     }
 }
@@ -91,6 +106,9 @@ pub enum Admission {
         duplicate_at: Option<Time>,
         /// The bit to flip, in both copies: bit `n % 8` (lowest first) of byte `n / 8` of the frame.
         corrupt_bit: Option<u32>,
+        /// Whether the queue was above the ECN threshold: the frame is to be marked by [`ether::ecn::mark`] if its sender
+        /// can be told so, both copies and before a bit is flipped, and [`Link::count_marked`] is to be called if it was.
+        mark_ecn: bool,
     },
 }
 
@@ -125,6 +143,8 @@ pub struct LinkCounters {
     pub duplicated_frames: u64,
     /// Frames that arrive with a flipped bit (each counted once, duplicated or not).
     pub corrupted_frames: u64,
+    /// Frames that were marked as having met congestion (each counted once, duplicated or not).
+    pub marked_frames: u64,
     /// Most bytes that ever waited for the wire, counted as on the wire.
     pub queue_bytes_peak: u64,
     dropped: [u64; LinkDrop::ALL.len()],
@@ -142,51 +162,29 @@ impl LinkCounters {
     }
 }
 
-/// Bytes that are sent evenly from one time to another.
-#[derive(Clone, Copy, Debug, Default)]
-struct Backlog {
-    from: Time,
-    until: Time,
-    bytes: u64,
-}
-
-impl Backlog {
-    /// What is left of it, rounded up.
-    fn at(self, now: Time) -> u64 {
-        let (left, whole) = (self.until.nanos_since(now), self.until.nanos_since(self.from));
-        if left == 0 || whole == 0 {
-            return 0;
-        }
-        let bytes = (u128::from(self.bytes) * u128::from(left)).div_ceil(u128::from(whole));
-        u64::try_from(bytes).unwrap_or(u64::MAX).min(self.bytes)
-    }
-}
-
 /// One direction of a link.
 ///
 /// # Promises
-/// - Without reordering asked for, arrival times never fall, also when rate or delay change under way.
-/// - The rate is kept to the nanosecond over any number of frames: what division leaves over is carried on.
+/// - Without reordering asked for, by `reorder_ppm` or `jitter_reorders`, arrival times never fall, also when rate, delay or
+///   jitter change under way.
+/// - The rate is kept to the nanosecond over any number of frames: what division leaves over is carried on. In any stretch of
+///   time at most the bucket's bytes more than the rate are sent.
 /// - Same seed, settings and calls: same answers, on every machine.
 /// - [`Link::admit`] allocates nothing.
 pub struct Link {
     config: LinkConfig,
     /// Whether the settings are those of an ideal link: asked for each frame.
     is_ideal: bool,
+    /// Whether the settings have any fault: asked for each frame of a link that is not ideal.
+    has_faults: bool,
     counters: LinkCounters,
-    /// When the last bit of the last accepted frame has been sent, rounded down.
-    busy_until: Time,
-    /// What is missing from `busy_until`, in parts of a nanosecond, `rate_bps` of which are one.
-    busy_rest: u64,
-    /// What still waited when the rate last changed.
-    earlier: Backlog,
-    /// The `now` of the last frame.
-    last_now: Time,
-    /// Latest arrival among frames that were not held back: others of that kind do not come before it.
+    wire: Wire,
+    /// Latest arrival among frames that were not held back: where order is kept, others of that kind do not come before it.
     in_order_at: Time,
     /// Latest arrival of all.
     latest_at: Time,
-    loss: Chance,
+    jitter: Chance,
+    losses: Losses,
     reorder: Chance,
     duplicate: Chance,
     corrupt: Chance,
@@ -198,15 +196,14 @@ impl Link {
         let seed = config.seed;
         Self {
             is_ideal: config.is_ideal(),
-            config,
+            has_faults: config.has_faults(),
             counters: LinkCounters::default(),
-            busy_until: Time::ZERO,
-            busy_rest: 0,
-            earlier: Backlog::default(),
-            last_now: Time::ZERO,
+            wire: Wire::new(&config),
+            config,
             in_order_at: Time::ZERO,
             latest_at: Time::ZERO,
-            loss: Chance::new(seed, Use::Loss),
+            jitter: Chance::new(seed, Use::Jitter),
+            losses: Losses::new(seed),
             reorder: Chance::new(seed, Use::Reorder),
             duplicate: Chance::new(seed, Use::Duplicate),
             corrupt: Chance::new(seed, Use::Corrupt),
@@ -214,27 +211,22 @@ impl Link {
     }
 
     /// Changes the settings while frames are under way: those keep their times, and the wire stays taken until they are
-    /// sent. The random streams go on where they were, unless the seed changed: then they start again from it.
+    /// sent. The random streams go on where they were, unless the seed changed: then they start again from it. So does a burst
+    /// of losses, as long as there are any.
+    ///
+    /// Memory is taken here, if a level of the queue is given in frames, and never by [`Link::admit`].
     pub fn set_config(&mut self, config: LinkConfig) {
         if config.seed != self.config.seed {
             let seed = config.seed;
-            self.loss = Chance::new(seed, Use::Loss);
+            self.jitter = Chance::new(seed, Use::Jitter);
+            self.losses = Losses::new(seed);
             self.reorder = Chance::new(seed, Use::Reorder);
             self.duplicate = Chance::new(seed, Use::Duplicate);
             self.corrupt = Chance::new(seed, Use::Corrupt);
         }
-        if config.rate_bps != self.config.rate_bps {
-            // What waits keeps its times, and its size: the new rate does not apply to it. Parts of a nanosecond of the
-            // old rate mean nothing at the new one.
-            let (from, bytes) = (self.last_now, self.queue_bytes(self.last_now));
-            self.busy_until = self.busy_until.plus_nanos(u64::from(self.busy_rest > 0));
-            self.busy_rest = 0;
-            self.earlier = Backlog {
-                from,
-                until: self.busy_until,
-                bytes,
-            };
-        }
+        self.losses.reconfigure(&self.config, &config);
+        self.wire.reconfigure(&config);
+        self.has_faults = config.has_faults();
         self.is_ideal = config.is_ideal();
         self.config = config;
     }
@@ -249,7 +241,7 @@ impl Link {
         &self.counters
     }
 
-    /// Whether frames pass at once and unharmed: up, no rate, delay or fault. The caller may then deliver at once and
+    /// Whether frames pass at once and unharmed: up, no rate, delay, jitter or fault. The caller may then deliver at once and
     /// call [`Link::count_passed`] instead of [`Link::admit`], once nothing is under way any more
     /// ([`Link::is_drained`]), and if the MTU is kept.
     #[inline]
@@ -274,17 +266,19 @@ impl Link {
 
     /// Bytes that wait for the wire or are being sent at `now`, counted as on the wire.
     pub fn queue_bytes(&self, now: Time) -> u64 {
-        let from = now.max(self.earlier.until);
-        self.earlier
-            .at(now)
-            .saturating_add(bytes_in(self.busy_until.nanos_since(from), self.config.rate_bps))
+        self.wire.queue_bytes(now)
+    }
+
+    /// Counts a frame that the caller marked as [`Admission::Deliver`] asked for.
+    pub fn count_marked(&mut self) {
+        self.counters.marked_frames += 1;
     }
 
     /// Decides about a frame of `frame_len` bytes (without frame check sequence) that is handed to the link at `now`,
     /// which must not go backwards from call to call.
     ///
     /// In this order: down, MTU, queue limit; then it takes its time on the wire; then loss, corruption, duplication
-    /// (the second copy takes the wire's time again), reordering.
+    /// (the second copy takes the wire's time again and has the same jitter), reordering.
     pub fn admit(&mut self, now: Time, frame_len: usize) -> Admission {
         let bytes = frame_len as u64;
         self.counters.offered_frames += 1;
@@ -295,36 +289,58 @@ impl Link {
         if bytes > ETHERNET_HEADER_LEN as u64 + u64::from(self.config.mtu) {
             return self.drop(LinkDrop::Mtu, now);
         }
-        self.last_now = now;
         let bits = wire_bits(frame_len);
-        if !self.take_room(now, bits / 8) {
+        let Some(queued) = self.wire.offer(now, bits) else {
             return self.drop(LinkDrop::QueueFull, now);
+        };
+        self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(queued.queue_bytes);
+        let delay_ns = self.delay_ns();
+        if self.has_faults {
+            return self.deliver_with_faults(now, bytes, delay_ns, queued);
         }
-        let sent_at = self.send(now, bits);
+        self.delivered(bytes);
+        Admission::Deliver {
+            sent_at: queued.sent_at,
+            at: self.arrival(queued.sent_at, delay_ns, false),
+            duplicate_at: None,
+            corrupt_bit: None,
+            mark_ecn: queued.above_threshold,
+        }
+    }
+
+    /// What becomes of a frame that has been put on a wire with faults.
+    fn deliver_with_faults(&mut self, now: Time, bytes: u64, delay_ns: u64, queued: Queued) -> Admission {
+        let Queued {
+            sent_at,
+            above_threshold,
+            ..
+        } = queued;
         // Each stream draws for each frame that was sent, so that the fate of the n-th frame in one respect does not
         // depend on the other probabilities.
-        let lost = self.loss.hits(self.config.loss_ppm);
+        let lost = self.losses.next(&self.config);
         let corrupted = self.corrupt.hits(self.config.corrupt_ppm);
         let duplicated = self.duplicate.hits(self.config.duplicate_ppm);
         let held_back = self.reorder.hits(self.config.reorder_ppm);
-        if lost {
-            return self.drop(LinkDrop::Loss, sent_at);
+        match lost {
+            Some(Lost::ByTurn) => return self.drop(LinkDrop::EveryNth, sent_at),
+            Some(Lost::ByChance) => return self.drop(LinkDrop::Loss, sent_at),
+            None => {}
         }
         if corrupted && !self.config.corrupt_past_fcs {
             return self.drop(LinkDrop::Corrupt, sent_at);
         }
-        let corrupt_bit = (corrupted && frame_len > 0).then(|| {
+        let corrupt_bit = (corrupted && bytes > 0).then(|| {
             self.counters.corrupted_frames += 1;
             self.corrupt
                 .below(u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX))
         });
-        let at = self.arrival(sent_at, held_back);
+        let at = self.arrival(sent_at, delay_ns, held_back);
         self.delivered(bytes);
         let duplicate_at = duplicated.then(|| {
             self.counters.duplicated_frames += 1;
             self.delivered(bytes);
-            let sent_at = self.send(now, bits);
-            self.arrival(sent_at, held_back).max(at)
+            let sent_at = self.wire.send(now, wire_bits(bytes as usize));
+            self.arrival(sent_at, delay_ns, held_back).max(at)
         });
         if held_back {
             self.counters.held_back_frames += 1;
@@ -334,7 +350,23 @@ impl Link {
             at,
             duplicate_at,
             corrupt_bit,
+            mark_ecn: above_threshold,
         }
+    }
+
+    /// How long the next frame is under way.
+    #[inline]
+    fn delay_ns(&mut self) -> u64 {
+        let LinkConfig {
+            delay_ns,
+            jitter_ns,
+            jitter_distribution,
+            ..
+        } = self.config;
+        if jitter_ns == 0 {
+            return delay_ns;
+        }
+        delay_ns.saturating_add_signed(offset_ns(jitter_distribution, jitter_ns, &mut self.jitter))
     }
 
     fn drop(&mut self, reason: LinkDrop, sent_at: Time) -> Admission {
@@ -347,67 +379,23 @@ impl Link {
         self.counters.delivered_bytes += bytes;
     }
 
-    /// Whether the queue takes a frame of this size on the wire; a free wire always does.
-    fn take_room(&mut self, now: Time, wire_bytes: u64) -> bool {
-        let waiting = self.queue_bytes(now);
-        if waiting == 0 {
-            return true;
-        }
-        let after = waiting.saturating_add(wire_bytes);
-        let fits = after <= self.config.queue_bytes_max;
-        if fits {
-            self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(after);
-        }
-        fits
-    }
-
-    /// Puts bits on the wire as soon as it is free; the time the last one is sent.
-    fn send(&mut self, now: Time, bits: u64) -> Time {
-        if self.busy_until < now {
-            self.busy_until = now;
-            self.busy_rest = 0;
-        }
-        let rate = self.config.rate_bps;
-        if rate > 0 {
-            let parts = u128::from(bits) * u128::from(NANOS_PER_SECOND) + u128::from(self.busy_rest);
-            let (ns, rest) = divide(parts, rate);
-            self.busy_until = self.busy_until.plus_nanos(ns);
-            self.busy_rest = rest;
-        }
-        self.busy_until
-    }
-
     /// When a frame arrives whose last bit is sent at `sent_at`.
-    fn arrival(&mut self, sent_at: Time, held_back: bool) -> Time {
-        let at = sent_at.plus_nanos(self.config.delay_ns);
-        let at = if held_back {
-            at.plus_nanos(self.config.reorder_delay_ns)
+    #[inline]
+    fn arrival(&mut self, sent_at: Time, delay_ns: u64, held_back: bool) -> Time {
+        let mut at = sent_at.plus_nanos(delay_ns);
+        if held_back {
+            at = at.plus_nanos(self.config.reorder_delay_ns);
         } else {
-            self.in_order_at = self.in_order_at.max(at);
-            self.in_order_at
-        };
+            let in_order_at = self.in_order_at.max(at);
+            self.in_order_at = in_order_at;
+            if !self.config.jitter_reorders {
+                at = in_order_at;
+            }
+        }
         if at < self.latest_at {
             self.counters.overtaking_frames += 1;
         }
         self.latest_at = self.latest_at.max(at);
         at
     }
-}
-
-/// Quotient and remainder; in 64 bits where that is enough, since 128 take several times as long.
-#[inline]
-fn divide(parts: u128, rate: u64) -> (u64, u64) {
-    match u64::try_from(parts) {
-        Ok(parts) => (parts / rate, parts % rate),
-        Err(_) => {
-            let ns = u64::try_from(parts / u128::from(rate)).unwrap_or(u64::MAX);
-            (ns, (parts % u128::from(rate)) as u64)
-        }
-    }
-}
-
-/// Whole bytes that are sent in `ns` at `rate`, rounded up.
-fn bytes_in(ns: u64, rate_bps: u64) -> u64 {
-    let bits_e9 = u128::from(ns) * u128::from(rate_bps);
-    u64::try_from(bits_e9.div_ceil(8 * u128::from(NANOS_PER_SECOND))).unwrap_or(u64::MAX)
 }

@@ -264,7 +264,8 @@ fn one_who_watches_and_does_not_read_is_let_go_and_holds_up_nobody() {
         lines += 1;
         line.clear();
     }
-    assert!((100..5000).contains(&lines), "{lines} lines");
+    // As many as the socket's buffer takes.
+    assert!((50..5000).contains(&lines), "{lines} lines");
 }
 
 #[test]

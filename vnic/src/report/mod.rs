@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use card::{MisorderChange, MisorderSettings, QueueStats, SteeringChange, SteeringSettings};
 pub use settings::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortLinks,
-    QueueCoalescing, TrunkLinks,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, JitterDistribution, LinkChange,
+    LinkSettings, PortLinks, QueueCoalescing, TrunkLinks,
 };
 
 pub use timed::{ArmedTimer, LatenessClass, TimerStats, WatchdogStats};

@@ -3,22 +3,82 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One direction of a port's link, as asked for and as in force. Absent fields take the values of [`Default`].
+/// How the delays of frames spread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JitterDistribution {
+    /// Evenly, from the jitter before to the jitter behind the delay.
+    #[default]
+    Uniform,
+    /// The bell curve, with the jitter as its standard deviation.
+    Normal,
+    /// A long tail of late frames (shape 3), with the jitter as the standard deviation.
+    Pareto,
+}
+
+impl JitterDistribution {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Uniform, Self::Normal, Self::Pareto];
+
+    /// The name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Normal => "normal",
+            Self::Pareto => "pareto",
+        }
+    }
+}
+
+/// One direction of a port's link, as asked for and as in force. Absent fields take the values of [`Default`]: settings are
+/// read as a change of those.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(from = "LinkChange")]
 pub struct LinkSettings {
     /// False: every frame is dropped and counted.
     pub up: bool,
     /// Bits per second; 0 = unlimited.
     pub rate_bps: u64,
+    /// Bytes on the wire that may be sent at once after a pause: the size of a token bucket; 0 = none.
+    pub burst_bytes: u64,
     /// Propagation delay.
     pub delay_ns: u64,
+    /// How far delays are from `delay_ns`; `jitter_distribution` says what of them.
+    pub jitter_ns: u64,
+    /// How delays spread around `delay_ns`.
+    pub jitter_distribution: JitterDistribution,
+    /// False: a frame with a short delay waits for those before it; true: it overtakes them.
+    pub jitter_reorders: bool,
     /// Bytes that may wait for their turn on a link with a rate.
-    pub queue_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_bytes: Option<u64>,
+    /// Frames that may wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_frames: Option<u32>,
+    /// How long the last of them may wait until it is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_ns: Option<u64>,
+    /// Bytes in the queue above which frames are marked (ECN) if their transport knows marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_bytes: Option<u64>,
+    /// Frames in it above which they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_frames: Option<u32>,
+    /// Time in it above which they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_ns: Option<u64>,
     /// Largest payload (the Ethernet header comes on top); longer frames are dropped and counted.
     pub mtu: u32,
-    /// Frames lost, out of a million.
+    /// Frames lost, out of a million; with bursts, of those outside of one.
     pub loss_ppm: u32,
+    /// Frames behind which a burst of losses begins, out of a million outside of one; 0 = no bursts.
+    pub loss_enter_ppm: u32,
+    /// Frames behind which it ends, out of a million in one.
+    pub loss_leave_ppm: u32,
+    /// Frames lost in it, out of a million of those.
+    pub loss_in_burst_ppm: u32,
+    /// Every so many frames one is lost; 0 = none.
+    pub loss_every: u32,
     /// Frames held back by `reorder_delay_ns`, out of a million.
     pub reorder_ppm: u32,
     /// How long a reordered frame is held back.
@@ -39,10 +99,23 @@ impl Default for LinkSettings {
         LinkSettings {
             up: true,
             rate_bps: 0,
+            burst_bytes: 0,
             delay_ns: 0,
-            queue_bytes: 1 << 20,
+            jitter_ns: 0,
+            jitter_distribution: JitterDistribution::Uniform,
+            jitter_reorders: false,
+            queue_bytes: Some(1 << 20),
+            queue_frames: None,
+            queue_ns: None,
+            ecn_bytes: None,
+            ecn_frames: None,
+            ecn_ns: None,
             mtu: 9000,
             loss_ppm: 0,
+            loss_enter_ppm: 0,
+            loss_leave_ppm: 0,
+            loss_in_burst_ppm: 0,
+            loss_every: 0,
             reorder_ppm: 0,
             reorder_delay_ns: 0,
             duplicate_ppm: 0,
@@ -53,7 +126,16 @@ impl Default for LinkSettings {
     }
 }
 
-/// A change of [`LinkSettings`]: absent fields stay as they are.
+impl From<LinkChange> for LinkSettings {
+    fn from(change: LinkChange) -> Self {
+        let mut settings = Self::default();
+        change.apply_to(&mut settings);
+        settings
+    }
+}
+
+/// A change of [`LinkSettings`]: absent fields stay as they are. The three limits of the queue are one setting: if one of them is
+/// given, those that are not are lifted; so it is with the three ECN thresholds, of which 0 stands for none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkChange {
@@ -63,18 +145,57 @@ pub struct LinkChange {
     /// See [`LinkSettings::rate_bps`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
+    /// See [`LinkSettings::burst_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_bytes: Option<u64>,
     /// See [`LinkSettings::delay_ns`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ns: Option<u64>,
+    /// See [`LinkSettings::jitter_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
+    /// See [`LinkSettings::jitter_distribution`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_distribution: Option<JitterDistribution>,
+    /// See [`LinkSettings::jitter_reorders`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_reorders: Option<bool>,
     /// See [`LinkSettings::queue_bytes`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<u64>,
+    /// See [`LinkSettings::queue_frames`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_frames: Option<u32>,
+    /// See [`LinkSettings::queue_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_ns: Option<u64>,
+    /// See [`LinkSettings::ecn_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_bytes: Option<u64>,
+    /// See [`LinkSettings::ecn_frames`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_frames: Option<u32>,
+    /// See [`LinkSettings::ecn_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecn_ns: Option<u64>,
     /// See [`LinkSettings::mtu`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// See [`LinkSettings::loss_ppm`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_ppm: Option<u32>,
+    /// See [`LinkSettings::loss_enter_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_enter_ppm: Option<u32>,
+    /// See [`LinkSettings::loss_leave_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_leave_ppm: Option<u32>,
+    /// See [`LinkSettings::loss_in_burst_ppm`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_in_burst_ppm: Option<u32>,
+    /// See [`LinkSettings::loss_every`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_every: Option<u32>,
     /// See [`LinkSettings::reorder_ppm`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder_ppm: Option<u32>,
@@ -100,10 +221,27 @@ impl LinkChange {
     pub fn apply_to(&self, settings: &mut LinkSettings) {
         set(&mut settings.up, self.up);
         set(&mut settings.rate_bps, self.rate_bps);
+        set(&mut settings.burst_bytes, self.burst_bytes);
         set(&mut settings.delay_ns, self.delay_ns);
-        set(&mut settings.queue_bytes, self.queue_bytes);
+        set(&mut settings.jitter_ns, self.jitter_ns);
+        set(&mut settings.jitter_distribution, self.jitter_distribution);
+        set(&mut settings.jitter_reorders, self.jitter_reorders);
+        if self.queue_bytes.is_some() || self.queue_frames.is_some() || self.queue_ns.is_some() {
+            settings.queue_bytes = self.queue_bytes;
+            settings.queue_frames = self.queue_frames;
+            settings.queue_ns = self.queue_ns;
+        }
+        if self.ecn_bytes.is_some() || self.ecn_frames.is_some() || self.ecn_ns.is_some() {
+            settings.ecn_bytes = self.ecn_bytes.filter(|threshold| *threshold > 0);
+            settings.ecn_frames = self.ecn_frames.filter(|threshold| *threshold > 0);
+            settings.ecn_ns = self.ecn_ns.filter(|threshold| *threshold > 0);
+        }
         set(&mut settings.mtu, self.mtu);
         set(&mut settings.loss_ppm, self.loss_ppm);
+        set(&mut settings.loss_enter_ppm, self.loss_enter_ppm);
+        set(&mut settings.loss_leave_ppm, self.loss_leave_ppm);
+        set(&mut settings.loss_in_burst_ppm, self.loss_in_burst_ppm);
+        set(&mut settings.loss_every, self.loss_every);
         set(&mut settings.reorder_ppm, self.reorder_ppm);
         set(&mut settings.reorder_delay_ns, self.reorder_delay_ns);
         set(&mut settings.duplicate_ppm, self.duplicate_ppm);
@@ -331,8 +469,42 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_a_queue_replace_each_other_and_read_back_as_written() {
+        let change = |settings: &mut LinkSettings, text: &str| {
+            serde_json::from_str::<LinkChange>(text).unwrap().apply_to(settings);
+            let written = serde_json::to_string(settings).unwrap();
+            assert_eq!(
+                serde_json::from_str::<LinkSettings>(&written).unwrap(),
+                *settings,
+                "{written}"
+            );
+            (settings.queue_bytes, settings.queue_frames, settings.queue_ns)
+        };
+        let mut settings = LinkSettings::default();
+        assert_eq!(change(&mut settings, r#"{"delay_ns":1}"#), (Some(1 << 20), None, None));
+        assert_eq!(
+            change(&mut settings, r#"{"queue_frames":100}"#),
+            (None, Some(100), None)
+        );
+        assert_eq!(
+            change(&mut settings, r#"{"queue_ns":5,"queue_bytes":6}"#),
+            (Some(6), None, Some(5))
+        );
+        change(&mut settings, r#"{"ecn_frames":20,"jitter_distribution":"pareto"}"#);
+        assert_eq!((settings.ecn_bytes, settings.ecn_frames), (None, Some(20)));
+        change(&mut settings, r#"{"ecn_bytes":0}"#);
+        assert_eq!((settings.ecn_bytes, settings.ecn_frames), (None, None));
+        assert_eq!(
+            serde_json::from_str::<LinkSettings>("{}").unwrap(),
+            LinkSettings::default()
+        );
+    }
+
+    #[test]
     fn misspelt_fields_are_refused_not_ignored() {
         assert!(serde_json::from_str::<LinkChange>(r#"{"loss":1}"#).is_err());
+        assert!(serde_json::from_str::<LinkSettings>(r#"{"loss":1}"#).is_err());
+        assert!(serde_json::from_str::<LinkChange>(r#"{"jitter_distribution":"gamma"}"#).is_err());
         assert!(serde_json::from_str::<CoalescingChange>(r#"{"delay_us":75}"#).is_err());
         assert!(serde_json::from_str::<DmaChange>(r#"{"setup":1}"#).is_err());
     }

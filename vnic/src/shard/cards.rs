@@ -330,6 +330,7 @@ impl Inner {
             at,
             duplicate_at: None,
             corrupt_bit: None,
+            mark_ecn: false,
             ..
         } = admission
             && at <= now
@@ -341,7 +342,8 @@ impl Inner {
                 port: switch_port,
             };
             match self.pool_admitted(bytes, stage, of_card(index), admission) {
-                Ok(_) => {}
+                // No chain waits for it.
+                Ok(admitted) => _ = admitted.counted_by(&mut self.ports[index].from_guest),
                 Err(Dropped::PoolShare) => self.ports[index].drop_tx(TxDrop::PoolShare, now),
                 Err(Dropped::Link) => self.ports[index].drop_tx(TxDrop::Link, now),
             }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkGraph, TrunkId};
+use fabric::{Link, LinkConfig, QueueLevel, Switch, SwitchConfig, TrunkGraph, TrunkId};
 use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
@@ -18,8 +18,8 @@ use super::watch::Subject;
 use super::{Inner, Shard, SwitchState};
 use crate::device::Device;
 use crate::report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, LinkChange, LinkSettings, PortInfo,
-    PortLinks, PortSettings, PortStats, QueueCoalescing, TrunkLinks,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, JitterDistribution, LinkChange,
+    LinkSettings, PortInfo, PortLinks, PortSettings, PortStats, QueueCoalescing, TrunkLinks,
 };
 
 /// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
@@ -468,10 +468,31 @@ pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConf
     let config = LinkConfig {
         up: settings.up,
         rate_bps: settings.rate_bps,
+        burst_bytes: settings.burst_bytes,
         delay_ns: settings.delay_ns,
-        queue_bytes_max: settings.queue_bytes,
+        jitter_ns: settings.jitter_ns,
+        jitter_distribution: match settings.jitter_distribution {
+            JitterDistribution::Uniform => fabric::JitterDistribution::Uniform,
+            JitterDistribution::Normal => fabric::JitterDistribution::Normal,
+            JitterDistribution::Pareto => fabric::JitterDistribution::Pareto,
+        },
+        jitter_reorders: settings.jitter_reorders,
+        queue_max: QueueLevel {
+            bytes: settings.queue_bytes,
+            frames: settings.queue_frames,
+            ns: settings.queue_ns,
+        },
+        ecn_above: QueueLevel {
+            bytes: settings.ecn_bytes,
+            frames: settings.ecn_frames,
+            ns: settings.ecn_ns,
+        },
         mtu: settings.mtu,
         loss_ppm: settings.loss_ppm,
+        loss_enter_ppm: settings.loss_enter_ppm,
+        loss_leave_ppm: settings.loss_leave_ppm,
+        loss_in_burst_ppm: settings.loss_in_burst_ppm,
+        loss_every: settings.loss_every,
         reorder_ppm: settings.reorder_ppm,
         reorder_delay_ns: settings.reorder_delay_ns,
         duplicate_ppm: settings.duplicate_ppm,
@@ -488,6 +509,7 @@ pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConf
     }
     for (name, delay_ns) in [
         ("delay_ns", config.delay_ns),
+        ("jitter_ns", config.jitter_ns),
         ("reorder_delay_ns", config.reorder_delay_ns),
     ] {
         if delay_ns > LINK_DELAY_NS_MAX {

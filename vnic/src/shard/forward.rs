@@ -4,7 +4,7 @@
 //! receiver's. Everything else goes through private memory. Rings, interrupts and threads are handled elsewhere.
 
 use ether::Time;
-use fabric::{Admission, Egress, Forward, PortId};
+use fabric::{Admission, Egress, Forward, Link, PortId};
 use firmware::multicast::is_card_frame;
 use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, INLINE_HEADER_LEN};
 
@@ -124,6 +124,7 @@ impl Inner {
                 at,
                 duplicate_at: None,
                 corrupt_bit: None,
+                mark_ecn: false,
                 ..
             } = admission
                 && at <= now
@@ -133,7 +134,7 @@ impl Inner {
                 return;
             }
             match inner.pool_admitted(bytes, stage, origin, admission) {
-                Ok(pooled) => copies += pooled,
+                Ok(admitted) => copies += admitted.counted_by(&mut inner.ports[origin.port()].from_guest),
                 Err(Dropped::PoolShare) => inner.ports[origin.port()].drop_tx(TxDrop::PoolShare, now),
                 Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link, now),
             }
@@ -336,7 +337,7 @@ impl Inner {
             port.counters.copied_bytes += bytes.len() as u64;
             let admission = port.to_guest.admit(now, bytes.len());
             match inner.pool_admitted(bytes, Stage::Card(index), origin, admission) {
-                Ok(pooled) => copies += pooled,
+                Ok(admitted) => copies += admitted.counted_by(&mut inner.ports[index].to_guest),
                 Err(Dropped::PoolShare) => inner.ports[index].drop_rx(RxDrop::PoolShare, now),
                 Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link, now),
             }
@@ -379,37 +380,42 @@ impl Inner {
         resolved
     }
 
-    /// Puts an admitted frame (and its duplicate) into the pool. Returns how many copies complete `origin`.
+    /// Puts an admitted frame (and its duplicate) into the pool, changed as the link says.
     pub(super) fn pool_admitted(
         &mut self,
         bytes: &[u8],
         stage: Stage,
         origin: TxOrigin,
         admission: Admission,
-    ) -> Result<u32, Dropped> {
+    ) -> Result<Admitted, Dropped> {
         let Admission::Deliver {
             at,
             duplicate_at,
             corrupt_bit,
+            mark_ecn,
             ..
         } = admission
         else {
             return Err(Dropped::Link);
         };
-        let mut put = |at, origin| -> Option<()> {
+        let mut put = |at, origin| -> Option<bool> {
             let mut pooled = self.pool.copy_of(bytes, stage, origin)?;
+            let marked = mark_ecn && pooled.mark_ecn();
             if let Some(bit) = corrupt_bit {
                 pooled.flip_bit(bit);
             }
             self.pool.wait(pooled, at);
-            Some(())
+            Some(marked)
         };
-        put(at, origin).ok_or(Dropped::PoolShare)?;
+        let marked = put(at, origin).ok_or(Dropped::PoolShare)?;
         if let Some(at) = duplicate_at {
             // A duplicate is the link's own: no chain waits for it, and no room for it is no loss.
             let _ = put(at, origin.duplicate());
         }
-        Ok(u32::from(origin.is_awaited()))
+        Ok(Admitted {
+            copies: u32::from(origin.is_awaited()),
+            marked,
+        })
     }
 
     /// Answers a control frame of the guest at `index`, on its own receive queue 0.
@@ -504,6 +510,24 @@ fn wire_len(frame: &FrameRef<'_>) -> u32 {
         frame.header.checksum_place().0 as u32 + 20 + u32::from(frame.header.segment_len())
     } else {
         frame.len
+    }
+}
+
+/// What became of a frame in the pool.
+pub(super) struct Admitted {
+    /// Copies that complete the transmit chain it came from.
+    copies: u32,
+    /// Whether it was marked as having met congestion.
+    marked: bool,
+}
+
+impl Admitted {
+    /// The copies; a mark is counted by the `link` that asked for it.
+    pub(super) fn counted_by(self, link: &mut Link) -> u32 {
+        if self.marked {
+            link.count_marked();
+        }
+        self.copies
     }
 }
 

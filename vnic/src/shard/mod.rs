@@ -36,6 +36,8 @@ mod tests_card;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
+mod tests_links;
+#[cfg(test)]
 mod tests_loopback;
 #[cfg(test)]
 mod tests_multicast;
@@ -57,6 +59,7 @@ use fabric::{Egress, Switch};
 pub use capture::{CaptureReader, Chunk};
 pub use drain::{Drain, UnderWay};
 pub use drops::{RxDrop, TxDrop};
+pub use fabric::QUEUE_FRAMES_MAX;
 pub use fabric_handle::{
     Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId, TIMER_NS_MIN,
 };

@@ -50,6 +50,11 @@ impl Pooled {
         &self.bytes[..self.len]
     }
 
+    /// Marks the frame as having met congestion, if its transport knows such marks; whether it carries the mark now.
+    pub fn mark_ecn(&mut self) -> bool {
+        ether::ecn::mark(&mut self.bytes[..self.len])
+    }
+
     /// Flips bit `bit` (counted from the first byte's lowest), if it is inside the frame.
     pub fn flip_bit(&mut self, bit: u32) {
         if let Some(byte) = self.bytes[..self.len].get_mut(bit as usize / 8) {

@@ -230,6 +230,7 @@ fn link(link: &Link) -> BTreeMap<String, u64> {
         ("overtaking_frames", counters.overtaking_frames),
         ("duplicated_frames", counters.duplicated_frames),
         ("corrupted_frames", counters.corrupted_frames),
+        ("marked_frames", counters.marked_frames),
         ("queue_bytes_peak", counters.queue_bytes_peak),
     ]);
     for reason in LinkDrop::ALL {

@@ -53,9 +53,11 @@ impl Inner {
                 return;
             };
             let admission = link.admit(now, bytes.len());
-            match inner.pool_admitted(bytes, stage, origin, admission) {
-                Ok(pooled) => copies += pooled,
-                Err(Dropped::PoolShare) => inner.trunks[trunk].pool_share += 1,
+            let admitted = inner.pool_admitted(bytes, stage, origin, admission);
+            let trunk = &mut inner.trunks[trunk];
+            match admitted {
+                Ok(admitted) => copies += admitted.counted_by(trunk.out_of(switch).1),
+                Err(Dropped::PoolShare) => trunk.pool_share += 1,
                 Err(Dropped::Link) => {}
             }
         });
