@@ -12,7 +12,10 @@ use crate::{
     accel::AccelChoice,
     lab::{
         SteeringMode, Strategy,
-        settings::{FRAMES_MAX, coalescing_delay_argument, link_delay_argument, reorder_delay_argument},
+        cable::{Distribution, EcnThreshold, Loss, QueueLimit},
+        settings::{
+            FRAMES_MAX, coalescing_delay_argument, jitter_argument, link_delay_argument, reorder_delay_argument,
+        },
         units::{Rate, Share, Size, Span},
     },
 };
@@ -409,18 +412,36 @@ pub struct CableArgs {
     /// Bit rate, such as 10Gbit, or unlimited.
     #[arg(long)]
     pub rate: Option<Rate>,
+    /// Bytes that may be sent at once after a pause: the size of a token bucket; 0B for none.
+    #[arg(long, value_name = "SIZE")]
+    pub burst: Option<Size>,
     /// Propagation delay.
     #[arg(long, value_name = "TIME", value_parser = link_delay_argument)]
     pub delay: Option<Span>,
-    /// Room in front of a link with a rate.
-    #[arg(long, value_name = "SIZE")]
-    pub queue: Option<Size>,
+    /// How far delays are from --delay; 0 for not at all.
+    #[arg(long, value_name = "TIME", value_parser = jitter_argument)]
+    pub jitter: Option<Span>,
+    /// How they spread around it.
+    #[arg(long, visible_alias = "distribution", value_name = "KIND")]
+    pub jitter_distribution: Option<Distribution>,
+    /// Whether frames with a short delay overtake those before them.
+    #[arg(long, value_name = "on|off")]
+    pub jitter_reorders: Option<OnOff>,
+    /// Room in front of a link with a rate, such as 64K, "100 packets" or 20ms.
+    #[arg(long, value_name = "LENGTH")]
+    pub queue: Option<QueueLimit>,
+    /// Length of that queue above which packets of ECN-capable transports are marked, or off.
+    #[arg(long, value_name = "LENGTH|off")]
+    pub ecn_threshold: Option<EcnThreshold>,
     /// Largest payload in bytes.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=9000))]
     pub mtu: Option<u32>,
-    /// Probability that a frame is lost, such as 0.1%.
-    #[arg(long, value_name = "SHARE")]
-    pub loss: Option<Share>,
+    /// Probability that a frame is lost, such as 0.1%; or bursts of losses, such as "gemodel 1% 25%" (P, R, 1-H, 1-K).
+    #[arg(long, value_name = "SHARE|MODEL")]
+    pub loss: Option<Loss>,
+    /// Every so many frames, one is lost; 0 for none.
+    #[arg(long, value_name = "N")]
+    pub loss_every: Option<u32>,
     /// Probability that a frame is held back by --reorder-delay.
     #[arg(long, value_name = "SHARE")]
     pub reorder: Option<Share>,

@@ -28,8 +28,10 @@ use super::{
 };
 use crate::{
     lab::{
-        Strategy, nearest,
-        units::{Rate, Share, Span},
+        Strategy,
+        cable::{EcnThreshold, Loss, QueueLimit},
+        nearest,
+        units::{Rate, Share, Size, Span},
     },
     report::{
         file::OutFile,
@@ -199,20 +201,35 @@ fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettin
 }
 
 fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
-    LinkChange {
+    let on = |value: Option<OnOff>| value.map(|value| value == OnOff::On);
+    let mut change = LinkChange {
         up: state.map(|state| state == UpDown::Up),
         rate_bps: args.rate.map(|rate| rate.0),
+        burst_bytes: args.burst.map(|burst| burst.0),
         delay_ns: args.delay.map(|delay| delay.0),
-        queue_bytes: args.queue.map(|queue| queue.0),
+        jitter_ns: args.jitter.map(|jitter| jitter.0),
+        jitter_distribution: args.jitter_distribution.map(Into::into),
+        jitter_reorders: on(args.jitter_reorders),
         mtu: args.mtu,
-        loss_ppm: args.loss.map(|share| share.0),
+        loss_every: args.loss_every,
         reorder_ppm: args.reorder.map(|share| share.0),
         reorder_delay_ns: args.reorder_delay.map(|delay| delay.0),
         duplicate_ppm: args.duplicate.map(|share| share.0),
         corrupt_ppm: args.corrupt.map(|share| share.0),
-        corrupt_past_fcs: args.corrupt_past_fcs.map(|value| value == OnOff::On),
+        corrupt_past_fcs: on(args.corrupt_past_fcs),
         seed: args.seed,
+        ..LinkChange::default()
+    };
+    if let Some(queue) = args.queue {
+        queue.limit_queue(&mut change);
     }
+    if let Some(threshold) = args.ecn_threshold {
+        threshold.set(&mut change);
+    }
+    if let Some(loss) = args.loss {
+        loss.set(&mut change);
+    }
+    change
 }
 
 pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
@@ -296,29 +313,63 @@ fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSetti
         .words("LINK", move |row| {
             if settings(row).up { "up" } else { "down" }.to_owned()
         })
-        .numbers("RATE", move |row| Rate(settings(row).rate_bps).to_string())
-        .numbers("DELAY", move |row| Span(settings(row).delay_ns).to_string())
+        .numbers("RATE", move |row| rate(settings(row)))
+        .numbers("DELAY", move |row| delay(settings(row)))
+        .numbers("QUEUE", move |row| queue(settings(row)))
         .numbers("MTU", move |row| settings(row).mtu.to_string())
         .words("FAULTS", move |row| faults(settings(row)))
 }
 
+/// `10Mbit` or, with a token bucket, `10Mbit burst 32K`.
+fn rate(settings: &LinkSettings) -> String {
+    let rate = Rate(settings.rate_bps);
+    match settings.burst_bytes {
+        0 => rate.to_string(),
+        burst => format!("{rate} burst {}", Size(burst)),
+    }
+}
+
+/// `10ms` or, with jitter, `10ms ± 1ms pareto`.
+fn delay(settings: &LinkSettings) -> String {
+    let delay = Span(settings.delay_ns);
+    if settings.jitter_ns == 0 {
+        return delay.to_string();
+    }
+    let (jitter, distribution) = (Span(settings.jitter_ns), settings.jitter_distribution.name());
+    let order = if settings.jitter_reorders { ", reorders" } else { "" };
+    format!("{delay} ± {jitter} {distribution}{order}")
+}
+
+/// `1M` or, with an ECN threshold, `1M, ECN 64K`.
+fn queue(settings: &LinkSettings) -> String {
+    let limit = QueueLimit::of_queue(settings).map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    match EcnThreshold::of(settings).0 {
+        None => limit,
+        Some(threshold) => format!("{limit}, ECN {threshold}"),
+    }
+}
+
 /// `loss 1%, reorder 5% by 1ms`, without the faults that are not on.
 fn faults(settings: &LinkSettings) -> String {
+    let loss = Loss::of(settings);
+    let mut words = Vec::new();
+    if loss != Loss::default() {
+        words.push(format!("loss {loss}"));
+    }
+    if settings.loss_every > 0 {
+        words.push(format!("loss of every {}th", settings.loss_every));
+    }
     let held = Span(settings.reorder_delay_ns);
-    let all = [
-        ("loss", settings.loss_ppm, String::new()),
+    let past = if settings.corrupt_past_fcs { " past FCS" } else { "" };
+    for (name, ppm, more) in [
         ("reorder", settings.reorder_ppm, format!(" by {held}")),
         ("duplicate", settings.duplicate_ppm, String::new()),
-        (
-            "corrupt",
-            settings.corrupt_ppm,
-            if settings.corrupt_past_fcs { " past FCS" } else { "" }.to_owned(),
-        ),
-    ];
-    let on = all.iter().filter(|(_, ppm, _)| *ppm > 0);
-    let words: Vec<_> = on
-        .map(|(name, ppm, more)| format!("{name} {}{more}", Share(*ppm)))
-        .collect();
+        ("corrupt", settings.corrupt_ppm, past.to_owned()),
+    ] {
+        if ppm > 0 {
+            words.push(format!("{name} {}{more}", Share(ppm)));
+        }
+    }
     if words.is_empty() {
         "-".to_owned()
     } else {
@@ -408,6 +459,7 @@ fn wait_until_nobody_reads(out: &impl AsFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vnicd_client::report::JitterDistribution;
 
     #[test]
     fn a_reader_that_leaves_is_noticed_without_writing_to_it() {
@@ -433,5 +485,33 @@ mod tests {
             ..LinkSettings::default()
         };
         assert_eq!(faults(&settings), "loss 1000ppm, reorder 5% by 1ms");
+        let settings = LinkSettings {
+            loss_ppm: 1,
+            loss_enter_ppm: 10_000,
+            loss_leave_ppm: 250_000,
+            loss_in_burst_ppm: 1_000_000,
+            loss_every: 100,
+            ..LinkSettings::default()
+        };
+        assert_eq!(faults(&settings), "loss gemodel 1% 25% 100% 1ppm, loss of every 100th");
+    }
+
+    #[test]
+    fn a_cable_is_shown_as_it_was_asked_for() {
+        let ideal = LinkSettings::default();
+        assert_eq!([rate(&ideal), delay(&ideal), queue(&ideal)], ["unlimited", "0", "1M"]);
+        let settings = LinkSettings {
+            rate_bps: 10_000_000,
+            burst_bytes: 32 << 10,
+            delay_ns: 10_000_000,
+            jitter_ns: 1_000_000,
+            jitter_distribution: JitterDistribution::Pareto,
+            queue_bytes: None,
+            queue_frames: Some(100),
+            ecn_ns: Some(5_000_000),
+            ..ideal
+        };
+        let shown = [rate(&settings), delay(&settings), queue(&settings)];
+        assert_eq!(shown, ["10Mbit burst 32K", "10ms ± 1ms pareto", "100 packets, ECN 5ms"]);
     }
 }

@@ -9,7 +9,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
 
-use super::units::{Rate, Share, Size, Span};
+use super::{
+    cable::{Distribution, EcnThreshold, Loss, QueueLimit},
+    units::{Rate, Share, Size, Span},
+};
 
 /// A lab: nodes (QEMU guests), switches, and what joins them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -276,18 +279,35 @@ pub struct LinkFile {
     pub up: Option<bool>,
     /// Bit rate (default `unlimited`).
     pub rate: Option<Rate>,
+    /// Bytes that may be sent at once after a pause, for a link with a rate: the size of a token bucket (default `0B`: none).
+    #[schemars(with = "Option<Size>")]
+    pub burst: Option<Spanned<Size>>,
     /// Propagation delay (default `0`, at most `10s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,
-    /// Room in front of a link with a rate (default `1M`).
-    pub queue: Option<Size>,
+    /// How far delays are from `delay` (default `0`, at most `10s`).
+    #[schemars(with = "Option<Span>")]
+    pub jitter: Option<Spanned<Span>>,
+    /// How delays spread around `delay` (default `uniform`).
+    pub jitter_distribution: Option<Distribution>,
+    /// Let frames with a short delay overtake those before them (default false: they wait for them).
+    pub jitter_reorders: Option<bool>,
+    /// Room in front of a link with a rate, as a size, a number of packets or a time (default `1M`).
+    pub queue: Option<QueueLimit>,
+    /// Length of that queue above which packets of ECN-capable transports are marked (default `off`).
+    #[schemars(with = "Option<EcnThreshold>")]
+    pub ecn_threshold: Option<Spanned<EcnThreshold>>,
     /// Largest payload the link carries (68 to 9000; default 9000).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
-    /// Probability that a frame is lost.
-    pub loss: Option<Share>,
+    /// Probability that a frame is lost; or bursts of losses (the Gilbert-Elliott model).
+    pub loss: Option<Loss>,
+    /// Every so many frames, one is lost (default 0: none).
+    #[schemars(with = "Option<u32>")]
+    pub loss_every: Option<Spanned<i64>>,
     /// Probability that a frame is held back by `reorder_delay`.
-    pub reorder: Option<Share>,
+    #[schemars(with = "Option<Share>")]
+    pub reorder: Option<Spanned<Share>>,
     /// How long a reordered frame is held back (default `0`, at most `10s`).
     #[schemars(with = "Option<Span>")]
     pub reorder_delay: Option<Spanned<Span>>,

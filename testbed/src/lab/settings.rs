@@ -5,11 +5,14 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 
 use super::{
+    cable::{EcnThreshold, QueueLimit},
     check::Problems,
     file::{CoalescingFile, DmaFile, LinkFile, NicFile, SteeringFile},
     units::Span,
 };
-use crate::vnicd_client::report::{CoalescingSettings, DmaSettings, LinkSettings, MisorderSettings, SteeringSettings};
+use crate::vnicd_client::report::{
+    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, SteeringSettings,
+};
 
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
@@ -23,6 +26,7 @@ pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
 pub const MTU_RANGE: RangeInclusive<u32> = 68..=9000;
 
 const LINK_DELAY: &str = "a link delay";
+const JITTER: &str = "a jitter";
 const REORDER_DELAY: &str = "a reordering delay";
 const COALESCING_DELAY: &str = "a coalescing delay";
 
@@ -82,6 +86,14 @@ fn argument_within(text: &str, max_ns: u64, what: &str) -> Result<Span, String> 
 /// One sentence.
 pub fn link_delay_argument(text: &str) -> Result<Span, String> {
     argument_within(text, LINK_DELAY_NS_MAX, LINK_DELAY)
+}
+
+/// The jitter of a link, on the command line.
+///
+/// # Errors
+/// One sentence.
+pub fn jitter_argument(text: &str) -> Result<Span, String> {
+    argument_within(text, LINK_DELAY_NS_MAX, JITTER)
 }
 
 /// The time that a reordered frame is held back, on the command line.
@@ -245,24 +257,87 @@ pub(super) fn misorder(degree: Option<&Spanned<i64>>, problems: &mut Problems) -
 pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> LinkSettings {
     let mut merged = LinkSettings::default();
     for layer in layers.iter().copied().flatten() {
-        merged.up = layer.up.unwrap_or(merged.up);
-        merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
-        if let Some(delay) = &layer.delay {
-            merged.delay_ns = span_within(delay, LINK_DELAY_NS_MAX, LINK_DELAY, problems);
-        }
-        merged.queue_bytes = layer.queue.map_or(merged.queue_bytes, |queue| queue.0);
-        if let Some(mtu) = &layer.mtu {
-            merged.mtu = mtu_within(mtu, problems);
-        }
-        merged.loss_ppm = layer.loss.map_or(merged.loss_ppm, |share| share.0);
-        merged.reorder_ppm = layer.reorder.map_or(merged.reorder_ppm, |share| share.0);
-        if let Some(delay) = &layer.reorder_delay {
-            merged.reorder_delay_ns = span_within(delay, LINK_DELAY_NS_MAX, REORDER_DELAY, problems);
-        }
-        merged.duplicate_ppm = layer.duplicate.map_or(merged.duplicate_ppm, |share| share.0);
-        merged.corrupt_ppm = layer.corrupt.map_or(merged.corrupt_ppm, |share| share.0);
-        merged.corrupt_past_fcs = layer.corrupt_past_fcs.unwrap_or(merged.corrupt_past_fcs);
-        merged.seed = layer.seed.unwrap_or(merged.seed);
+        link_change(layer, problems).apply_to(&mut merged);
     }
+    contradictions(layers, &merged, problems);
     merged
+}
+
+/// What one table of a cable says.
+fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
+    let mut delay = |value: &Option<Spanned<Span>>, what| {
+        value
+            .as_ref()
+            .map(|value| span_within(value, LINK_DELAY_NS_MAX, what, problems))
+    };
+    let mut change = LinkChange {
+        up: layer.up,
+        rate_bps: layer.rate.map(|rate| rate.0),
+        burst_bytes: layer.burst.as_ref().map(|burst| burst.get_ref().0),
+        delay_ns: delay(&layer.delay, LINK_DELAY),
+        jitter_ns: delay(&layer.jitter, JITTER),
+        jitter_distribution: layer.jitter_distribution.map(Into::into),
+        jitter_reorders: layer.jitter_reorders,
+        reorder_ppm: layer.reorder.as_ref().map(|share| share.get_ref().0),
+        reorder_delay_ns: delay(&layer.reorder_delay, REORDER_DELAY),
+        duplicate_ppm: layer.duplicate.map(|share| share.0),
+        corrupt_ppm: layer.corrupt.map(|share| share.0),
+        corrupt_past_fcs: layer.corrupt_past_fcs,
+        seed: layer.seed,
+        ..LinkChange::default()
+    };
+    if let Some(queue) = layer.queue {
+        queue.limit_queue(&mut change);
+    }
+    if let Some(threshold) = &layer.ecn_threshold {
+        threshold.get_ref().set(&mut change);
+    }
+    if let Some(loss) = layer.loss {
+        loss.set(&mut change);
+    }
+    change.mtu = layer.mtu.as_ref().map(|mtu| mtu_within(mtu, problems));
+    change.loss_every = layer.loss_every.as_ref().map(|every| {
+        let mistake = |every| {
+            (
+                format!("losing every {every}th frame is not possible"),
+                format!("from 0 (none) to {}", u32::MAX),
+            )
+        };
+        within(every, &(0..=u32::MAX), mistake, problems)
+    });
+    change
+}
+
+/// Settings of a cable that have no effect beside the others, each at the place where it was set last.
+fn contradictions(layers: &[Option<&LinkFile>], merged: &LinkSettings, problems: &mut Problems) {
+    fn place<'a, T: 'a>(
+        layers: &[Option<&'a LinkFile>],
+        of: impl Fn(&'a LinkFile) -> Option<&'a Spanned<T>>,
+    ) -> std::ops::Range<usize> {
+        let last = layers.iter().rev().copied().flatten().find_map(of);
+        last.map_or(0..0, Spanned::span)
+    }
+    if merged.burst_bytes > 0 && merged.rate_bps == 0 {
+        problems.add(
+            place(layers, |layer| layer.burst.as_ref()),
+            "a burst has no effect on a link of unlimited rate".to_owned(),
+            "add rate = …, such as \"100Mbit\", or leave out burst",
+        );
+    }
+    if merged.reorder_ppm > 0 && merged.reorder_delay_ns == 0 {
+        problems.add(
+            place(layers, |layer| layer.reorder.as_ref()),
+            "reordering has no effect if frames are held back by no time".to_owned(),
+            "add reorder_delay = …, such as \"50us\", or leave out reorder",
+        );
+    }
+    if let (Some(threshold), Some(limit)) = (EcnThreshold::of(merged).0, QueueLimit::of_queue(merged))
+        && threshold.is_beyond(limit)
+    {
+        problems.add(
+            place(layers, |layer| layer.ecn_threshold.as_ref()),
+            format!("an ECN threshold of {threshold} is never exceeded in a queue of at most {limit}"),
+            "a lower threshold, or a longer queue",
+        );
+    }
 }

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::vnicd_client::report::{JitterDistribution, LinkSettings};
 
 fn parse(text: &str) -> Result<Lab, LabError> {
     Lab::parse(text, "lab.toml", "lab", Path::new("/nowhere"))
@@ -57,6 +58,53 @@ fn settings_fall_through_from_defaults_to_one_direction() {
     );
     assert_eq!((nic.link.to_guest.loss_ppm, nic.link.from_guest.loss_ppm), (10_000, 0));
     assert_ne!(nic.link.to_guest.seed, nic.link.from_guest.seed);
+}
+
+#[test]
+fn a_cable_has_what_emulators_have() {
+    let lab = parse(
+        r#"
+        [defaults.link]
+        queue = "64K"
+        loss = "1%"
+        [[node]]
+        name = "n1"
+        [[node.nic]]
+        link = { rate = "10Mbit", burst = "32K", delay = "10ms", jitter = "1ms", jitter_distribution = "pareto" }
+        link_to_guest = { queue = "100 packets", ecn_threshold = "5ms", loss_every = 100, jitter_reorders = true }
+        link_from_guest = { loss = { enter = "1%", leave = "25%", outside = "0.1%" } }
+        "#,
+    )
+    .expect("valid");
+    let link = &lab.nodes[0].nics[0].link;
+    let both = LinkSettings {
+        rate_bps: 10_000_000,
+        burst_bytes: 32 << 10,
+        delay_ns: 10_000_000,
+        jitter_ns: 1_000_000,
+        jitter_distribution: JitterDistribution::Pareto,
+        ..LinkSettings::default()
+    };
+    let to_guest = LinkSettings {
+        jitter_reorders: true,
+        queue_bytes: None,
+        queue_frames: Some(100),
+        ecn_ns: Some(5_000_000),
+        loss_ppm: 10_000,
+        loss_every: 100,
+        seed: link.to_guest.seed,
+        ..both.clone()
+    };
+    let from_guest = LinkSettings {
+        queue_bytes: Some(64 << 10),
+        loss_ppm: 1_000,
+        loss_enter_ppm: 10_000,
+        loss_leave_ppm: 250_000,
+        loss_in_burst_ppm: 1_000_000,
+        seed: link.from_guest.seed,
+        ..both
+    };
+    assert_eq!((&link.to_guest, &link.from_guest), (&to_guest, &from_guest));
 }
 
 #[test]
@@ -122,6 +170,38 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         (
             format!("{node}nic = [{{ link = {{ delay = 5, rate = \"1Gbit\" }} }}]\n"),
             "3:27: wrong kind of value: integer `5` = expected here: a time in quotes, such as \"75us\"",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ burst = \"32K\" }} }}]\n"),
+            "3:27: a burst has no effect on a link of unlimited rate = add rate = …, such as \"100Mbit\", or leave out burst",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ reorder = \"5%\" }} }}]\n"),
+            "3:29: reordering has no effect if frames are held back by no time = add reorder_delay = …",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ queue = \"20 packets\", ecn_threshold = \"20 packets\" }} }}]\n"),
+            "3:57: an ECN threshold of 20 packets is never exceeded in a queue of at most 20 packets = a lower threshold",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ queue = \"20\" }} }}]\n"),
+            "3:27: \"20\" is not a length of a queue = write it as \"64K\", \"100 packets\" or \"20ms\"",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ loss = 5 }} }}]\n"),
+            "3:26: wrong kind of value: integer `5` = expected here: a probability in quotes, such as \"0.1%\", or a table",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ loss = {{ enter = \"1%\", h = \"1%\" }} }} }}]\n"),
+            "3:42: unknown key `h` = the keys here are: enter, leave, in_burst, outside",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ jitter = \"1ms\", jitter_distribution = \"gamma\" }} }}]\n"),
+            "3:57: unknown value \"gamma\" = possible are: uniform, normal, pareto",
+        ),
+        (
+            format!("{node}nic = [{{ link = {{ loss_every = -1 }} }}]\n"),
+            "3:32: losing every -1th frame is not possible = from 0 (none) to 4294967295",
         ),
         (
             format!("{node}nic = [{{ address = 5 }}]\n"),

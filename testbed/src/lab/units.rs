@@ -186,7 +186,7 @@ impl fmt::Display for Share {
 
 /// Text in files, a pattern in the schema, the same sentence for a mistake in both places.
 macro_rules! written_as_text {
-    ($type:ident, $what:literal, $pattern:literal, $example:literal) => {
+    ($type:ident, $what:literal, $pattern:expr, $example:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -217,6 +217,8 @@ macro_rules! written_as_text {
         }
     };
 }
+
+pub(super) use written_as_text;
 
 written_as_text!(
     Rate,

@@ -33,8 +33,9 @@ const EVERYTHING: &str = "name = \"pair\"\n[[switch]]\nname = \"s1\"\n[[switch]]
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Options of a cable that change everything about it and harm next to no frame.
-const CABLE: &str = "--rate 1Gbit --delay 1ms --queue 300KiB --mtu 8000 --loss 1ppm --reorder 2ppm --reorder-delay 3us \
-     --duplicate 4ppm --corrupt 5ppm --corrupt-past-fcs on --seed 6";
+const CABLE: &str = "--rate 1Gbit --burst 9K --delay 1ms --jitter 2us --distribution normal --jitter-reorders on \
+     --queue 300packets --ecn-threshold 290packets --mtu 8000 --loss gemodel,1ppm,99%,1%,1ppm --loss-every 1000000 \
+     --reorder 2ppm --reorder-delay 3us --duplicate 4ppm --corrupt 5ppm --corrupt-past-fcs on --seed 6";
 
 /// Everything that is set on cards, cables and groups, as `vnicd` tells those who watch.
 fn settings(world: &World) -> Vec<SettingsEvent> {
@@ -132,6 +133,19 @@ fn all_changed(way: &LinkSettings, changed: bool) {
         corrupt_ppm,
         corrupt_past_fcs,
         seed,
+        burst_bytes,
+        jitter_ns,
+        jitter_distribution,
+        jitter_reorders,
+        queue_frames,
+        queue_ns,
+        ecn_bytes,
+        ecn_frames,
+        ecn_ns,
+        loss_enter_ppm,
+        loss_leave_ppm,
+        loss_in_burst_ppm,
+        loss_every,
     } = way;
     // One that is down is a test of its own: nothing passes it.
     assert!(*up);
@@ -139,7 +153,16 @@ fn all_changed(way: &LinkSettings, changed: bool) {
     let differs = [
         *rate_bps != ideal.rate_bps,
         *delay_ns != ideal.delay_ns,
-        *queue_bytes != ideal.queue_bytes,
+        (*queue_bytes, *queue_frames, *queue_ns) != (ideal.queue_bytes, None, None),
+        (*ecn_bytes, *ecn_frames, *ecn_ns) != (None, None, None),
+        *burst_bytes != ideal.burst_bytes,
+        *jitter_ns != ideal.jitter_ns,
+        *jitter_distribution != ideal.jitter_distribution,
+        *jitter_reorders != ideal.jitter_reorders,
+        *loss_enter_ppm != ideal.loss_enter_ppm,
+        *loss_leave_ppm != ideal.loss_leave_ppm,
+        *loss_in_burst_ppm != ideal.loss_in_burst_ppm,
+        *loss_every != ideal.loss_every,
         *mtu != ideal.mtu,
         *loss_ppm != ideal.loss_ppm,
         *reorder_ppm != ideal.reorder_ppm,
