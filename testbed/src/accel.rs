@@ -56,6 +56,15 @@ pub enum AccelChoice {
     Tcg,
 }
 
+impl From<Accel> for AccelChoice {
+    fn from(accel: Accel) -> Self {
+        match accel {
+            Accel::Kvm => Self::Kvm,
+            Accel::Tcg => Self::Tcg,
+        }
+    }
+}
+
 impl FromStr for AccelChoice {
     type Err = String;
 

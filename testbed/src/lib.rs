@@ -9,6 +9,7 @@ pub mod guest_channel;
 mod guest_tools;
 pub mod image;
 pub mod lab;
+pub(crate) mod prepare;
 pub mod programs;
 pub mod qemu;
 pub mod report;

@@ -1,6 +1,7 @@
 //! The configuration a guest gets from its lab: one JSON document, handed over through QEMU's `fw_cfg`, so that it is
 //! there at every boot without anybody answering. This module says what is in it, not how it is applied.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,39 @@ pub struct GuestConfig {
     pub ipv6: bool,
 }
 
+impl GuestConfig {
+    /// The host name, or one for a guest that was given none.
+    #[must_use]
+    pub fn own_name(&self) -> &str {
+        if self.hostname.is_empty() {
+            "guest"
+        } else {
+            &self.hostname
+        }
+    }
+
+    /// What stands in the guest's `/etc/hosts`.
+    #[must_use]
+    pub fn hosts_file(&self) -> String {
+        let hostname = self.own_name();
+        let mut text = String::from("127.0.0.1 localhost\n");
+        // The guest's own name leads to an address the others know too, if it has one.
+        let own_known = self
+            .hosts
+            .iter()
+            .any(|host| host.names.iter().any(|name| name == hostname));
+        if !own_known {
+            let own = self.interfaces.iter().flat_map(|interface| &interface.addresses).next();
+            let own = own.and_then(|address| address.split('/').next()).unwrap_or("127.0.1.1");
+            let _ = writeln!(text, "{own} {hostname}");
+        }
+        for host in &self.hosts {
+            let _ = writeln!(text, "{} {}", host.address, host.names.join(" "));
+        }
+        text
+    }
+}
+
 /// One Ethernet interface of a guest, found by its MAC address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,4 +93,41 @@ pub struct Host {
     pub address: IpAddr,
     /// Its names, the first one canonical.
     pub names: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_knows_itself_and_its_neighbours_by_name() {
+        let eth0 = Interface {
+            addresses: vec!["10.0.0.1/24".into()],
+            ..Interface::default()
+        };
+        let n2 = Host {
+            address: "10.0.0.2".parse().unwrap(),
+            names: vec!["n2".into(), "n2-eth0".into()],
+        };
+        let mut config = GuestConfig {
+            hostname: "n1".to_owned(),
+            interfaces: vec![eth0],
+            hosts: vec![n2],
+            ..GuestConfig::default()
+        };
+        assert_eq!(
+            config.hosts_file(),
+            "127.0.0.1 localhost\n10.0.0.1 n1\n10.0.0.2 n2 n2-eth0\n"
+        );
+        config.hosts.push(Host {
+            address: "10.0.0.1".parse().unwrap(),
+            names: vec!["n1".into()],
+        });
+        assert_eq!(
+            config.hosts_file(),
+            "127.0.0.1 localhost\n10.0.0.2 n2 n2-eth0\n10.0.0.1 n1\n"
+        );
+        let nobody = GuestConfig::default();
+        assert_eq!(nobody.hosts_file(), "127.0.0.1 localhost\n127.0.1.1 guest\n");
+    }
 }

@@ -2,7 +2,6 @@
 //! not work is noted and the rest goes on: the host shows the notes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -10,11 +9,7 @@ use weft_agent::config::{GuestConfig, Interface};
 
 /// Sets everything up; adds one sentence to `problems` for whatever failed.
 pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
-    let hostname = if config.hostname.is_empty() {
-        "guest"
-    } else {
-        &config.hostname
-    };
+    let hostname = config.own_name();
     let mut note = |what: &str, result: std::io::Result<()>| {
         if let Err(error) = result {
             problems.push(format!("{what}: {error}"));
@@ -30,7 +25,7 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
     );
     note(
         "/etc/hosts cannot be written",
-        fs::write("/etc/hosts", hosts(hostname, config)),
+        fs::write("/etc/hosts", config.hosts_file()),
     );
     let servers: String = config
         .nameservers
@@ -75,28 +70,6 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
             ));
         }
     }
-}
-
-fn hosts(hostname: &str, config: &GuestConfig) -> String {
-    let mut text = String::from("127.0.0.1 localhost\n");
-    // The guest's own name leads to an address the others know too, if it has one.
-    let own_known = config
-        .hosts
-        .iter()
-        .any(|host| host.names.iter().any(|name| name == hostname));
-    if !own_known {
-        let own = config
-            .interfaces
-            .iter()
-            .flat_map(|interface| &interface.addresses)
-            .next();
-        let own = own.and_then(|address| address.split('/').next()).unwrap_or("127.0.1.1");
-        let _ = writeln!(text, "{own} {hostname}");
-    }
-    for host in &config.hosts {
-        let _ = writeln!(text, "{} {}", host.address, host.names.join(" "));
-    }
-    text
 }
 
 /// MAC address (lower case) and name of every Ethernet interface.
@@ -156,44 +129,4 @@ fn ip(problems: &mut Vec<String>, arguments: &[&str]) {
         Err(error) => error.to_string(),
     };
     problems.push(format!("ip {} failed: {why}", arguments.join(" ")));
-}
-
-#[cfg(test)]
-mod tests {
-    use weft_agent::config::Host;
-
-    use super::*;
-
-    #[test]
-    fn a_guest_knows_itself_and_its_neighbours_by_name() {
-        let eth0 = Interface {
-            addresses: vec!["10.0.0.1/24".into()],
-            ..Interface::default()
-        };
-        let n2 = Host {
-            address: "10.0.0.2".parse().unwrap(),
-            names: vec!["n2".into(), "n2-eth0".into()],
-        };
-        let mut config = GuestConfig {
-            interfaces: vec![eth0],
-            hosts: vec![n2],
-            ..GuestConfig::default()
-        };
-        assert_eq!(
-            hosts("n1", &config),
-            "127.0.0.1 localhost\n10.0.0.1 n1\n10.0.0.2 n2 n2-eth0\n"
-        );
-        config.hosts.push(Host {
-            address: "10.0.0.1".parse().unwrap(),
-            names: vec!["n1".into()],
-        });
-        assert_eq!(
-            hosts("n1", &config),
-            "127.0.0.1 localhost\n10.0.0.2 n2 n2-eth0\n10.0.0.1 n1\n"
-        );
-        assert_eq!(
-            hosts("n9", &GuestConfig::default()),
-            "127.0.0.1 localhost\n127.0.1.1 n9\n"
-        );
-    }
 }

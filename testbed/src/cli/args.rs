@@ -61,7 +61,11 @@ pub enum Verb {
         #[arg(long)]
         force: bool,
     },
-    /// Start a lab and keep it until Ctrl-C; with -d, leave it running.
+    /// Start a lab and keep it until Ctrl-C; with -d, leave it running. If it runs already, make it what its file says now.
+    ///
+    /// A lab that runs is compared with its file: the plan is said, nodes, switches and trunks are added and removed, settings are
+    /// changed, and everything else runs on. Settings that were changed meanwhile (`weft link set`, `nicctl`) are those of the
+    /// file again. Nodes whose guests would see a change (memory, MTU, …) are switched off and on again.
     Up(UpArgs),
     /// Wait until nodes are ready.
     Wait {
@@ -153,6 +157,12 @@ pub struct UpArgs {
     /// Return when the lab is up and leave it running.
     #[arg(short, long)]
     pub detach: bool,
+    /// Only say what would be done: what `up` starts, or changes of the lab that runs.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Make a running lab of this name what the file says, even if it was started from another file.
+    #[arg(long)]
+    pub reconcile: bool,
     /// How guests run.
     #[command(flatten)]
     pub guests: GuestArgs,

@@ -17,11 +17,16 @@ use signal_hook::{
 
 use super::{
     args::{Cli, UpArgs},
-    check_node, client, prepare,
+    check_node, client,
 };
 use crate::{
     image::Cache,
-    lab::{Boot, Lab, units::Span},
+    lab::{
+        Boot, Lab,
+        plan::{self, Action, Plan},
+        units::Span,
+    },
+    prepare,
     report::{
         file::OutFile,
         progress::Progress,
@@ -32,7 +37,7 @@ use crate::{
     supervisor::{
         Supervisor,
         client::Client,
-        protocol::{LabStatus, NodePhase, NodeStatus},
+        protocol::{LabStatus, NodePhase, NodeStatus, Request},
     },
 };
 
@@ -57,8 +62,26 @@ pub(super) fn init(file: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn up(args: &UpArgs) -> Result<()> {
+/// Starts a lab, or makes one that runs what its file says now.
+pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
     let lab = Lab::load(&args.file)?;
+    let running = Client::new(StateDir::of(&lab.name));
+    if !args.supervise && running.state().is_alive() {
+        return reconcile(cli, args, &running, &lab);
+    }
+    if args.dry_run {
+        let nothing = Lab {
+            nodes: Vec::new(),
+            switches: Vec::new(),
+            trunks: Vec::new(),
+            ..lab.clone()
+        };
+        return show_plan(
+            cli,
+            &plan::between(&nothing, &lab, &[]),
+            "it is not running; `weft up` starts",
+        );
+    }
     if args.detach {
         return up_detached(args);
     }
@@ -70,7 +93,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     let progress = Progress::new(0);
     let means = prepare::means(&lab, args.guests.accel, &progress)?;
     let own_images = lab.nodes.iter().any(|node| !matches!(node.boot, Boot::Recipe { .. }));
-    let supervisor = Supervisor::start(lab, means)?;
+    let supervisor = Supervisor::start(lab, means, Some(std::path::absolute(&args.file)?))?;
     let patience = Duration::from_nanos(args.guests.boot_timeout.0);
     let status = match supervisor.wait_up(patience, |status| progress.say(&boot_progress(status))) {
         Ok(status) => status,
@@ -95,6 +118,60 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     supervisor.wait_for_end();
     say(format_args!("ending lab {name}"));
     supervisor.stop()
+}
+
+/// Makes a running lab what its file says now.
+fn reconcile(cli: &Cli, args: &UpArgs, client: &Client, lab: &Lab) -> Result<()> {
+    let file = std::path::absolute(&args.file)?;
+    let request = |dry_run| Request::Apply {
+        file: file.clone(),
+        dry_run,
+        other_file: args.reconcile,
+    };
+    let plan: Plan = client.request(&request(true))?;
+    show_plan(cli, &plan, "changes of the running lab")?;
+    if args.dry_run || plan.is_empty() {
+        return Ok(());
+    }
+    let progress = Progress::new(0);
+    let accel = client.status()?.accel;
+    // What is long about this is done here, where it can be seen.
+    prepare::means(lab, accel.into(), &progress)?;
+    progress.finish();
+    let done: Plan = client.request(&request(false))?;
+    ensure!(
+        done == plan,
+        "the lab changed meanwhile, and other things were done:\n{}",
+        done.text()
+    );
+    let come = [Action::Add, Action::Restart, Action::Start];
+    let names: Vec<String> = come
+        .into_iter()
+        .flat_map(|action| plan.nodes(action).map(str::to_owned))
+        .filter(|name| {
+            lab.node(name)
+                .is_some_and(|node| matches!(node.boot, Boot::Recipe { .. }))
+        })
+        .collect();
+    if !names.is_empty() {
+        wait(client, &names, args.guests.boot_timeout)?;
+    }
+    if !cli.json {
+        say(format_args!("lab {} is as {} says", lab.name, args.file.display()));
+    }
+    Ok(())
+}
+
+fn show_plan(cli: &Cli, plan: &Plan, what: &str) -> Result<()> {
+    if cli.json {
+        return table::print_json(plan);
+    }
+    let text = if plan.is_empty() {
+        format!("lab {}: nothing to do\n", plan.lab)
+    } else {
+        format!("lab {}: {what}:\n{}", plan.lab, plan.text())
+    };
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// The supervisor behind `up --detach`, once the lab is up: it lets go of the verb that started it.

@@ -10,7 +10,6 @@ mod guest;
 mod lab;
 mod nic;
 mod nic_queues;
-mod prepare;
 mod reload;
 mod terminal;
 mod trace;
@@ -23,8 +22,6 @@ use std::{
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
-
-pub(crate) use self::prepare::means as prepare_means;
 
 use self::args::{Cli, LinkVerb, NicVerb, TrunkVerb, Verb};
 use crate::{
@@ -97,7 +94,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.verb {
         Verb::Check => return check::check(cli.json),
         Verb::Init { file, force } => lab::init(file, *force)?,
-        Verb::Up(args) => lab::up(args)?,
+        Verb::Up(args) => lab::up(cli, args)?,
         Verb::Wait { nodes, timeout } => lab::wait(&client(cli)?, nodes, *timeout)?,
         Verb::Ps => lab::ps(cli)?,
         Verb::Exec(args) => return Ok(guest::exec(cli, args)),

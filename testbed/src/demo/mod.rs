@@ -90,14 +90,14 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     OutFolder::check(&args.output)?;
     args.capture.as_deref().map_or(Ok(()), OutFile::check)?;
     let progress = Progress::new(0);
-    let means = crate::cli::prepare_means(&lab, args.guests.accel, &progress)?;
+    let means = crate::prepare::means(&lab, args.guests.accel, &progress)?;
     let (accel, qemu) = (means.accel, means.qemu.version().to_string());
     // Building the guest image the first time, with its download, is not part of the demo's time.
     let preparation = started.elapsed();
     // Ctrl-C ends the process at once until here, and from here on all that was made is removed.
     let mut file = args.capture.as_deref().map(OutFile::open).transpose()?;
     let capture = file.as_mut().map(OutFile::writer).transpose()?;
-    let supervisor = Supervisor::start(lab, means)?;
+    let supervisor = Supervisor::start(lab, means, None)?;
     let rounds = args.rounds;
     let boot_timeout = Duration::from_nanos(args.guests.boot_timeout.0);
     let measured = supervisor

@@ -147,6 +147,7 @@ impl Setting {
             (Some((_, 0)), Some(ns)) => Span(ns).to_string(),
             (Some((_, 1)), Some(bps)) => Rate(bps).to_string(),
             (Some((_, 2)), Some(bytes)) => Size(bytes).to_string(),
+            (Some((_, 3)), Some(0)) => "0".to_owned(),
             (Some((_, 3)), Some(ppm)) => Share(u32::try_from(ppm).unwrap_or(u32::MAX)).to_string(),
             (Some((_, 4)), Some(mib)) => Size(mib << 20).to_string(),
             _ => match value {

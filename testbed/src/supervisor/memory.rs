@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Node};
 
 /// Memory that could be used without swapping, in MiB.
 ///
@@ -19,14 +19,20 @@ pub fn memory_available_mib() -> Result<u64> {
 
 /// Free memory must be enough for all guests; a machine that swaps or kills is worse than a sentence.
 pub(super) fn check_memory(lab: &Lab) -> Result<()> {
-    let (needed, available) = (memory_needed_mib(lab), memory_available_mib()?);
-    let guests = if lab.nodes.len() == 1 { "guest" } else { "guests" };
+    check_memory_for(&lab.name, lab.nodes.iter())
+}
+
+/// The same for `nodes` of that lab that are to be started.
+pub(super) fn check_memory_for<'a>(lab: &str, nodes: impl Iterator<Item = &'a Node>) -> Result<()> {
+    let (guests, needed) = nodes.fold((0, 0), |(count, sum), node| {
+        (count + 1, sum + u64::from(node.memory_mib) + QEMU_MEMORY_MIB)
+    });
+    let (needed, available) = (needed + VNICD_MEMORY_MIB, memory_available_mib()?);
+    let plural = if guests == 1 { "guest" } else { "guests" };
     ensure!(
-        needed <= available,
-        "the lab {} needs about {needed} MiB of memory for {} {guests} and {available} MiB are available: give its nodes \
-         less `memory`, or end another lab",
-        lab.name,
-        lab.nodes.len()
+        guests == 0 || needed <= available,
+        "the lab {lab} needs about {needed} MiB of memory for {guests} {plural} and {available} MiB are available: give its \
+         nodes less `memory`, or end another lab"
     );
     Ok(())
 }
@@ -35,14 +41,6 @@ pub(super) fn check_memory(lab: &Lab) -> Result<()> {
 const QEMU_MEMORY_MIB: u64 = 72;
 /// Memory that `vnicd` needs.
 const VNICD_MEMORY_MIB: u64 = 64;
-
-fn memory_needed_mib(lab: &Lab) -> u64 {
-    let guests = lab
-        .nodes
-        .iter()
-        .map(|node| u64::from(node.memory_mib) + QEMU_MEMORY_MIB);
-    guests.sum::<u64>() + VNICD_MEMORY_MIB
-}
 
 #[cfg(test)]
 mod tests {

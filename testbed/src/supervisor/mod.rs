@@ -1,6 +1,7 @@
 //! The one process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
 //! with it. What verbs may ask of it is in `protocol`; this module starts and stops, the others do the work.
 
+mod apply;
 mod carrier;
 pub mod client;
 mod guest;
@@ -81,7 +82,10 @@ struct Shared {
     /// What the lab file says; replaced as a whole when the lab is changed.
     lab: RwLock<Arc<Lab>>,
     state: StateDir,
-    means: Means,
+    /// What guests run with; replaced with the lab.
+    means: RwLock<Arc<Means>>,
+    /// The lab file that the lab is of, held while the lab is changed. None: it is of no file, and is never changed.
+    file: Mutex<Option<PathBuf>>,
     inner: Mutex<Inner>,
     changed: Condvar,
     settings: Mutex<Settings>,
@@ -114,6 +118,17 @@ impl Shared {
     /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
     fn lab(&self) -> Arc<Lab> {
         Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What guests that are started now run with.
+    fn means(&self) -> Arc<Means> {
+        Arc::clone(&self.means.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes `lab` what the lab file says, and `means` what guests are started with.
+    fn replace(&self, lab: Arc<Lab>, means: Means) {
+        *self.means.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(means);
+        *self.lab.write().unwrap_or_else(PoisonError::into_inner) = lab;
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -186,13 +201,13 @@ impl Shared {
     }
 
     fn status(&self, inner: &Inner) -> LabStatus {
-        let lab = self.lab();
+        let (lab, means) = (self.lab(), self.means());
         let nodes = lab.nodes.iter().filter_map(|node| inner.nodes.get(&node.name));
         LabStatus {
             lab: lab.name.clone(),
             phase: inner.phase,
-            accel: self.means.accel,
-            qemu: self.means.qemu.version().to_string(),
+            accel: means.accel,
+            qemu: means.qemu.version().to_string(),
             pid: std::process::id(),
             vnicd_pid: inner.vnicd_pid,
             vnicd_restarts: inner.vnicd_restarts,
@@ -209,11 +224,12 @@ fn last_line(text: &str) -> String {
 }
 
 impl Supervisor {
-    /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted.
+    /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted. `file` is the
+    /// full path of the lab file, which `weft up` may make the running lab follow later.
     ///
     /// # Errors
     /// One sentence; then nothing is left running.
-    pub fn start(lab: Lab, means: Means) -> Result<Self> {
+    pub fn start(lab: Lab, means: Means, file: Option<PathBuf>) -> Result<Self> {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
         memory::check_memory(&lab)?;
         let state = StateDir::of(&lab.name);
@@ -244,7 +260,8 @@ impl Supervisor {
         let shared = Arc::new(Shared {
             lab: RwLock::new(Arc::new(lab)),
             state,
-            means,
+            means: RwLock::new(Arc::new(means)),
+            file: Mutex::new(file),
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             settings,

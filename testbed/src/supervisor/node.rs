@@ -53,8 +53,8 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
                 channel,
                 number,
             }) => {
-                let (listener, name, agent) = (Arc::clone(shared), node.name.clone(), channel.clone());
-                let listen = move || listen_to_agent(&listener, &name, number, &agent, started);
+                let (listener, own, agent) = (Arc::clone(shared), node.clone(), channel.clone());
+                let listen = move || listen_to_agent(&listener, &own, number, &agent, started);
                 let listening = thread("agent", listen);
                 let (listener, name) = (Arc::clone(shared), node.name.clone());
                 let listen = move || listen_to_qemu(&listener, &name, number, &channel);
@@ -98,7 +98,7 @@ struct Started {
 fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     let machine = machine(shared, node)?;
     let mut process = shared
-        .means
+        .means()
         .qemu
         .spawn(&machine, &shared.state.file(&format!("{}.qemu.log", node.name)))?;
     shared.watch_child(process.pid());
@@ -146,7 +146,9 @@ fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel
 }
 
 /// Notes when the guest's agent answers and when it is gone, for as long as its QEMU lives.
-fn listen_to_agent(shared: &Shared, node: &str, start: u32, channel: &GuestChannel, started: Instant) {
+fn listen_to_agent(shared: &Shared, own: &Node, start: u32, channel: &GuestChannel, started: Instant) {
+    let node = &*own.name;
+    let told = guest_config(&shared.lab(), own).hosts_file();
     let mut seen = 0;
     loop {
         match channel.wait_change(seen) {
@@ -160,6 +162,35 @@ fn listen_to_agent(shared: &Shared, node: &str, start: u32, channel: &GuestChann
             Some(welcome) => guest.answered(start, &welcome, boot_ms),
             None => guest.boots_again(start),
         });
+        // A guest that boots anew reads what its QEMU was started with.
+        if channel.welcome().is_some() && guest_config(&shared.lab(), own).hosts_file() != told {
+            tell_hosts_to(shared, own, channel);
+        }
+    }
+}
+
+/// Tells all guests with our agent who is in the lab now.
+pub(super) fn tell_hosts(shared: &Shared) {
+    for node in &shared.lab().nodes {
+        let channel = shared
+            .inner()
+            .nodes
+            .get(&node.name)
+            .and_then(|guest| guest.channel.clone());
+        if let Some(channel) = channel.filter(|channel| channel.welcome().is_some()) {
+            tell_hosts_to(shared, node, &channel);
+        }
+    }
+}
+
+fn tell_hosts_to(shared: &Shared, node: &Node, channel: &GuestChannel) {
+    let path = shared.state.file(&format!("{}.hosts", node.name));
+    let written = std::fs::write(&path, guest_config(&shared.lab(), node).hosts_file());
+    let told = written
+        .map_err(Into::into)
+        .and_then(|()| channel.copy_in(&path, "/etc/hosts"));
+    if let Err(error) = told {
+        tracing::warn!(node = node.name, %error, "the guest does not know the names of all nodes");
     }
 }
 
@@ -208,7 +239,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
             host_mtu: (nic.mtu != MTU_USUAL).then(|| u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
-    let recipe = || shared.means.recipe.clone().context("the guest image was not built");
+    let recipe = || shared.means().recipe.clone().context("the guest image was not built");
     let boot = match &node.boot {
         Boot::Recipe { append } => {
             let (kernel, initramfs) = recipe()?;
@@ -238,7 +269,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         name: format!("{}.{}", shared.lab().name, node.name),
         cpus: node.cpus,
         memory_mib: node.memory_mib,
-        accel: shared.means.accel,
+        accel: shared.means().accel,
         boot,
         nics,
         uplink: node.uplink.then(|| Uplink { mac: uplink_mac(node) }),

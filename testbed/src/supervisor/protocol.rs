@@ -57,6 +57,15 @@ pub enum Request {
         /// What to change.
         change: LinkChange,
     },
+    /// Makes the lab what its file says now; answers a [`Plan`](crate::lab::plan::Plan) when all that was begun.
+    Apply {
+        /// Full path of the lab file.
+        file: PathBuf,
+        /// Only answer what would be done.
+        dry_run: bool,
+        /// Also if the lab was started from another file.
+        other_file: bool,
+    },
     /// Swaps this `vnicd` in for the one that runs; answers a [`ReloadReport`] when it serves the guests again.
     Reload {
         /// Full path of the program.

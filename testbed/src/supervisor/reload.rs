@@ -19,7 +19,7 @@ use super::{
     protocol::{LabPhase, ReloadReport, VnicdBuild},
     vnicd::Vnicd,
 };
-use crate::vnicd_client::{Info, config::VnicdConfig};
+use crate::vnicd_client::{Drained, Info, config::VnicdConfig};
 
 /// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
@@ -108,21 +108,9 @@ impl State {
 
 /// Does what [`Request::Reload`](super::protocol::Request::Reload) asks for.
 pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
-    let old_pid = shared.update(|inner| {
-        ensure!(inner.phase != LabPhase::Stopping, "the lab is being ended");
-        ensure!(!inner.reload.under_way, "a reload is under way already");
-        let pid = inner.vnicd_pid.context("vnicd is just being started")?;
-        inner.reload.under_way = true;
-        inner.reload.failure = None;
-        Ok(pid)
-    })?;
+    let old_pid = begin(shared)?;
     let report = swap(shared, program, old_pid);
-    // Where it did not come to a start of anything, the old one goes on.
-    shared.update(|inner| {
-        if report.is_err() && inner.vnicd_pid == Some(old_pid) {
-            inner.reload.give_up();
-        }
-    });
+    end(shared, old_pid, report.is_err());
     report
 }
 
@@ -131,16 +119,15 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
     // The file behind the running process, whatever its path names by now.
     let old_file = File::open(format!("/proc/{old_pid}/exe")).context("cannot get hold of the running vnicd")?;
     let (old_digest, new_digest) = (digest(&old_file)?, digest(&new_file)?);
-    let tried = trial(shared, program).context("the new vnicd does not start, so the old one goes on")?;
+    let config = shared.settings().vnicd_config(&shared.lab(), &shared.state)?;
+    let tried = trial(shared, program, config).context("the new vnicd does not start, so the old one goes on")?;
 
-    let mut vnicd = shared.vnicd()?;
-    let info = vnicd.info()?;
-    let connected: Vec<String> = with_guests(&info).map(str::to_owned).collect();
-    let starts = shared.inner().reload.starts;
-    let began = Instant::now();
-    let drained = vnicd.drain()?;
-    shared.settings().set_timers(drained.timers.clone());
-    shared.update(|inner| {
+    let Handover {
+        info,
+        drained,
+        began,
+        went_back,
+    } = hand_over(shared, |inner| {
         let before = std::mem::replace(&mut inner.reload.program, Program::Path(program.to_owned()));
         // A path that still names the running file is better to show than a handle.
         let before = match before {
@@ -148,18 +135,8 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
             _ => Program::Open(old_file),
         };
         inner.reload.before = Some(before);
-    });
-    vnicd.shutdown()?;
-    drop(vnicd);
-    let again = |inner: &mut Inner| match inner.phase {
-        LabPhase::Stopping => Some(None),
-        _ => (inner.reload.starts > starts).then(|| Some(inner.reload.failure.take())),
-    };
-    let went_back = match shared.wait_for(Some(Instant::now() + SWAP_TIMEOUT), again) {
-        Some(Some(failure)) => failure,
-        Some(None) => bail!("the lab is being ended"),
-        None => bail!("no vnicd has started within {} s", SWAP_TIMEOUT.as_secs()),
-    };
+    })?;
+    let connected: Vec<String> = with_guests(&info).map(str::to_owned).collect();
     let (now, missing) = wait_for_guests(shared, &connected)?;
     let digest = if went_back.is_some() { &old_digest } else { &new_digest };
     let version = if went_back.is_some() {
@@ -186,9 +163,96 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
     })
 }
 
-/// Starts the program beside the running one, with the same settings and sockets that nobody listens on, and ends it again.
-fn trial(shared: &Shared, program: &Path) -> Result<Info> {
-    let mut config: VnicdConfig = shared.settings().vnicd_config(&shared.lab(), &shared.state)?;
+/// One `vnicd` has ended in order, and the next one has started.
+struct Handover {
+    /// What the old one said of itself.
+    info: Info,
+    drained: Drained,
+    began: Instant,
+    /// Why the next one is of the program before that.
+    went_back: Option<String>,
+}
+
+/// Ends the running `vnicd` in order and waits for the next one, which `next` has its last say about.
+fn hand_over(shared: &Shared, next: impl FnOnce(&mut Inner)) -> Result<Handover> {
+    let mut vnicd = shared.vnicd()?;
+    let info = vnicd.info()?;
+    let starts = shared.inner().reload.starts;
+    let began = Instant::now();
+    let drained = vnicd.drain()?;
+    shared.settings().set_timers(drained.timers.clone());
+    shared.update(next);
+    vnicd.shutdown()?;
+    drop(vnicd);
+    let again = |inner: &mut Inner| match inner.phase {
+        LabPhase::Stopping => Some(None),
+        _ => (inner.reload.starts > starts).then(|| Some(inner.reload.failure.take())),
+    };
+    let went_back = match shared.wait_for(Some(Instant::now() + SWAP_TIMEOUT), again) {
+        Some(Some(failure)) => failure,
+        Some(None) => bail!("the lab is being ended"),
+        None => bail!("no vnicd has started within {} s", SWAP_TIMEOUT.as_secs()),
+    };
+    Ok(Handover {
+        info,
+        drained,
+        began,
+        went_back,
+    })
+}
+
+/// Starts the program in force anew, with the settings and the lab that hold now, under running guests; returns when those
+/// that had a `vnicd` before have it again.
+pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
+    let pid = begin(shared)?;
+    let outcome = hand_over(shared, |_| ());
+    end(shared, pid, outcome.is_err());
+    let lab = shared.lab();
+    let stays: Vec<String> = with_guests(&outcome?.info)
+        .filter(|port| {
+            lab.ports()
+                .any(|(name, node, _)| name == **port && super::node::runs(shared, &node.name))
+        })
+        .map(str::to_owned)
+        .collect();
+    let (_, missing) = wait_for_guests(shared, &stays)?;
+    ensure!(
+        missing.is_empty(),
+        "these cards have not found their guests again: {}",
+        missing.join(", ")
+    );
+    Ok(())
+}
+
+/// Whether the program in force takes this configuration.
+pub(super) fn trial_of_settings(shared: &Shared, config: VnicdConfig) -> Result<()> {
+    let program = shared.inner().reload.program();
+    trial(shared, &program, config).map(|_| ())
+}
+
+/// Notes that `vnicd` is about to be replaced in order; gives the process of the one that runs.
+fn begin(shared: &Shared) -> Result<u32> {
+    shared.update(|inner| {
+        ensure!(inner.phase != LabPhase::Stopping, "the lab is being ended");
+        ensure!(!inner.reload.under_way, "a reload is under way already");
+        let pid = inner.vnicd_pid.context("vnicd is just being started")?;
+        inner.reload.under_way = true;
+        inner.reload.failure = None;
+        Ok(pid)
+    })
+}
+
+/// Where it did not come to a start of anything, the old one, of that process, goes on.
+fn end(shared: &Shared, old_pid: u32, failed: bool) {
+    shared.update(|inner| {
+        if failed && inner.vnicd_pid == Some(old_pid) {
+            inner.reload.give_up();
+        }
+    });
+}
+
+/// Starts the program beside the running one, with that configuration and sockets that nobody listens on, and ends it again.
+fn trial(shared: &Shared, program: &Path, mut config: VnicdConfig) -> Result<Info> {
     for (number, port) in config.ports.iter_mut().enumerate() {
         let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
         port.connect = socket

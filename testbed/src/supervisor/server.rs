@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::{
-    Inner, Shared, carrier, node,
+    Inner, Shared, apply, carrier, node,
     protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
     reload, thread,
 };
@@ -84,6 +84,11 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 direction,
                 change,
             } => answer(stream, trunk(shared, (&a, &b), direction, &change))?,
+            Request::Apply {
+                file,
+                dry_run,
+                other_file,
+            } => answer(stream, apply::apply(shared, &file, dry_run, other_file))?,
             Request::Reload { program } => answer(stream, reload::reload(shared, &program))?,
             Request::Agent { node } => return agent(shared, &node, stream),
             Request::Down => {
@@ -122,7 +127,7 @@ fn watch(shared: &Shared, stream: &UnixStream) -> Result<()> {
     }
 }
 
-fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings> {
+pub(super) fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings> {
     // Held over the question to `vnicd`, so that no older answer is remembered after this one.
     let mut settings = shared.settings();
     let now = shared.vnicd()?.coalesce(port, change)?;
@@ -130,7 +135,7 @@ fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<Co
     Ok(now)
 }
 
-fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks> {
+pub(super) fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks> {
     let mut settings = shared.settings();
     let now = shared.vnicd()?.link(port, direction, change)?;
     let was_up = settings.link_is_up(port);
@@ -148,7 +153,12 @@ fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkCha
     Ok(now)
 }
 
-fn trunk(shared: &Shared, (a, b): (&str, &str), direction: TrunkDirection, change: &LinkChange) -> Result<TrunkLinks> {
+pub(super) fn trunk(
+    shared: &Shared,
+    (a, b): (&str, &str),
+    direction: TrunkDirection,
+    change: &LinkChange,
+) -> Result<TrunkLinks> {
     let mut settings = shared.settings();
     let now = shared.vnicd()?.trunk((a, b), direction, change)?;
     settings.set_trunk(a, b, now.clone());

@@ -57,6 +57,37 @@ impl Settings {
         }
     }
 
+    /// The lab with the settings in force in place of those of its file.
+    #[must_use]
+    pub fn in_force(&self, lab: &Lab) -> Lab {
+        let mut lab = lab.clone();
+        for node in &mut lab.nodes {
+            for (index, nic) in node.nics.iter_mut().enumerate() {
+                if let Some(memory) = self.ports.get(&crate::lab::port_name(&node.name, index)) {
+                    nic.coalescing = memory.coalescing.clone();
+                    nic.dma = memory.dma.clone();
+                    nic.steering = memory.steering.clone();
+                    nic.misorder = memory.misorder.clone();
+                    nic.link = memory.link.clone();
+                }
+            }
+        }
+        lab.trunks.clone_from(&self.trunks);
+        lab
+    }
+
+    /// What a changed lab file says. What no file says stays: groups that cards are in, and their trees.
+    #[must_use]
+    pub fn changed_to(&self, lab: &Lab) -> Self {
+        let mut changed = Self::of(lab);
+        for (port, memory) in &mut changed.ports {
+            memory.groups = self.ports.get(port).map_or_else(Vec::new, |now| now.groups.clone());
+        }
+        changed.trees.clone_from(&self.trees);
+        changed.timers.clone_from(&self.timers);
+        changed
+    }
+
     /// The configuration for a `vnicd` that is to go on with these settings.
     ///
     /// # Errors

@@ -139,11 +139,16 @@ fn two_labs_run_at_once_and_are_told_apart() {
         world.ok(&["--lab", "other", "exec", "n1", "--", "echo", "here"]),
         "here\n"
     );
-    let again = world.run(&["up", "-d", "--accel", "tcg", "lab.toml"]);
+    assert_eq!(world.ok(&["up", "-d", "lab.toml"]), "lab other: nothing to do\n");
+    world.file("elsewhere.toml", &other);
+    let again = world.run(&["up", "-d", "elsewhere.toml"]);
     assert_eq!(again.status.code(), Some(1));
     let said = String::from_utf8(again.stderr).unwrap();
     assert!(
-        said.contains("the lab other is running already: `weft down --lab other` ends it"),
+        said.contains("the lab other is running already, from ")
+            && said.contains(
+                "lab.toml: `weft down --lab other` ends it, and `weft up --reconcile` makes it what this file says"
+            ),
         "{said}"
     );
     world.ok(&["down", "--lab", "lonely"]);

@@ -12,6 +12,7 @@ mod messages;
 mod multicast;
 mod nic;
 mod readme;
+mod reconcile;
 mod recorder;
 mod refusals;
 mod reload;

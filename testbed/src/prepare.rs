@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The option's word for a choice.
-pub(super) const fn choice_name(choice: AccelChoice) -> &'static str {
+pub(crate) const fn choice_name(choice: AccelChoice) -> &'static str {
     match choice {
         AccelChoice::Auto => "auto",
         AccelChoice::Kvm => "kvm",
