@@ -2,7 +2,7 @@
 
 use std::{env, path::PathBuf};
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind, parser::ValueSource};
 use ether::EtherType;
 use mxoe::{
     engine::{Lost, packet_losses},
@@ -17,8 +17,11 @@ use crate::ether_type;
 #[command(name = "omxd", version)]
 pub struct Arguments {
     /// The interface.
-    #[arg(long, short, env = "OMX_INTERFACE")]
-    pub interface: String,
+    #[arg(value_name = "IFACE")]
+    named: Option<String>,
+    /// The same as IFACE.
+    #[arg(long, short, value_name = "IFACE", env = "OMX_INTERFACE")]
+    interface: Option<String>,
     /// Sizes on the wire: `wire`, `native-1500`, `native-9000`, or `native:MTU:BLOCK` for an Open-MX that was built with others: MTU is the
     /// longest frame in bytes with its Ethernet header, 256 to 65535, BLOCK the frames per pull block, a power of two up to 64. By
     /// default the native one that fits the interface's MTU. All hosts must use the same.
@@ -111,9 +114,15 @@ impl Arguments {
 }
 
 impl Arguments {
+    /// The interface.
+    pub fn interface(&self) -> &str {
+        // One of them is there (`read`); the command line's counts before the environment's.
+        self.named.as_deref().or(self.interface.as_deref()).unwrap_or_default()
+    }
+
     /// The command line and the environment, where an empty variable counts as none; ends the process where they make no sense.
     pub fn read() -> Self {
-        let command = Self::command().mut_args(|argument| {
+        let mut command = Self::command().mut_args(|argument| {
             let set = argument.get_env().map(env::var_os);
             if set.flatten().is_some_and(|value| value.is_empty()) {
                 argument.env(None::<&str>)
@@ -121,7 +130,23 @@ impl Arguments {
                 argument
             }
         });
-        let matches = command.get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let matches = command.get_matches_mut();
+        let arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let said_twice = matches.value_source("interface") == Some(ValueSource::CommandLine);
+        let refused = match (&arguments.named, &arguments.interface) {
+            (None, None) => Some((
+                ErrorKind::MissingRequiredArgument,
+                "which interface? `omxd eth1` serves eth1; `ip -brief link` lists them",
+            )),
+            (Some(_), Some(_)) if said_twice => Some((
+                ErrorKind::ArgumentConflict,
+                "an omxd serves one interface: name it once, as `omxd eth1` or `omxd --interface eth1`",
+            )),
+            _ => None,
+        };
+        if let Some((kind, sentence)) = refused {
+            command.error(kind, sentence).exit();
+        }
+        arguments
     }
 }

@@ -5,7 +5,8 @@ use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use ether::{EtherType, MacAddr};
@@ -22,8 +23,8 @@ use rustix::{
 
 use crate::{
     BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, UntrustedSocket, first,
-    protocol::{self, Opened, Received, Reply, Request, Visit},
-    reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached},
+    protocol::{self, Opened, Received, Refusal, Reply, Request, Visit},
+    reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached, START_LIMIT, START_PAUSE},
     untrusted,
 };
 
@@ -227,7 +228,8 @@ impl Session {
         self.request(request, SOON)
     }
 
-    /// Opens an endpoint, this number or the lowest that is free. It stays open as long as the connection.
+    /// Opens an endpoint, this number or the lowest that is free. It stays open as long as the connection. A number that is kept for a
+    /// program from before the authority was restarted is waited for, [`crate::START_LIMIT`] at most.
     ///
     /// # Errors
     /// [`OmxdError::Refused`] when it is open already or does not exist.
@@ -242,10 +244,25 @@ impl Session {
         // Where there is none, the endpoint's sockets have filters.
         let proof = PreparedSocket::proof().ok();
         let proof: Vec<_> = proof.iter().map(AsFd::as_fd).collect();
-        let (Reply::Opened(opened), fds) = self.request_with(&request, &proof, OPEN_LIMIT)? else {
-            return Err(OmxdError::Protocol);
-        };
-        Self::take(&opened, fds)
+        let begin = Instant::now();
+        loop {
+            match self.request_with(&request, &proof, OPEN_LIMIT) {
+                Ok((Reply::Opened(opened), fds)) => return Self::take(&opened, fds),
+                Ok(_) => return Err(OmxdError::Protocol),
+                // Kept for the program that had it before the authority was restarted. That one may have closed it meanwhile.
+                Err(OmxdError::Refused {
+                    reason: Refusal::NotBack,
+                    sentence,
+                }) => {
+                    if begin.elapsed() > START_LIMIT {
+                        let reason = Refusal::Busy;
+                        return Err(OmxdError::Refused { reason, sentence });
+                    }
+                    thread::sleep(START_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn take(opened: &Opened, mut fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {

@@ -29,7 +29,7 @@ use crate::{
     filter, leftovers,
     marks::{CardMarks, Frames},
     meetings::Meetings,
-    owners,
+    owners, set_up,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
 };
 
@@ -163,6 +163,11 @@ impl Daemon {
         };
         fs::create_dir_all(place.dir()).map_err(OmxdError::io("make the directory of omxd's sockets"))?;
         let mut table = own_table(&place, &interface, options.on_demand)?;
+        if options.on_demand && set_up::is_marked(&place, interface.mac) {
+            return Err(OmxdError::SetUpIsAway {
+                interface: interface.name,
+            });
+        }
         let cleared = leftovers::clear(&place);
         if cleared > 0 {
             tracing::info!("cleared away the files of {cleared} interfaces that do not exist any more");
@@ -210,6 +215,9 @@ impl Daemon {
         let endpoints =
             Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of).at_most(options.endpoints_max);
         let port = open_port(&interface.name, options.ether_type, endpoints.open())?;
+        if !options.on_demand {
+            set_up::mark(&place, interface.mac)?;
+        }
         let listener = listen_at(&place, group)?;
         Ok(Self {
             cpu_latency: CpuLatency::new(options.cpu_latency_us_max),
@@ -246,6 +254,8 @@ impl Daemon {
     /// # Errors
     /// [`NetifError::NoSuchInterface`] when the interface is gone.
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), OmxdError> {
+        let ended = self.endpoints.expire_ended();
+        self.forget_endpoints(&ended);
         if self.interface.up {
             self.card.ask(&self.interface.name, self.frames())?;
         }
@@ -352,6 +362,16 @@ impl Daemon {
         true
     }
 
+    /// Endpoints of an earlier authority that are free.
+    fn forget_endpoints(&mut self, freed: &[u8]) {
+        for endpoint in freed {
+            self.meetings.forget_endpoint(*endpoint);
+        }
+        if !freed.is_empty() {
+            self.endpoints_changed();
+        }
+    }
+
     fn handle_time(&mut self) -> Result<(), OmxdError> {
         let now = self.now();
         if self.authority.poll_timeout().is_some_and(|due| due <= now) {
@@ -365,12 +385,7 @@ impl Daemon {
             }
         }
         let freed = self.endpoints.expire(now);
-        for endpoint in &freed {
-            self.meetings.forget_endpoint(*endpoint);
-        }
-        if !freed.is_empty() {
-            self.endpoints_changed();
-        }
+        self.forget_endpoints(&freed);
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             self.deaf = false;
@@ -475,6 +490,7 @@ impl Drop for Daemon {
         self.say_how_long_direct_frames_may_be(0);
         // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices, as long as its interface.
         let _ = fs::remove_file(self.place.socket());
+        set_up::unmark(&self.place);
         if self.gone {
             let _ = fs::remove_file(self.place.table());
         }

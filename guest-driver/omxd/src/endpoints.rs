@@ -97,19 +97,29 @@ impl Endpoints {
                 Refusal::BadEndpoint,
                 format!("there is no endpoint {number}: the highest is {}", self.limit - 1),
             )),
-            Some(number) if self.is_open(number) => Err((
-                Refusal::Busy,
-                match &self.owners[usize::from(number)] {
-                    Owner::Client { who, .. } => format!(
+            Some(number) => match &self.owners[usize::from(number)] {
+                Owner::Nobody => Ok(number),
+                Owner::Client { who, .. } => Err((
+                    Refusal::Busy,
+                    format!(
                         "endpoint {number} is open already, by process {} ({}); choose another",
                         who.pid, who.command
                     ),
-                    _ => {
-                        format!("endpoint {number} belongs to a program from before omxd was restarted; choose another")
-                    }
-                },
-            )),
-            Some(number) => Ok(number),
+                )),
+                Owner::Before { program, .. } => {
+                    let whose = program.as_ref().map_or_else(
+                        || "a program".to_owned(),
+                        |program| format!("process {}", program.pid()),
+                    );
+                    let seconds = GRACE_NS / 1_000_000_000;
+                    Err((
+                        Refusal::NotBack,
+                        format!(
+                            "endpoint {number} was open when omxd was restarted: {whose} has {seconds} s to come back for it; choose another, or wait"
+                        ),
+                    ))
+                }
+            },
             None => (0..self.limit).find(|number| !self.is_open(*number)).ok_or_else(|| {
                 let sentence = format!("all {} endpoints of the interface are open; close one", self.limit);
                 (Refusal::Busy, sentence)
@@ -159,9 +169,18 @@ impl Endpoints {
 
     /// Frees numbers whose programs did not come back; which.
     pub(crate) fn expire(&mut self, now: Time) -> Vec<u8> {
+        self.free_if(|until, _| until <= now)
+    }
+
+    /// Frees numbers whose programs cannot come back, as they have ended; which.
+    pub(crate) fn expire_ended(&mut self) -> Vec<u8> {
+        self.free_if(|_, program| program.is_some_and(Program::has_ended))
+    }
+
+    fn free_if(&mut self, is_over: impl Fn(Time, Option<&Program>) -> bool) -> Vec<u8> {
         let mut freed = Vec::new();
         for (number, owner) in (0..).zip(&mut self.owners) {
-            if matches!(owner, Owner::Before { until, .. } if *until <= now) {
+            if matches!(owner, Owner::Before { until, program } if is_over(*until, program.as_ref())) {
                 *owner = Owner::Nobody;
                 freed.push(number);
             }
@@ -188,5 +207,37 @@ impl Endpoints {
                 _ => None,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_number_of_before_is_kept_for_a_program_that_lives_and_for_one_that_cannot_be_seen() {
+        let mut ended = Command::new("sleep").arg("1000").spawn().unwrap();
+        let programs = [
+            Some(Program::new(0, std::process::id())),
+            Some(Program::new(0, ended.id())),
+            None,
+        ];
+        ended.kill().unwrap();
+        ended.wait().unwrap();
+        let mut endpoints = Endpoints::new(0b111, Time::ZERO, |number| programs[usize::from(number)]);
+        assert_eq!(endpoints.expire_ended(), [1]);
+        assert_eq!(endpoints.choose(Some(1)), Ok(1));
+        let refused = |number| endpoints.choose(Some(number)).unwrap_err();
+        assert_eq!(refused(0).0, Refusal::NotBack);
+        assert!(
+            refused(0).1.contains(&format!("process {}", std::process::id())),
+            "{}",
+            refused(0).1
+        );
+        assert_eq!(refused(2).0, Refusal::NotBack);
+        assert_eq!(endpoints.expire(Time::from_nanos(GRACE_NS - 1)), [0; 0]);
+        assert_eq!(endpoints.expire(Time::from_nanos(GRACE_NS)), [0, 2]);
     }
 }

@@ -20,10 +20,18 @@ pub enum OmxdError {
         interface: String,
     },
     /// The socket of the authority is there and may not be used.
-    #[error(
-        "omxd for {interface} does not serve this user: only members of its group may open endpoints (`usermod -aG omx` adds one)"
-    )]
+    #[error("omxd for {interface} does not serve this user: {}", who_may(group.as_deref()))]
     NotInGroup {
+        /// The interface.
+        interface: String,
+        /// The group that it serves, if it serves one: its name, or its number where it has none.
+        group: Option<String>,
+    },
+    /// One with settings was killed and has not come back; another one would serve without them.
+    #[error(
+        "the omxd that was set up for {interface} was killed and has not come back: start it again (`systemctl start omxd@{interface}`, `omx_init start`), or say that it is not to come back (`omx_init stop`)"
+    )]
+    SetUpIsAway {
         /// The interface.
         interface: String,
     },
@@ -109,5 +117,15 @@ impl OmxdError {
             what,
             source: source.into(),
         }
+    }
+}
+
+fn who_may(group: Option<&str>) -> String {
+    match group {
+        Some(group) => {
+            format!("only members of the group {group} may open endpoints (`usermod -aG {group} USER` adds one)")
+        }
+        None => "only root may open endpoints, as it was started without a group (`omxd --group`; by default omx, if there is such a group)"
+            .to_owned(),
     }
 }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
     match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(OmxdError::AlreadyRunning { .. }) if goes_away => {
+        Err(OmxdError::AlreadyRunning { .. } | OmxdError::SetUpIsAway { .. }) if goes_away => {
             say("busy");
             ExitCode::SUCCESS
         }
@@ -91,7 +91,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         let end = signalled.try_clone().map_err(io("open a socket"))?;
         signal_hook::low_level::pipe::register(signal, end).map_err(io("take over signals"))?;
     }
-    let mut options = DaemonOptions::new(&arguments.interface);
+    let mut options = DaemonOptions::new(arguments.interface());
     options.packet_loss = arguments.packet_losses();
     options.preset = arguments.preset;
     options.board_name = arguments.name;

@@ -24,13 +24,22 @@ pub(crate) struct Program {
 impl Program {
     /// Who connected, as the system says.
     pub(crate) fn new(user: u32, pid: u32) -> Self {
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
         Self {
             user,
             pid,
-            namespace,
+            namespace: own_namespace(),
             began: began(pid).unwrap_or(0),
         }
+    }
+
+    /// Its number, as the authority saw it.
+    pub(crate) const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it is seen to have ended: one of another namespace, or that nobody could look at, is not.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.began != 0 && self.namespace == own_namespace() && began(self.pid) != Some(self.began)
     }
 
     /// Whether this is the program that an earlier authority saw as `before`, of whatever user it is now. What that one saw from another
@@ -42,6 +51,11 @@ impl Program {
             self.user == before.user
         }
     }
+}
+
+/// The namespace in which this process sees the numbers of others; 0 where it cannot say.
+fn own_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// When a process began (`proc(5)`: field 22; the second one, its name in brackets, may contain anything).
@@ -103,6 +117,7 @@ mod tests {
             program.is(&program) && program.is(&of_another_user),
             "it gave up root meanwhile"
         );
+        assert!(!program.has_ended() && !of_another_user.has_ended());
         let later = Program {
             began: program.began + 1,
             ..program
@@ -114,5 +129,7 @@ mod tests {
             ..program
         };
         assert!(program.is(&elsewhere) && !of_another_user.is(&elsewhere));
+        let unseen = Program { began: 0, ..later };
+        assert!(later.has_ended() && !elsewhere.has_ended() && !unseen.has_ended());
     }
 }

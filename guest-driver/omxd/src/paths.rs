@@ -35,8 +35,17 @@ impl Place {
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn at(dir: &Path, namespace: u64, interface_index: i32) -> Self {
+        Self {
+            dir: dir.to_path_buf(),
+            namespace,
+            base: Self::base_of(namespace, interface_index),
+        }
+    }
+
     /// What the names of these files end with; the lock comes last.
-    pub(crate) const KINDS: [&str; 4] = ["sock", "sock-new", "peers", "lock"];
+    pub(crate) const KINDS: [&str; 5] = ["sock", "sock-new", "set-up", "peers", "lock"];
 
     pub(crate) fn base_of(namespace: u64, interface_index: i32) -> String {
         format!("net-{namespace}-if-{interface_index}")
@@ -64,6 +73,11 @@ impl Place {
     /// The same before it is ready.
     pub(crate) fn socket_made(&self) -> PathBuf {
         self.dir.join(format!("{}.sock-new", self.base))
+    }
+
+    /// The mark of an authority with settings ([`crate::set_up`]).
+    pub(crate) fn set_up(&self) -> PathBuf {
+        self.dir.join(format!("{}.set-up", self.base))
     }
 
     /// The peer table, which outlives the authority.

@@ -25,7 +25,7 @@ use rustix::{
 use crate::{
     OmxdError, Place,
     protocol::{self, Reply, Request},
-    start,
+    set_up, setup, start,
 };
 
 /// An answer takes microseconds; an authority that needs longer than this is not there.
@@ -37,7 +37,7 @@ pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
 pub const START_LIMIT: Duration = Duration::from_secs(5);
 /// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
 /// file lock, or listens.
-const START_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const START_PAUSE: Duration = Duration::from_millis(20);
 /// Authorities that are remembered: more than a process has interfaces.
 const KNOWN_MAX: usize = 64;
 
@@ -69,15 +69,20 @@ fn remember(place: &Place, on_demand: bool) {
     known.push((place.clone(), on_demand));
 }
 
+/// Whether an authority that is away is waited for. One with settings is started again by whoever gave it those.
+fn comes_back(interface: &Interface, place: &Place) -> bool {
+    set_up::is_marked(place, interface.mac)
+        || match known(place) {
+            Some(false) => true,
+            Some(true) => !start::may_start(),
+            // A socket that nobody serves was left by one that was killed.
+            None => !start::may_start() && place.socket().exists(),
+        }
+}
+
 /// The authority; one that is being started again is waited for, and where there is none that comes back one is started.
 pub(crate) fn patiently(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
-    let comes_back = match known(place) {
-        // One with settings is started again by whoever gave it those: another one would serve without them.
-        Some(false) => true,
-        Some(true) => !start::may_start(),
-        // A socket that nobody serves was left by one that was killed.
-        None => !start::may_start() && place.socket().exists(),
-    };
+    let comes_back = comes_back(interface, place);
     let begin = Instant::now();
     while comes_back && begin.elapsed() < START_LIMIT {
         if let Some(reached) = at_once(interface, place)? {
@@ -90,13 +95,19 @@ pub(crate) fn patiently(interface: &Interface, place: &Place) -> Result<Reached,
     or_start(interface, place)
 }
 
-/// The authority, or one that is started if this process may.
+/// The authority, or one that is started if this process may, and none with settings is to come back: another one would serve without
+/// those. (One that is started looks again, when it has the interface's lock.)
 pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
     if let Some(reached) = at_once(interface, place)? {
         return Ok(reached);
     }
     if !start::may_start() {
         return Err(OmxdError::NoAuthority {
+            interface: interface.name.clone(),
+        });
+    }
+    if set_up::is_marked(place, interface.mac) {
+        return Err(OmxdError::SetUpIsAway {
             interface: interface.name.clone(),
         });
     }
@@ -142,6 +153,7 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(OmxdError::NotInGroup {
                 interface: interface.name.clone(),
+                group: setup::served_group(place),
             });
         }
         Err(error) => return Err(OmxdError::io("connect to omxd")(error)),

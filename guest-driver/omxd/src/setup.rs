@@ -4,7 +4,10 @@ use std::{
     fs,
     os::{
         fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::PermissionsExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, PermissionsExt},
+        },
     },
     time::Instant,
 };
@@ -128,6 +131,18 @@ pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, Om
     listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
     fs::rename(&path, place.socket()).map_err(OmxdError::io("put omxd's socket where programs look"))?;
     Ok(listener)
+}
+
+/// The group that an authority serves, as its socket says: its name, or its number where it has none; `None`: root alone.
+pub(crate) fn served_group(place: &Place) -> Option<String> {
+    let group = fs::metadata(place.socket()).ok()?.gid();
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let named = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(group)).then(|| name.to_owned())
+    });
+    (group != 0).then(|| named.unwrap_or_else(|| group.to_string()))
 }
 
 /// The number of a group, as the system's file has it.

@@ -118,6 +118,8 @@ impl Daemon {
         for id in over.map(|connection| connection.id).collect::<Vec<_>>() {
             self.release(id);
         }
+        let ended = self.endpoints.expire_ended();
+        self.forget_endpoints(&ended);
     }
 
     fn release(&mut self, connection: u64) {

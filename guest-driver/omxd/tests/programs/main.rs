@@ -17,6 +17,7 @@ mod liar;
 mod rig;
 mod rough;
 mod same_host;
+mod set_up;
 mod settings;
 mod strangers;
 mod two_hosts;

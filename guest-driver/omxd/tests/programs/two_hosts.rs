@@ -160,7 +160,7 @@ fn ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence() {
             let running = || omxd::Session::connect_to_running(board.interface()).unwrap().is_some();
             wait_until("omxd", running);
             let sentence = Echo::start(&veth.b, &stranger).go();
-            assert!(sentence.contains("only members of its group"), "{sentence}");
+            assert!(sentence.contains("only members of the group nogroup"), "{sentence}");
             let mut echo = Echo::start(&veth.b, &member);
             let (mac, number) = echo.go_as();
             let endpoint = open(&veth.a, Some(3)).unwrap();

@@ -280,10 +280,13 @@ fn stop_all(settings: &Settings, anyway: bool) -> anyhow::Result<()> {
 }
 
 fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
+    let name = &interface.name;
     let Some(status) = running(interface)? else {
+        if omxd::forget_killed(interface).with_context(|| format!("cannot look after {name}"))? {
+            print_line(&format!("{name}: omxd was killed; nobody waits for it any more"))?;
+        }
         return Ok(());
     };
-    let name = &interface.name;
     let open: Vec<_> = status.endpoints.iter().chain(&status.raw).collect();
     if let Some(user) = open.first().filter(|_| !anyway) {
         bail!(
