@@ -44,6 +44,12 @@ impl Kit {
 
     /// Compiles a program of `tests/c`; its path.
     pub fn compile(&self, source: &str, as_name: &str, first: &[&str], last: &[&str]) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+        self.compile_file(&source, as_name, first, last)
+    }
+
+    /// The same of any program.
+    pub fn compile_file(&self, source: &Path, as_name: &str, first: &[&str], last: &[&str]) -> PathBuf {
         let program = self.at(as_name);
         let include = self.at("include");
         let compiled = Command::new("gcc")
@@ -51,7 +57,7 @@ impl Kit {
             .args(first.iter().map(|dir| format!("-I{}", include.join(dir).display())))
             .arg("-I")
             .arg(&include)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
+            .arg(source)
             .arg("-o")
             .arg(&program)
             .arg("-L")
@@ -59,20 +65,25 @@ impl Kit {
             .args(last)
             .status()
             .expect("gcc");
-        assert!(compiled.success(), "{source} does not compile");
+        assert!(compiled.success(), "{} does not compile", source.display());
         program
     }
 
     /// A program, with the interfaces that are its boards.
     pub fn command(&self, program: &Path, boards: &str) -> Command {
         let mut command = Command::new(program);
+        self.prepare(&mut command, boards);
+        command
+    }
+
+    /// What such a program needs.
+    pub fn prepare(&self, command: &mut Command, boards: &str) {
         command
             .env("LD_LIBRARY_PATH", self.at("lib"))
             .env("OMX_RUN_DIR", self.dir.path())
             .env("OMX_OMXD", omxd())
             .env("OMX_IFACES", boards)
             .stdin(Stdio::null());
-        command
     }
 
     pub fn run(&self, program: &Path, boards: &str, args: &[&str]) {
@@ -96,7 +107,7 @@ impl Kit {
     }
 }
 
-fn omxd() -> PathBuf {
+pub fn omxd() -> PathBuf {
     let own = env::current_exe().unwrap();
     let program = own.ancestors().nth(2).unwrap().join("omxd");
     assert!(

@@ -3,6 +3,8 @@
 
 mod headers;
 mod kit;
+mod other_host;
+mod readme;
 
 use std::{
     fs,
@@ -17,6 +19,7 @@ use netif::{
     Interface,
     testing::{Veth, in_private_network},
 };
+use other_host::OtherHost;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
 };
@@ -298,32 +301,12 @@ fn two_c_programs_talk_within_a_host_and_between_two_namespaces() {
                 first.finish();
             }
             // The other end of the cable moves to a namespace of its own, which is another host.
-            let mut holder = Command::new("unshare")
-                .args(["--net", "sleep", "1000"])
-                .spawn()
-                .unwrap();
-            let pid = holder.id().to_string();
-            let own = fs::read_link("/proc/self/ns/net").unwrap();
-            while fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|theirs| theirs == own) {
-                std::thread::yield_now();
-            }
-            let ip = |args: &[&str]| assert!(Command::new("ip").args(args).status().unwrap().success());
-            ip(&["link", "set", &veth.b, "netns", &pid]);
-            let inside = ["-t", &pid, "-n"];
-            let up = Command::new("nsenter")
-                .args(inside)
-                .args(["ip", "link", "set", &veth.b, "up"])
-                .status();
-            assert!(up.unwrap().success());
+            let other = OtherHost::with(&veth.b);
             for program in &programs {
-                let mut there = kit.command(Path::new("nsenter"), &veth.b);
-                there.args(inside).arg(program);
-                let first = First::start(there);
+                let first = First::start(other.command(kit, program, &veth.b));
                 kit.run(program, &veth.a, &[&first.address]);
                 first.finish();
             }
-            holder.kill().unwrap();
-            holder.wait().unwrap();
         },
     );
 }
