@@ -10,7 +10,7 @@
 enum { COUNT = 60 };
 #define LONG_MS 20000
 
-static unsigned char out[1 << 20], in[1 << 20];
+static unsigned char out[8 << 20], in[8 << 20];
 
 static omx_status_t end_of(omx_endpoint_t e, omx_request_t *request)
 {
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     } else {
         OK(omx_connect(e, strtoull(argv[1], NULL, 16), 0, 7, LONG_MS, &to));
         for (unsigned i = 0; i < COUNT; i++) {
-            size_t len = i % 10 == 9 ? sizeof out - i : i * 97;
+            size_t len = i == COUNT - 1 ? sizeof out : i % 10 == 9 ? (1 << 20) - i : i * 97;
             fill(out, len, i);
             OK(omx_isend(e, out, len, to, i, NULL, NULL));
             OK(omx_irecv(e, in, sizeof in, i, ~(uint64_t)0, NULL, &request));

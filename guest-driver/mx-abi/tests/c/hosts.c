@@ -20,7 +20,7 @@
 static mx_endpoint_t e;
 static mx_endpoint_addr_t peer;
 static int asking;
-static unsigned char out[1 << 20], in[1 << 20];
+static unsigned char out[8 << 20], in[8 << 20];
 
 static mx_status_t finish(mx_request_t *request)
 {
@@ -69,7 +69,7 @@ static void meet(void)
 
 static void every_length_expected_and_unexpected(void)
 {
-    static const uint32_t lengths[] = {0, 1, 32, 33, 128, 129, 4096, 4097, 32768, 32769, 300000, 1 << 20};
+    static const uint32_t lengths[] = {0, 1, 32, 33, 128, 129, 4096, 4097, 32768, 32769, 300000, 1 << 20, 8 << 20};
     for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         uint32_t len = lengths[i], result;
         for (int expected = 0; expected < 2; expected++) {

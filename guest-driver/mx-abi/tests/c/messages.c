@@ -4,8 +4,8 @@
 
 static void every_length_expected_and_unexpected(void)
 {
-    static const uint32_t lengths[] = {0, 1, 32, 33, 128, 129, 4096, 4097, 32768, 32769, 300000, 2 << 20};
-    unsigned char *out = malloc(2 << 20), *in = malloc(2 << 20);
+    static const uint32_t lengths[] = {0, 1, 32, 33, 128, 129, 4096, 4097, 32768, 32769, 300000, 2 << 20, 8 << 20};
+    unsigned char *out = malloc(8 << 20), *in = malloc(8 << 20);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         uint32_t len = lengths[i];
         for (int expected = 0; expected < 2; expected++) {

@@ -1,10 +1,12 @@
 //! C programs written against the shipped headers alone: compiled with gcc, linked with the shared and the static library, run
 //! within one process, between two processes of a host, and between two network namespaces. Needs root.
 
+mod faults;
 mod headers;
 mod kit;
 mod other_host;
 mod readme;
+mod valgrind;
 
 use std::{
     fs,

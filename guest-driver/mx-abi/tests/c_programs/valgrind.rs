@@ -1,0 +1,84 @@
+//! The C programs under valgrind's memcheck: the library hands no byte to the system, or takes a decision by one, that nobody wrote, and
+//! touches no memory that is not its own.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use netif::testing::Veth;
+
+use crate::{First, kit::Kit, other_host::OtherHost, with_cable};
+
+/// The exit status of a program that memcheck has something to say of.
+const COMPLAINTS: &str = "99";
+
+/// A program behind `valgrind`, which `scripts/test` installs; `start` starts one.
+fn watched(start: impl FnOnce(&Path) -> Command, program: &Path) -> Command {
+    let mut command = start(Path::new("valgrind"));
+    let status = format!("--error-exitcode={COMPLAINTS}");
+    command.args(["--quiet", "--fair-sched=yes", &status]).arg(program);
+    command
+}
+
+/// Source, headers, and the arguments of each run.
+type Runs = &'static [&'static [&'static str]];
+const PROGRAMS: [(&str, Runs); 9] = [
+    ("api", &[&[]]),
+    ("messages", &[&["0", "0"], &["0", "1"]]),
+    ("calls", &[&["0", "0"], &["0", "1"]]),
+    ("full", &[&["0", "0"], &["0", "1"]]),
+    ("settings", &[&[]]),
+    ("ends", &[&[]]),
+    ("raw", &[&[]]),
+    ("translated", &[&[]]),
+    ("failures", &[&["no-permission"]]),
+];
+
+#[test]
+fn memcheck_has_nothing_to_say_of_programs_with_one_process() {
+    with_cable(
+        "valgrind::memcheck_has_nothing_to_say_of_programs_with_one_process",
+        1500,
+        |kit, _| {
+            // An ordinary user gets as far as the daemon's socket.
+            fs::set_permissions(kit.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            // One after the other: valgrind makes them slow, and what they wait for has a bound.
+            for (name, runs) in PROGRAMS {
+                let first: &[&str] = if name == "translated" { &["translate"] } else { &[] };
+                let last = ["-lmyriexpress", "-lopen-mx", "-lpthread"];
+                let program = kit.compile(&format!("{name}.c"), name, first, &last);
+                for args in runs {
+                    // One of its own each, as daemons of the run before may still be there.
+                    let veth = Veth::new(1500);
+                    let boards = format!("{},{}", veth.a, veth.b);
+                    let mut command = watched(|valgrind| kit.command(valgrind, &boards), &program);
+                    Kit::finishes(command.args(*args));
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn memcheck_has_nothing_to_say_of_programs_with_two_processes() {
+    with_cable(
+        "valgrind::memcheck_has_nothing_to_say_of_programs_with_two_processes",
+        1500,
+        |kit, veth| {
+            let programs = [
+                kit.compile("echo.c", "echo", &[], &["-lopen-mx", "-lpthread"]),
+                kit.compile("hosts.c", "hosts", &[], &["-lmyriexpress", "-lpthread"]),
+            ];
+            let here = |valgrind: &Path| kit.command(valgrind, &veth.a);
+            for program in &programs {
+                let first = First::start(watched(here, program));
+                Kit::finishes(watched(here, program).arg(&first.address));
+                first.finish();
+            }
+            let other = OtherHost::with(&veth.b);
+            for program in &programs {
+                let first = First::start(watched(|valgrind| other.command(kit, valgrind, &veth.b), program));
+                Kit::finishes(watched(here, program).arg(&first.address));
+                first.finish();
+            }
+        },
+    );
+}
