@@ -8,6 +8,7 @@ use mxoe::engine::Counters;
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
     clock, completion::selector, helper, late::Wanted, memory::Segments, post::INLINE_LEN_MAX, progress::Core,
+    request::PARTNER_SELF,
 };
 
 impl Endpoint {
@@ -61,7 +62,7 @@ impl Endpoint {
                 .requests
                 .add(RequestKind::Connect, match_info, context)
                 .ok_or(Error::NoResources)?;
-            if mac == core.own.mac() && endpoint == core.own.endpoint {
+            if mac == core.own.mac() && endpoint == core.own.endpoint && core.own.partner == PARTNER_SELF {
                 let own = core.own;
                 let fits = key == core.engine.config().key;
                 if let Some(entry) = core.store.requests.get_mut(request) {
@@ -111,7 +112,7 @@ impl Endpoint {
     /// [`Error::BadEndpoint`].
     pub fn disconnect(&self, address: Address) -> Result<(), Error> {
         self.post(|core| {
-            if core.wrong_address(address).is_some() {
+            if core.wrong_address(address).is_some() || address == core.own {
                 return Ok(());
             }
             if let (Some(endpoint), Some(local)) = (address.local_endpoint(), &mut core.local) {

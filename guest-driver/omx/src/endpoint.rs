@@ -200,7 +200,7 @@ impl Endpoint {
         }
         let mut store = Store::new(options.unexpected_bytes_max, seed);
         store.copies.keep_registrations(options.registrations_kept);
-        let core = Core {
+        let mut core = Core {
             engine,
             store,
             port,
@@ -208,6 +208,8 @@ impl Endpoint {
             gather: Gather::new(),
             pace: Pace::new(),
             local,
+            loopback: None,
+            others_by_frames: options.others_by_frames,
             late: LateConnects::NONE,
             page,
             own,
@@ -225,6 +227,13 @@ impl Endpoint {
             closed: false,
             process: getpid(),
         };
+        if options.others_by_frames {
+            core.loop_back();
+        }
+        if options.self_by_frames {
+            core.meet_itself()?;
+        }
+        let own = core.own;
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             port_fd,

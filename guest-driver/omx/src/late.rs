@@ -5,7 +5,12 @@ use ether::{MacAddr, Time};
 use mxoe::engine::SendError;
 use omxd::{OmxdError, Refusal};
 
-use crate::{Error, StatusCode, local::Local, progress::Core, slab::Key};
+use crate::{
+    Error, StatusCode,
+    local::{Local, Reach},
+    progress::Core,
+    slab::Key,
+};
 
 /// The authority is asked again after this long.
 const AGAIN_NS: u64 = 50_000_000;
@@ -85,9 +90,20 @@ impl Core {
             key,
             request,
         } = wanted;
-        if mac == self.own.mac() {
+        if mac == self.own.mac() && endpoint != self.own.endpoint {
             let local = self.local.as_mut().ok_or(Error::SameInterface)?;
-            return local.connect(&mut self.store, self.now, endpoint, key, request);
+            if !self.others_by_frames {
+                return local.connect(&mut self.store, self.now, endpoint, key, request);
+            }
+            local.look(&mut self.store, self.now);
+            match local.meet(&mut self.store, endpoint)? {
+                Reach::Now => {}
+                Reach::Later => return Ok(false),
+                Reach::Never(code) => {
+                    self.store.requests.complete(request, code);
+                    return Ok(true);
+                }
+            }
         }
         let mut connecting = self.engine.connect(self.now, mac, endpoint, key, request);
         if connecting == Err(SendError::UnknownPeer)

@@ -30,6 +30,7 @@ mod handler;
 mod helper;
 mod late;
 mod local;
+mod loopback;
 mod memory;
 mod number;
 mod options;

@@ -55,6 +55,11 @@ pub struct EndpointOptions {
     /// A copy engine keeps to know the memory of receives that are over, until [`crate::Endpoint::clean_registrations`] names it:
     /// for programs that say so before they give memory back.
     pub registrations_kept: bool,
+    /// Messages to the endpoint itself are frames, which turn round before the port, as if they came over the network.
+    pub self_by_frames: bool,
+    /// The same of messages to other endpoints of this host: their frames go through memory shared with those. What those send without
+    /// this being set for them goes as usual.
+    pub others_by_frames: bool,
     /// Medium messages are copied, so that they complete before they are acknowledged.
     pub copies_mediums: bool,
     /// Sends that may be complete for the program and not acknowledged.
@@ -73,8 +78,8 @@ const RESEND_MS: u64 = 500;
 impl Default for EndpointOptions {
     /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_CONNECT_POLLALL`,
     /// `OMX_UNEXPECTED_BYTES_MAX`, `OMX_ANY_ENDPOINT`, `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
-    /// `OMX_PACKET_LOSS`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, and the MX names of the last four.
-    /// `OMX_DISABLE_SELF` and `OMX_DISABLE_SHARED` change nothing: the interface does not carry frames to itself, so there is no other path.
+    /// `OMX_PACKET_LOSS`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
+    /// names of the last six (`MX_DISABLE_SHMEM` of the last).
     fn default() -> Self {
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
             let (bits, shift) = text.split_once(',')?;
@@ -106,6 +111,8 @@ impl Default for EndpointOptions {
             .unwrap_or(SHARED_RNDV_THRESHOLD),
             single_copy: flag(&["OMX_SHARED_SINGLE_COPY"], true),
             registrations_kept: flag(&["OMX_RCACHE", "MX_RCACHE"], false),
+            self_by_frames: flag(&["OMX_DISABLE_SELF", "MX_DISABLE_SELF"], false),
+            others_by_frames: flag(&["OMX_DISABLE_SHARED", "MX_DISABLE_SHMEM"], false),
             copies_mediums: flag(&["OMX_MEDIUM_SENDQ"], true),
             early_completed_max: number(&["OMX_ZOMBIE_SEND", "MX_ZOMBIE_SEND"], 0, u32::MAX)
                 .unwrap_or(Limits::DEFAULT.zombies),

@@ -96,6 +96,7 @@ impl Core {
             && self.stopped == 0
             && !self.gather.may_hold()
             && !self.burst.is_blocked()
+            && (self.loopback.is_none() || to.mac != self.own.mac)
             && self.store.requests.has_room()
             && self.wrong_address(to).is_none();
         if !may_go {

@@ -14,6 +14,7 @@ use crate::{
     handler::{FailureHandler, Handler},
     late::LateConnects,
     local::{LOCAL_BASE, Local},
+    loopback::{Loopback, Turning},
     number::OpenNumber,
     pace::Pace,
     peers::EndpointPeers,
@@ -44,6 +45,10 @@ pub(crate) struct Core {
     pub(crate) pace: Pace,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
+    /// Frames of this interface that turn round, where some do or did.
+    pub(crate) loopback: Option<Box<Loopback>>,
+    /// Other endpoints of this host are reached by frames.
+    pub(crate) others_by_frames: bool,
     /// Connects that wait for that authority.
     pub(crate) late: LateConnects,
     /// Where the authority sees the counts.
@@ -116,7 +121,7 @@ impl Core {
                 self.connect_late();
             }
             busy |= self.flush(self.now) || frames > 0;
-            if frames < FRAMES_PER_STEP {
+            if frames < FRAMES_PER_STEP && !self.has_looped() {
                 return busy;
             }
             // Frames may come faster than they are handled, for long: answers to what was just sent would seem to have taken no
@@ -165,6 +170,10 @@ impl Core {
     fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
         let mut frames = 0;
         let before = self.completions();
+        if self.has_looped() {
+            self.now = *now.get_or_insert_with(clock::now);
+            frames = self.receive_looped(self.now, FRAMES_PER_STEP);
+        }
         while frames < FRAMES_PER_STEP {
             // An error: the link is down. Frames arrive again when it is up.
             let Ok(Some(frame)) = self.port.poll_receive() else {
@@ -183,9 +192,18 @@ impl Core {
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         self.port
             .limit_direct(self.engine.peers_mut().direct_frame_len_max(now));
-        let sent = self
-            .burst
-            .transmit(now, &mut self.engine, &self.store, self.port.as_mut());
+        let sent = match &mut self.loopback {
+            None => self
+                .burst
+                .transmit(now, &mut self.engine, &self.store, self.port.as_mut()),
+            Some(loopback) => {
+                let port = self.port.as_mut();
+                let mut turning = Turning { port, loopback };
+                let sent = self.burst.transmit(now, &mut self.engine, &self.store, &mut turning);
+                self.deliver_looped();
+                sent
+            }
+        };
         self.gather.flushed();
         self.port.expect_bulk(self.engine.awaits_data_apart());
         self.events();
@@ -347,8 +365,9 @@ impl Core {
     /// When something is due if nothing happens.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let local = self.local.as_ref().and_then(Local::poll_timeout);
+        let looped = self.has_looped().then_some(Time::ZERO);
         let times = self.engine.poll_timeout().into_iter();
-        times.chain(local).chain(self.late.due()).min()
+        times.chain(local).chain(looped).chain(self.late.due()).min()
     }
 
     /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of
@@ -358,7 +377,7 @@ impl Core {
         if self.stopped > 0 {
             return false;
         }
-        if !self.engine.is_settled() {
+        if !self.engine.is_settled() || self.has_looped() {
             // A look that was in a hurry left something.
             return true;
         }

@@ -77,6 +77,59 @@ fn sends_to_an_endpoint_that_holds_all_it_may_wait_and_none_fails() {
     );
 }
 
+/// What turns off the short ways within a host: variables, and how many of ten messages to oneself and to others are frames then.
+const SHORT_WAYS_OFF: [(&[&str], [&str; 2]); 5] = [
+    (&[], ["0", "0"]),
+    (&["OMX_DISABLE_SELF"], ["10", "0"]),
+    (&["OMX_DISABLE_SHARED"], ["0", "10"]),
+    (&["OMX_DISABLE_SELF", "OMX_DISABLE_SHARED"], ["10", "10"]),
+    (&["MX_DISABLE_SELF", "MX_DISABLE_SHMEM"], ["10", "10"]),
+];
+
+#[test]
+fn messages_within_a_host_are_frames_where_the_environment_says_so() {
+    with_cable(
+        "messages_within_a_host_are_frames_where_the_environment_says_so",
+        1500,
+        |kit, veth| {
+            let boards = format!("{},{}", veth.a, veth.b);
+            let mx = ["-lmyriexpress", "-lpthread"];
+            let paths = kit.compile("paths.c", "paths", &[], &["-lopen-mx"]);
+            let messages = kit.compile("messages.c", "messages", &[], &mx);
+            let programs = ["calls", "full"].map(|name| kit.compile(&format!("{name}.c"), name, &[], &mx));
+            let hosts = kit.compile("hosts.c", "hosts", &[], &mx);
+            let echo = kit.compile("echo.c", "echo", &[], &["-lopen-mx", "-lpthread"]);
+            for (variables, frames) in SHORT_WAYS_OFF {
+                let set = |mut command: Command| {
+                    command.envs(variables.iter().map(|name| (name, "1")));
+                    command
+                };
+                Kit::finishes(set(kit.command(&paths, &boards)).args(frames));
+                Kit::finishes(set(kit.command(&messages, &boards)).args(["0", "0"]));
+                // These expect of messages to oneself what those do that are no frames: not to be over before they are matched.
+                if variables != ["OMX_DISABLE_SHARED"] {
+                    continue;
+                }
+                for program in &programs {
+                    Kit::finishes(set(kit.command(program, &boards)).args(["0", "0"]));
+                }
+                // Both ends have it, one, or the other: `hosts` compares addresses, and of those there are two then.
+                for (program, first_has, second_has) in
+                    [(&hosts, true, true), (&echo, true, false), (&echo, false, true)]
+                {
+                    let start = |has: bool| {
+                        let command = kit.command(program, &veth.a);
+                        if has { set(command) } else { command }
+                    };
+                    let first = First::start(start(first_has));
+                    Kit::finishes(start(second_has).arg(&first.address));
+                    first.finish();
+                }
+            }
+        },
+    );
+}
+
 #[test]
 fn every_function_succeeds_and_fails_as_documented() {
     with_cable("every_function_succeeds_and_fails_as_documented", 1500, |kit, veth| {

@@ -364,8 +364,10 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot as usize];
         // Nothing was sent since the numbers were agreed: the newer word of the peer holds.
         let unused = p.unacked.is_empty() && p.send_next == p.unacked_first && p.acknum_in == 0;
-        if p.forward != session || (unused && p.send_next.same_session(start) && start.number() == Seq::FIRST.number())
-        {
+        // An endpoint that connects to itself has begun to receive anew since it asked, and says so first here.
+        let is_own = p.mac == self.config.mac && p.endpoint == self.config.endpoint;
+        let is_newer = is_own || p.send_next.same_session(start) && start.number() == Seq::FIRST.number();
+        if p.forward != session || unused && is_newer {
             p.restart_sending(start);
         }
         p.forward = session;

@@ -8,6 +8,7 @@ macro_rules! scope {
             store: $store,
             counters: &mut $local.counters,
             pulls: &mut $local.pulls,
+            frames: &mut $local.frames,
             session: $local.options.session,
             key: $local.options.key,
         }
@@ -63,6 +64,14 @@ const ENDED_MAX: usize = 4;
 /// The address that names endpoint 0 of this host; the others follow.
 pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - omxd::ENDPOINTS as u32;
 
+/// Whether an endpoint of this host can be reached.
+pub(crate) enum Reach {
+    Now,
+    /// Its authority is away or busy, or the endpoint is.
+    Later,
+    Never(StatusCode),
+}
+
 /// How the endpoint was opened, as far as it matters here.
 pub(crate) struct LocalOptions {
     pub(crate) session: u32,
@@ -88,6 +97,8 @@ pub(crate) struct Local {
     /// The session of each endpoint that was last given up from this side.
     given_up: [Option<u32>; omxd::ENDPOINTS as usize],
     pulls: VecDeque<Pull>,
+    /// Frames that came from other endpoints, and from which.
+    frames: VecDeque<(u8, Vec<u8>)>,
     counters: Counters,
     look_at: Time,
     /// The last pair with each endpoint that there were no descriptors for.
@@ -116,6 +127,7 @@ impl Local {
             last: [None; omxd::ENDPOINTS as usize],
             given_up: [None; omxd::ENDPOINTS as usize],
             pulls: VecDeque::new(),
+            frames: VecDeque::new(),
             counters: Counters::default(),
             look_at: Time::ZERO,
             missed: [None; omxd::ENDPOINTS as usize],
@@ -192,41 +204,12 @@ impl Local {
         request: Key,
     ) -> Result<bool, Error> {
         self.look(store, now);
-        if !self.pairs.iter().any(|pair| pair.endpoint == endpoint) {
-            let known = self.last.get(usize::from(endpoint)).copied().flatten();
-            let authority = Arc::clone(&self.authority);
-            // Busy: the connection to it is being made anew.
-            let Ok(session) = authority.try_lock() else {
-                return Ok(false);
-            };
-            match session.meet(endpoint, known) {
-                Ok(()) => {
-                    self.take_visits(store);
-                    let last = self.last.get(usize::from(endpoint)).copied().flatten();
-                    let missed = self.missed.get(usize::from(endpoint)).copied().flatten();
-                    if last == known || last == missed {
-                        // The connection was made anew just now, and its channel is not known here yet; or others come first; or
-                        // there were no descriptors for it.
-                        return Ok(false);
-                    }
-                }
-                Err(error) if is_away(&error) => return Ok(false),
-                // Others came to it, or to this endpoint, and it has not looked at them yet.
-                Err(OmxdError::Refused {
-                    reason: omxd::Refusal::Busy,
-                    ..
-                }) => return Ok(false),
-                Err(OmxdError::Refused { reason, sentence }) => {
-                    let code = match reason {
-                        omxd::Refusal::NotOpen => StatusCode::EndpointClosed,
-                        omxd::Refusal::BadEndpoint => StatusCode::BadEndpoint,
-                        _ => StatusCode::Unreachable,
-                    };
-                    tracing::debug!("{sentence}");
-                    store.requests.complete(request, code);
-                    return Ok(true);
-                }
-                Err(error) => return Err(error.into()),
+        match self.meet(store, endpoint)? {
+            Reach::Now => {}
+            Reach::Later => return Ok(false),
+            Reach::Never(code) => {
+                store.requests.complete(request, code);
+                return Ok(true);
             }
         }
         let until = now.plus_nanos(self.options.give_up_ns);
@@ -238,6 +221,74 @@ impl Local {
         pair.connect(request, key, until, &mut scope);
         pair.write_waiting(&mut scope);
         Ok(true)
+    }
+
+    /// Whether memory is shared with an endpoint.
+    pub(crate) fn knows(&self, endpoint: u8) -> bool {
+        self.pairs.iter().any(|pair| pair.endpoint == endpoint)
+    }
+
+    /// Gets memory to be shared with an endpoint.
+    pub(crate) fn meet(&mut self, store: &mut Store, endpoint: u8) -> Result<Reach, Error> {
+        if self.knows(endpoint) {
+            return Ok(Reach::Now);
+        }
+        let known = self.last.get(usize::from(endpoint)).copied().flatten();
+        let authority = Arc::clone(&self.authority);
+        // Busy: the connection to it is being made anew.
+        let Ok(session) = authority.try_lock() else {
+            return Ok(Reach::Later);
+        };
+        match session.meet(endpoint, known) {
+            Ok(()) => {
+                self.take_visits(store);
+                let last = self.last.get(usize::from(endpoint)).copied().flatten();
+                let missed = self.missed.get(usize::from(endpoint)).copied().flatten();
+                // Where nothing is new: the connection was made anew just now, and its channel is not known here yet; or others come
+                // first; or there were no descriptors for it.
+                let is_new = last != known && last != missed;
+                Ok(if is_new { Reach::Now } else { Reach::Later })
+            }
+            Err(error) if is_away(&error) => Ok(Reach::Later),
+            // Others came to it, or to this endpoint, and it has not looked at them yet.
+            Err(OmxdError::Refused {
+                reason: omxd::Refusal::Busy,
+                ..
+            }) => Ok(Reach::Later),
+            Err(OmxdError::Refused { reason, sentence }) => {
+                tracing::debug!("{sentence}");
+                Ok(Reach::Never(match reason {
+                    omxd::Refusal::NotOpen => StatusCode::EndpointClosed,
+                    omxd::Refusal::BadEndpoint => StatusCode::BadEndpoint,
+                    _ => StatusCode::Unreachable,
+                }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A frame for an endpoint that memory is shared with; lost where that is over.
+    pub(crate) fn send_frame(&mut self, endpoint: u8, frame: Vec<u8>) {
+        if let Some(pair) = self.pairs.iter_mut().find(|pair| pair.endpoint == endpoint) {
+            pair.send_frame(frame);
+        }
+    }
+
+    /// Frames go to who they are for, as far as there is room.
+    pub(crate) fn write_frames(&mut self, store: &mut Store) {
+        let mut scope = scope!(self, store);
+        for pair in &mut self.pairs {
+            pair.write_waiting(&mut scope);
+        }
+    }
+
+    /// The next frame that came, and from which endpoint.
+    pub(crate) fn next_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        self.frames.pop_front()
+    }
+
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
     }
 
     pub(crate) fn cancel_connect(&mut self, request: Key) -> bool {

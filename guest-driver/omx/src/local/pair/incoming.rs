@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use mxoe::engine::Counter;
 
 use super::{
-    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONNECTED_MAX, DATA, DONE, EAGER, GONE, PULL, Pair, Pull,
-    RECORDS_PER_TURN, Scope, Stream, WHOLE,
+    ACCEPTED, ANNOUNCE, BAD_KEY, CONNECT, CONNECTED, CONNECTED_MAX, DATA, DONE, EAGER, FRAME, FRAMES_MAX, GONE, PULL,
+    Pair, Pull, RECORDS_PER_TURN, Scope, Stream, WHOLE,
 };
 use crate::{
     StatusCode,
@@ -118,6 +118,16 @@ impl Pair {
         let [first, second, third] = record.words;
         if record.kind == DATA {
             return self.take_piece(record, scope);
+        }
+        if record.kind == FRAME {
+            // What is beyond is lost, as frames may be.
+            if scope.frames.len() < FRAMES_MAX {
+                let mut frame = Vec::with_capacity(record.len as usize);
+                self.answers_in
+                    .for_payload(record.len, |_, data| frame.extend_from_slice(data));
+                scope.frames.push_back((self.endpoint, frame));
+            }
+            return Ok(());
         }
         if record.len != 0 {
             return Err(Broken);
@@ -314,6 +324,7 @@ mod tests {
             store: &mut store,
             counters: &mut counters,
             pulls: &mut pulls,
+            frames: &mut VecDeque::new(),
             session: 7,
             key: 0,
         };

@@ -48,6 +48,13 @@ const PULL: u32 = 6;
 const DATA: u32 = 7;
 /// The message that was asked for was given up.
 const GONE: u32 = 8;
+/// A frame as it would be on the wire.
+const FRAME: u32 = 9;
+
+/// Bytes of frames that wait for room, as many as a receive ring holds: what is beyond is lost as there, and sent again.
+const FRAMES_LEN_MAX: usize = 4 << 20;
+/// Frames that wait to be taken, of all pairs: more than are in all rings when an endpoint looks after a while.
+const FRAMES_MAX: usize = 4096;
 
 const ACCEPTED: u64 = 0;
 const BAD_KEY: u64 = 1;
@@ -62,6 +69,8 @@ pub(in crate::local) struct Scope<'a> {
     pub(in crate::local) counters: &'a mut Counters,
     /// Transfers to be copied from here.
     pub(in crate::local) pulls: &'a mut VecDeque<Pull>,
+    /// Frames that came, and from which endpoint.
+    pub(in crate::local) frames: &'a mut VecDeque<(u8, Vec<u8>)>,
     pub(in crate::local) session: u32,
     pub(in crate::local) key: u32,
 }
@@ -132,6 +141,9 @@ pub(in crate::local) struct Pair {
     /// What the other side last announced; it counts upwards.
     announced_last: u64,
     streams: VecDeque<Stream>,
+    /// To go out, and how many bytes they are.
+    frames: VecDeque<Vec<u8>>,
+    frames_len: usize,
     arriving: HashMap<u64, Arriving>,
     /// The oldest message was refused for want of room among the unexpected ones.
     pub(in crate::local) refused: bool,
@@ -171,6 +183,8 @@ impl Pair {
             announced_next: 1,
             announced_last: 0,
             streams: VecDeque::new(),
+            frames: VecDeque::new(),
+            frames_len: 0,
             arriving: HashMap::new(),
             refused: false,
             refused_info: 0,
@@ -367,7 +381,7 @@ impl Pair {
     }
 
     fn has_answers(&self) -> bool {
-        !self.control.is_empty() || !self.streams.is_empty()
+        !self.control.is_empty() || !self.streams.is_empty() || !self.frames.is_empty()
     }
 
     /// Writes what waits, as far as there is room. Whether anything was written.
@@ -413,6 +427,7 @@ impl Pair {
             self.control.pop_front();
             wrote = true;
         }
+        wrote |= self.push_frames()?;
         for _ in 0..PIECES_PER_TURN {
             let Some(stream) = self.streams.front_mut() else { break };
             let Some(announced) = self.announced.get(&stream.id) else {
@@ -436,6 +451,40 @@ impl Pair {
             if stream.offset == stream.end {
                 self.streams.pop_front();
             }
+        }
+        Ok(wrote)
+    }
+
+    /// A frame for the other side, after those that wait.
+    pub(in crate::local) fn send_frame(&mut self, frame: Vec<u8>) {
+        if self.frames_len + frame.len() <= FRAMES_LEN_MAX && frame.len() <= PAYLOAD_LEN_MAX {
+            self.frames_len += frame.len();
+            self.frames.push_back(frame);
+        }
+    }
+
+    fn push_frames(&mut self) -> Result<bool, Broken> {
+        let mut wrote = false;
+        while let Some(frame) = self.frames.front() {
+            let words: Vec<u64> = frame
+                .chunks(8)
+                .map(|bytes| {
+                    let mut word = [0; 8];
+                    word[..bytes.len()].copy_from_slice(bytes);
+                    u64::from_ne_bytes(word)
+                })
+                .collect();
+            let record = Record {
+                kind: FRAME,
+                len: frame.len() as u32,
+                words: [0; 3],
+            };
+            if !self.answers_out.push(&record, &Payload::Words(&words))? {
+                break;
+            }
+            self.frames_len -= frame.len();
+            self.frames.pop_front();
+            wrote = true;
         }
         Ok(wrote)
     }
