@@ -1,4 +1,4 @@
-//! Random numbers for the faults of a link: one seeded stream for each kind of fault.
+//! Random numbers for the faults of a link: one seeded stream for each use, and how probable something is.
 //!
 //! With streams of their own, a change of one probability does not move the others' decisions. Nothing is drawn while a
 //! probability is 0.
@@ -21,6 +21,17 @@ pub(super) enum Use {
     LossState = 6,
 }
 
+/// How many of 2³² random numbers mean that something happens.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Odds(u64);
+
+impl Odds {
+    /// So many of a million; always from one million on.
+    pub(super) fn of_ppm(ppm: u32) -> Self {
+        Self((u64::from(ppm) << 32) / u64::from(PPM))
+    }
+}
+
 pub(super) struct Chance {
     stream: ChaCha8Rng,
 }
@@ -32,17 +43,16 @@ impl Chance {
         Self { stream }
     }
 
-    /// True in `ppm` of a million calls; always from one million on.
+    /// Whether it happens this time. Nothing is drawn for what never does.
     #[inline]
-    pub(super) fn hits(&mut self, ppm: u32) -> bool {
-        ppm != 0 && self.always_draws(ppm)
+    pub(super) fn hits(&mut self, odds: Odds) -> bool {
+        odds.0 != 0 && self.always_draws(odds)
     }
 
-    /// The same, and one number is drawn whatever the probability.
+    /// The same, and one number is drawn whatever the odds.
     #[inline]
-    pub(super) fn always_draws(&mut self, ppm: u32) -> bool {
-        let threshold = (u64::from(ppm) << 32) / u64::from(PPM);
-        u64::from(self.bits()) < threshold
+    pub(super) fn always_draws(&mut self, odds: Odds) -> bool {
+        u64::from(self.bits()) < odds.0
     }
 
     /// 32 random bits.

@@ -13,7 +13,7 @@ use core::fmt;
 
 use ether::{ETHERNET_HEADER_LEN, Time};
 
-use chance::{Chance, Use};
+use chance::{Chance, Odds, Use};
 pub use config::{LinkConfig, LinkConfigError, PPM, QUEUE_FRAMES_MAX, QueueLevel};
 use jitter::offset_ns;
 pub use jitter::{JITTER_NS_MAX, JitterDistribution};
@@ -162,6 +162,24 @@ impl LinkCounters {
     }
 }
 
+/// How probable each fault is, losses aside.
+#[derive(Clone, Copy)]
+struct FaultOdds {
+    reorder: Odds,
+    duplicate: Odds,
+    corrupt: Odds,
+}
+
+impl FaultOdds {
+    fn new(config: &LinkConfig) -> Self {
+        Self {
+            reorder: Odds::of_ppm(config.reorder_ppm),
+            duplicate: Odds::of_ppm(config.duplicate_ppm),
+            corrupt: Odds::of_ppm(config.corrupt_ppm),
+        }
+    }
+}
+
 /// One direction of a link.
 ///
 /// # Promises
@@ -185,6 +203,7 @@ pub struct Link {
     latest_at: Time,
     jitter: Chance,
     losses: Losses,
+    odds: FaultOdds,
     reorder: Chance,
     duplicate: Chance,
     corrupt: Chance,
@@ -203,7 +222,8 @@ impl Link {
             in_order_at: Time::ZERO,
             latest_at: Time::ZERO,
             jitter: Chance::new(seed, Use::Jitter),
-            losses: Losses::new(seed),
+            losses: Losses::new(&config),
+            odds: FaultOdds::new(&config),
             reorder: Chance::new(seed, Use::Reorder),
             duplicate: Chance::new(seed, Use::Duplicate),
             corrupt: Chance::new(seed, Use::Corrupt),
@@ -219,12 +239,13 @@ impl Link {
         if config.seed != self.config.seed {
             let seed = config.seed;
             self.jitter = Chance::new(seed, Use::Jitter);
-            self.losses = Losses::new(seed);
+            self.losses = Losses::new(&config);
             self.reorder = Chance::new(seed, Use::Reorder);
             self.duplicate = Chance::new(seed, Use::Duplicate);
             self.corrupt = Chance::new(seed, Use::Corrupt);
         }
-        self.losses.reconfigure(&self.config, &config);
+        self.losses.reconfigure(&config);
+        self.odds = FaultOdds::new(&config);
         self.wire.reconfigure(&config);
         self.has_faults = config.has_faults();
         self.is_ideal = config.is_ideal();
@@ -309,6 +330,7 @@ impl Link {
     }
 
     /// What becomes of a frame that has been put on a wire with faults.
+    #[inline(always)]
     fn deliver_with_faults(&mut self, now: Time, bytes: u64, delay_ns: u64, queued: Queued) -> Admission {
         let Queued {
             sent_at,
@@ -317,10 +339,10 @@ impl Link {
         } = queued;
         // Each stream draws for each frame that was sent, so that the fate of the n-th frame in one respect does not
         // depend on the other probabilities.
-        let lost = self.losses.next(&self.config);
-        let corrupted = self.corrupt.hits(self.config.corrupt_ppm);
-        let duplicated = self.duplicate.hits(self.config.duplicate_ppm);
-        let held_back = self.reorder.hits(self.config.reorder_ppm);
+        let lost = self.losses.next();
+        let corrupted = self.corrupt.hits(self.odds.corrupt);
+        let duplicated = self.duplicate.hits(self.odds.duplicate);
+        let held_back = self.reorder.hits(self.odds.reorder);
         match lost {
             Some(Lost::ByTurn) => return self.drop(LinkDrop::EveryNth, sent_at),
             Some(Lost::ByChance) => return self.drop(LinkDrop::Loss, sent_at),

@@ -171,6 +171,10 @@ impl Wire {
     /// Bytes that wait or are being sent at `now`, counted as on the wire.
     #[inline]
     pub(super) fn queue_bytes(&self, now: Time) -> u64 {
+        // What waited earlier is not sent later than what waits now.
+        if self.busy_until <= now {
+            return 0;
+        }
         let from = now.max(self.earlier.until);
         self.earlier
             .at(now)
@@ -251,8 +255,13 @@ fn divide(parts: u128, rate: u64) -> (u64, u64) {
 /// Whole bytes that are sent in `ns` at `rate`, rounded up.
 #[inline]
 fn bytes_in(ns: u64, rate_bps: u64) -> u64 {
-    let bits_e9 = u128::from(ns) * u128::from(rate_bps);
-    u64::try_from(bits_e9.div_ceil(8 * u128::from(NANOS_PER_SECOND))).unwrap_or(u64::MAX)
+    match ns.checked_mul(rate_bps) {
+        Some(bits_e9) => bits_e9.div_ceil(8 * NANOS_PER_SECOND),
+        None => {
+            let bits_e9 = u128::from(ns) * u128::from(rate_bps);
+            u64::try_from(bits_e9.div_ceil(8 * u128::from(NANOS_PER_SECOND))).unwrap_or(u64::MAX)
+        }
+    }
 }
 
 /// How long `bytes` take at a rate, in nanoseconds; 0 without one.

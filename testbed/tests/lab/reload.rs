@@ -33,7 +33,7 @@ const EVERYTHING: &str = "name = \"pair\"\n[[switch]]\nname = \"s1\"\n[[switch]]
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Options of a cable that change everything about it and harm next to no frame.
-const CABLE: &str = "--rate 1Gbit --burst 9K --delay 1ms --jitter 2us --distribution normal --jitter-reorders on \
+const CABLE: &str = "--rate 1Gbit --burst 9K --delay 1ms --jitter 2ns --distribution normal --jitter-reorders on \
      --queue 300packets --ecn-threshold 290packets --mtu 8000 --loss gemodel,1ppm,99%,1%,1ppm --loss-every 1000000 \
      --reorder 2ppm --reorder-delay 3us --duplicate 4ppm --corrupt 5ppm --corrupt-past-fcs on --seed 6";
 
