@@ -175,7 +175,7 @@ fn check_trunks(
     problems: &mut Problems,
 ) -> Vec<Trunk> {
     let mut trunks = Vec::new();
-    let between = |trunk: &TrunkFile| trunk.between.get_ref().each_ref().map(|end| end.get_ref().clone());
+    let between = |trunk: &TrunkFile| trunk.between.get_ref().0.each_ref().map(|end| end.get_ref().clone());
     let keys: Vec<_> = file.trunk.iter().map(between).collect();
     let known = before.iter().flat_map(|lab| &lab.trunks);
     let known: Vec<_> = known
@@ -185,6 +185,7 @@ fn check_trunks(
         let ends = trunk
             .between
             .get_ref()
+            .0
             .each_ref()
             .map(|end| find_switch(end, switches, problems));
         let defaults = Some(&file.defaults.link);

@@ -118,6 +118,14 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
     let span = error.span().unwrap_or(0..0);
     let message = error.message().lines().next().unwrap_or("not a TOML file").to_owned();
     if let Some((unknown, known)) = unknown_field(&message) {
+        // To the reader a date is a table with a key of its own.
+        if unknown.starts_with("$__toml") {
+            return Problem {
+                span,
+                message: "wrong kind of value: a date".to_owned(),
+                help: format!("expected here: a table with some of the keys {}", known.join(", ")),
+            };
+        }
         let help = match nearest(&unknown, known.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`? The keys here are: {}", known.join(", ")),
             None => format!("the keys here are: {}", known.join(", ")),
@@ -156,27 +164,83 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
         };
     }
     if let Some((found, expected)) = message.split_once(", expected ") {
-        let message = found
-            .replace("invalid type: ", "wrong kind of value: ")
-            .replace("invalid value: ", "wrong value: ");
         return Problem {
             span,
-            message,
-            help: match expected {
-                // The words of the language this is written in say nothing to who writes a lab file.
-                "i64" => "expected here: a whole number, without quotes".to_owned(),
-                "u64" => "expected here: a whole number that is not negative, without quotes".to_owned(),
-                "a string" => "expected here: a text in quotes".to_owned(),
-                "a boolean" => "expected here: true or false, without quotes".to_owned(),
-                "a sequence" => "expected here: a list, such as [ …, … ]".to_owned(),
-                other => format!("expected here: {other}"),
-            },
+            message: found_words(found),
+            help: format!("expected here: {}", expected_words(expected)),
+        };
+    }
+    // How the reader refuses whatever cannot name one of several words.
+    if message == "wanted string or table" {
+        return Problem {
+            span,
+            message: "wrong kind of value".to_owned(),
+            help: "expected here: one of the words that are possible for this key, in quotes".to_owned(),
+        };
+    }
+    if let Some(word) = message.strip_prefix("duplicate key") {
+        return Problem {
+            span,
+            message: format!("this key was there before{word}"),
+            help: "leave one of the two out".to_owned(),
         };
     }
     Problem {
         span,
         message,
         help: "see `weft init` for an example and lab.schema.json for every key".to_owned(),
+    }
+}
+
+/// What the TOML reader found, in the words of a lab file instead of those of the language this is written in.
+fn found_words(found: &str) -> String {
+    if let Some(what) = found.strip_prefix("invalid type: ") {
+        return format!("wrong kind of value: {}", value_words(what));
+    }
+    if let Some(what) = found.strip_prefix("invalid value: ") {
+        return format!("wrong value: {}", value_words(what));
+    }
+    if let Some(length) = found.strip_prefix("invalid length ") {
+        return format!("wrong number of values: {length}");
+    }
+    found.to_owned()
+}
+
+/// Serde's name of a value: `string "two"`, `integer `5``, `map`.
+fn value_words(what: &str) -> String {
+    for (prefix, word) in [
+        ("string ", "the text "),
+        ("integer ", "the number "),
+        ("floating point ", "the number "),
+        ("boolean ", ""),
+    ] {
+        if let Some(value) = what.strip_prefix(prefix) {
+            return format!("{word}{}", value.trim_matches('`'));
+        }
+    }
+    match what {
+        // A date is a table to the reader.
+        "map" => "a table (or a date)".to_owned(),
+        "sequence" => "a list".to_owned(),
+        other => other.trim_matches('`').to_owned(),
+    }
+}
+
+/// What serde would have liked: its own types by name, everything else in our words already.
+fn expected_words(expected: &str) -> String {
+    match expected {
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number, without quotes".to_owned(),
+        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => {
+            "a whole number that is not negative, without quotes".to_owned()
+        }
+        "f32" | "f64" => "a number, without quotes".to_owned(),
+        "a string" | "string" | "borrowed string" => "a text in quotes".to_owned(),
+        "path string" => "a path in quotes".to_owned(),
+        "string or table" | "variant identifier" => "one of the words for this key, in quotes".to_owned(),
+        "a boolean" => "true or false, without quotes".to_owned(),
+        "a sequence" => "a list, such as [ …, … ]".to_owned(),
+        "a map" => "a table, such as { name = \"value\" }".to_owned(),
+        other => other.to_owned(),
     }
 }
 

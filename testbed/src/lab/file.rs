@@ -2,11 +2,14 @@
 //! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see. Numbers
 //! are read as any whole number, so that `check` answers one that is out of range with the range.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use firmware::StrategyKind;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
 use toml::Spanned;
 
 use super::{
@@ -330,11 +333,37 @@ pub struct LinkFile {
 pub struct TrunkFile {
     /// The two switches, such as `["s1", "s2"]`.
     #[schemars(with = "[String; 2]")]
-    pub between: Spanned<[Spanned<String>; 2]>,
+    pub between: Spanned<TrunkEnds>,
     /// The cable, both directions.
     pub link: Option<LinkFile>,
     /// What is different on the way from the first switch to the second.
     pub link_forth: Option<LinkFile>,
     /// What is different on the way from the second switch to the first.
     pub link_back: Option<LinkFile>,
+}
+
+/// The two switches that a trunk joins.
+#[derive(Clone, Debug)]
+pub struct TrunkEnds(pub [Spanned<String>; 2]);
+
+impl<'de> Deserialize<'de> for TrunkEnds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = TrunkEnds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the names of two switches, such as [\"s1\", \"s2\"]")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<TrunkEnds, A::Error> {
+                let mut found = Vec::new();
+                while let Some(name) = names.next_element::<Spanned<String>>()? {
+                    found.push(name);
+                }
+                let count = found.len();
+                let ends = found.try_into();
+                ends.map(TrunkEnds).map_err(|_| A::Error::invalid_length(count, &self))
+            }
+        }
+        deserializer.deserialize_seq(Names)
+    }
 }

@@ -149,7 +149,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}cpus = \"two\"\n"),
-            "3:8: wrong kind of value: string \"two\" = expected here: a whole number, without quotes",
+            "3:8: wrong kind of value: the text \"two\" = expected here: a whole number, without quotes",
         ),
         (
             format!("{node}cpus = 0\n"),
@@ -165,11 +165,11 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}memory = 128\n"),
-            "3:10: wrong kind of value: integer `128` = expected here: a size in quotes, such as \"128M\"",
+            "3:10: wrong kind of value: the number 128 = expected here: a size in quotes, such as \"128M\"",
         ),
         (
             format!("{node}nic = [{{ link = {{ delay = 5, rate = \"1Gbit\" }} }}]\n"),
-            "3:27: wrong kind of value: integer `5` = expected here: a time in quotes, such as \"75us\"",
+            "3:27: wrong kind of value: the number 5 = expected here: a time in quotes, such as \"75us\"",
         ),
         (
             format!("{node}nic = [{{ link = {{ burst = \"32K\" }} }}]\n"),
@@ -189,7 +189,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}nic = [{{ link = {{ loss = 5 }} }}]\n"),
-            "3:26: wrong kind of value: integer `5` = expected here: a probability in quotes, such as \"0.1%\", or a table",
+            "3:26: wrong kind of value: the number 5 = expected here: a probability in quotes, such as \"0.1%\", or a table",
         ),
         (
             format!("{node}nic = [{{ link = {{ loss = {{ enter = \"1%\", h = \"1%\" }} }} }}]\n"),
@@ -205,11 +205,11 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}nic = [{{ address = 5 }}]\n"),
-            "3:20: wrong kind of value: integer `5` = expected here: a text in quotes",
+            "3:20: wrong kind of value: the number 5 = expected here: a text in quotes",
         ),
         (
             format!("{node}nic = [{{ coalescing = \"open-mx\" }}]\n"),
-            "3:23: wrong kind of value: string \"open-mx\" = expected here: a table, such as { strategy = \"open-mx\"",
+            "3:23: wrong kind of value: the text \"open-mx\" = expected here: a table, such as { strategy = \"open-mx\"",
         ),
         (
             format!("{node}nic = [{{ coalescing = {{ frames = -3 }} }}]\n"),
@@ -225,7 +225,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}nic = [{{ link = {{ seed = -1 }} }}]\n"),
-            "3:26: wrong value: integer `-1` = expected here: a whole number that is not negative",
+            "3:26: wrong value: the number -1 = expected here: a whole number that is not negative",
         ),
         (
             format!("{node}nic = [{{ loopback = true, switch = \"s1\" }}]\n"),
@@ -293,6 +293,10 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "[[switch]]\nname = \"a\"\n[[trunk]]\nbetween = [\"a\", \"a\"]\n".to_owned() + node,
             "4:11: this trunk closes a loop",
         ),
+        (
+            format!("{node}[[switch]]\nname = \"a\"\n[[trunk]]\nbetween = [\"a\"]\n"),
+            "6:11: wrong number of values: 1 = expected here: the names of two switches, such as [\"s1\", \"s2\"]",
+        ),
         (String::new(), "1:1: this lab has no node"),
     ];
     let wrong: Vec<String> = cases
@@ -302,6 +306,124 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         .map(|(found, expected)| format!("expected {expected}\nfound    {found}"))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Every key of a lab file by its way from the top, with whether the last table on the way is one of a list.
+fn keys(
+    schema: &serde_json::Value,
+    at: &serde_json::Value,
+    way: &[(String, bool)],
+    found: &mut Vec<Vec<(String, bool)>>,
+) {
+    let resolve = |mut at: serde_json::Value| {
+        loop {
+            let alternatives = at["anyOf"].as_array().cloned();
+            at = match (at["$ref"].as_str(), alternatives) {
+                (Some(reference), _) => schema["$defs"][reference.trim_start_matches("#/$defs/")].clone(),
+                (None, Some(alternatives)) => alternatives[0].clone(),
+                (None, None) => return at,
+            };
+        }
+    };
+    for (name, key) in at["properties"].as_object().into_iter().flatten() {
+        let (key, items) = (resolve(key.clone()), resolve(key["items"].clone()));
+        let (table, is_list) = if items["properties"].is_object() {
+            (items, true)
+        } else {
+            (key, false)
+        };
+        let mut way = way.to_vec();
+        way.push((name.clone(), is_list));
+        keys(schema, &table, &way, found);
+        found.push(way);
+    }
+}
+
+#[test]
+fn whatever_stands_at_any_key_is_answered_in_words_that_are_not_those_of_the_reader() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).expect("the schema is JSON");
+    let mut found = Vec::new();
+    keys(&schema, &schema, &[], &mut found);
+    assert!(found.len() > 60, "{found:?}");
+    let values = [
+        "\"text\"",
+        "5",
+        "-1",
+        "99999999999999999999",
+        "1.5",
+        "nan",
+        "true",
+        "1979-05-27T07:32:00Z",
+        "07:32:00",
+        "[]",
+        "[1]",
+        "[[]]",
+        "[\"a\"]",
+        "[\"a\", \"b\", \"c\"]",
+        "{}",
+        "{ x = 1 }",
+        "[{ x = 1 }]",
+    ];
+    let never = [
+        "invalid",
+        "sequence",
+        "tuple",
+        "array",
+        "struct",
+        "variant",
+        "map",
+        "i64",
+        "u64",
+        "u32",
+        "u16",
+        "u8",
+        "f64",
+        "usize",
+        "newtype",
+        "untagged",
+        "did not match",
+        "unit",
+        "Option",
+        "enum",
+        "floating point",
+        "integer",
+        "boolean",
+        "string",
+        "identifier",
+        "`nan`",
+        "type:",
+        "borrowed",
+        "$__",
+    ];
+    let mut wrong = Vec::new();
+    for way in &found {
+        for value in values {
+            let text = written_at(way, value);
+            let Err(error) = parse(&text) else { continue };
+            for problem in error.problems() {
+                let said = format!("{} = {}", problem.message, problem.help);
+                if never.iter().any(|word| said.contains(word)) {
+                    wrong.push(format!("{}: {said}", text.trim_end()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A lab file in which `value` stands at a key and nothing else is said.
+fn written_at(way: &[(String, bool)], value: &str) -> String {
+    let mut text = value.to_owned();
+    for (depth, (key, _)) in way.iter().enumerate().rev() {
+        text = format!("{key} = {text}");
+        let Some(outer) = depth.checked_sub(1) else { break };
+        text = if way[outer].1 {
+            format!("[{{ {text} }}]")
+        } else {
+            format!("{{ {text} }}")
+        };
+    }
+    text + "\n"
 }
 
 #[test]
