@@ -4,6 +4,7 @@
 pub mod accel;
 pub mod cli;
 pub mod demo;
+pub mod graph;
 pub mod guest_bench;
 pub mod guest_channel;
 mod guest_tools;

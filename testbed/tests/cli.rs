@@ -63,30 +63,32 @@ fn clean_removes_what_dead_labs_left_and_with_cache_the_images_and_leaves_runnin
 }
 
 #[test]
-fn completion_scripts_complete() {
+fn completion_scripts_complete_words_files_and_without_a_lab_no_names_at_once() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = weft(folder.path(), &["completion", shell]);
         let script = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{shell}");
-        for word in ["weft", "coalesce", "capture", "--accel"] {
-            assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
-        }
+        assert!(script.contains(env!("CARGO_BIN_EXE_weft")), "{shell}: {script}");
         fs::write(folder.path().join(shell), script).unwrap();
     }
+    fs::write(folder.path().join("course.toml"), "").unwrap();
     let complete = "source ./bash
-        COMP_WORDS=(weft nic coa) COMP_CWORD=2; _weft weft coa nic; echo ${COMPREPLY[@]}
-        COMP_WORDS=(weft co) COMP_CWORD=1; _weft weft co weft; echo ${COMPREPLY[@]}";
+        try() { COMP_WORDS=(weft \"$@\") COMP_CWORD=$# COMP_TYPE=9; _clap_complete_weft weft \"${@: -1}\" x; echo ${COMPREPLY[@]}; }
+        try nic coa; try co; try link; try graph cou; try nic stats n; try exec n; try nic coalesce n1 open";
     let output = Command::new("bash")
         .args(["-c", complete])
         .current_dir(folder.path())
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env_remove("WEFT_LAB")
         .output()
         .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "coalesce\nconsole completion\n",
+        "coalesce\nconsole completion\nlink\ncourse.toml\n\n\nopen-mx\n",
         "{output:?}"
     );
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 #[test]
@@ -112,4 +114,91 @@ fn a_reader_that_goes_away_early_is_no_mistake() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }
     assert!(folder.path().join("lab.toml").exists());
+}
+
+/// Packages and features that the dependencies of a program have, when it is built by itself.
+fn features(package: &[&str]) -> std::collections::BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--locked",
+            "-e",
+            "normal,build",
+            "--prefix",
+            "none",
+            "-f",
+            "{p} {f}",
+        ])
+        .args(package)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| line.trim_end_matches(" (*)").to_owned())
+        .collect()
+}
+
+#[test]
+fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
+    let all = features(&["--workspace"]);
+    for package in ["testbed", "vnic", "weft-agent", "tools", "omxd", "mx-abi"] {
+        let others: Vec<_> = features(&["-p", package]).difference(&all).cloned().collect();
+        assert!(
+            others.is_empty(),
+            "{package} is built with others: add them to scripts/shared-features: {others:?}"
+        );
+    }
+}
+
+#[test]
+fn only_verbs_that_start_guests_are_built_for_with_all_programs() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = folder.path().join("scripts");
+    fs::create_dir(&scripts).unwrap();
+    let program = |path: &Path, text: &str| {
+        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/weft");
+    fs::copy(real, scripts.join("weft")).unwrap();
+    // In the place of the others, programs that say what they were asked for.
+    program(&scripts.join("packages"), "echo packages \"$@\" >&2");
+    program(
+        &scripts.join("build"),
+        &format!("echo build \"$@\" >&2; echo {}", folder.path().display()),
+    );
+    program(&folder.path().join("weft"), "echo weft \"$@\" >&2");
+    let all = "packages run guests qemu-system-x86\nbuild release\n";
+    let small = "build --weft release\n";
+    for (line, built) in [
+        ("", small),
+        ("--help", small),
+        ("up --help", small),
+        ("--version", small),
+        ("check", small),
+        ("init lab.toml", small),
+        ("graph lab.toml", small),
+        ("ps", small),
+        ("exec n1 -- sh -c up", small),
+        ("nic stats n1", small),
+        ("up -d", all),
+        ("-v up -d lab.toml", all),
+        ("--json demo", all),
+        ("deploy", all),
+        ("--lab pair nic reload", all),
+    ] {
+        let output = Command::new(scripts.join("weft"))
+            .args(line.split_whitespace())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            said,
+            format!("{built}{}\n", format!("weft {line}").trim_end()),
+            "{line}"
+        );
+    }
 }

@@ -67,6 +67,8 @@ pub enum Verb {
     /// changed, and everything else runs on. Settings that were changed meanwhile (`weft link set`, `nicctl`) are those of the
     /// file again. Nodes whose guests would see a change (memory, MTU, …) are switched off and on again.
     Up(UpArgs),
+    /// Start a lab and leave it running: `up` with -d.
+    Deploy(DeployArgs),
     /// Wait until nodes are ready.
     Wait {
         /// Nodes (default: all that run our agent).
@@ -76,11 +78,18 @@ pub enum Verb {
         timeout: Span,
     },
     /// Show the running labs and their nodes.
+    #[command(visible_aliases = ["inspect", "ls"])]
     Ps,
     /// Run a command in a node. Its output, error output and exit status become weft's.
+    ///
+    /// In several nodes it runs at once, each line with its node before it, without standard input; the exit status is that of the
+    /// first node, in the order of the lab, where it is not 0.
     Exec(ExecArgs),
     /// Copy a file or folder into a node or out of it.
     Cp {
+        /// Copy a folder with all that is in it; that is so without it.
+        #[arg(short, short_alias = 'R', long)]
+        recursive: bool,
         /// What to copy: `PATH` or `NODE:PATH`.
         source: String,
         /// Where to: `PATH` or `NODE:PATH`.
@@ -102,11 +111,33 @@ pub enum Verb {
         #[arg(short, long)]
         follow: bool,
     },
-    /// Switch a node off and on again.
-    Restart {
-        /// The node.
+    /// Switch nodes off as their agents do it.
+    Stop {
+        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        #[arg(value_name = "NODES")]
         node: String,
     },
+    /// Switch nodes on that are off.
+    Start {
+        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        #[arg(value_name = "NODES")]
+        node: String,
+    },
+    /// Switch nodes off and on again.
+    Restart {
+        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        #[arg(value_name = "NODES")]
+        node: String,
+    },
+    /// Let every node ping every other one; fails unless all answer.
+    Pingall(super::pingall::PingallArgs),
+    /// Describe the nodes to ssh, Ansible, or as lines for /etc/hosts.
+    ///
+    /// ssh and Ansible reach a node through its agent, so no address of it must be reachable from here: the node needs an ssh
+    /// server on its port 22, and nc.
+    Inventory(super::inventory::InventoryArgs),
+    /// Draw a lab: its nodes, switches and cables.
+    Graph(super::graph::GraphArgs),
     /// The programmable cards: counters, interrupt coalescing, state.
     #[command(subcommand)]
     Nic(NicVerb),
@@ -120,6 +151,7 @@ pub enum Verb {
     #[command(after_help = dissector_help())]
     Capture(CaptureArgs),
     /// End a lab.
+    #[command(visible_alias = "destroy")]
     Down {
         /// End all labs.
         #[arg(long)]
@@ -137,14 +169,6 @@ pub enum Verb {
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
-    },
-    /// Waits for the end of a supervisor and clears up behind it.
-    #[command(hide = true)]
-    Reap {
-        /// Folder of the lab.
-        folder: PathBuf,
-        /// Process to wait for.
-        supervisor: i32,
     },
 }
 
@@ -171,6 +195,36 @@ pub struct UpArgs {
     pub supervise: bool,
 }
 
+/// Options of `deploy`.
+#[derive(Args, Debug)]
+pub struct DeployArgs {
+    /// The lab file (default: lab.toml).
+    pub file: Option<PathBuf>,
+    /// The lab file, as containerlab has it.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub topo: Option<PathBuf>,
+    /// How guests run.
+    #[command(flatten)]
+    pub guests: GuestArgs,
+}
+
+impl DeployArgs {
+    /// What `up` is told for it.
+    #[must_use]
+    pub fn detached(&self) -> UpArgs {
+        UpArgs {
+            file: (self.file.as_ref().or(self.topo.as_ref()))
+                .cloned()
+                .unwrap_or_else(|| PathBuf::from("lab.toml")),
+            detach: true,
+            dry_run: false,
+            reconcile: false,
+            guests: self.guests.clone(),
+            supervise: false,
+        }
+    }
+}
+
 /// How guests run.
 #[derive(Args, Clone, Debug)]
 pub struct GuestArgs {
@@ -189,16 +243,20 @@ fn parse_accel(text: &str) -> Result<AccelChoice, String> {
 /// Options of `exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// The node.
+    /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+    #[arg(value_name = "NODES")]
     pub node: String,
-    /// Give the command a terminal.
+    /// Give the command a terminal: keys go to it, Ctrl-C too.
     #[arg(short, long)]
     pub tty: bool,
+    /// Pass standard input on; that is so without it.
+    #[arg(short, long, overrides_with = "no_stdin")]
+    pub interactive: bool,
     /// Do not pass standard input on (for use in loops that read it).
     #[arg(short = 'n', long)]
     pub no_stdin: bool,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
@@ -373,6 +431,11 @@ pub enum TraceFormat {
 /// Verbs about cables.
 #[derive(Debug, Subcommand)]
 pub enum LinkVerb {
+    /// Show the cables of all NICs, or of one.
+    Ls {
+        /// `NODE` or `NODE.ethN` (default: all).
+        nic: Option<String>,
+    },
     /// Change a NIC's cable while the lab runs; without options, show it.
     Set(Box<LinkArgs>),
 }
@@ -380,8 +443,8 @@ pub enum LinkVerb {
 /// Options of `link set`.
 #[derive(Args, Debug)]
 pub struct LinkArgs {
-    /// `NODE` or `NODE.ethN`.
-    pub nic: String,
+    /// `NODE.ethN`; `NODE` is enough for a node with one NIC.
+    pub nic: Option<String>,
     /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
     pub state: Option<UpDown>,
     /// Only one direction of the cable.
@@ -395,6 +458,8 @@ pub struct LinkArgs {
 /// Verbs about cables between switches.
 #[derive(Debug, Subcommand)]
 pub enum TrunkVerb {
+    /// Show the cables between switches.
+    Ls,
     /// Change the cable between two switches while the lab runs; without options, show it.
     Set(Box<TrunkArgs>),
 }

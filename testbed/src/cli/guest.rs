@@ -1,4 +1,4 @@
-//! Verbs that reach into a guest: exec, cp, console, logs, restart.
+//! Verbs that reach into a guest: exec, cp, console, logs.
 
 use std::{
     fs::File,
@@ -24,17 +24,17 @@ use weft_agent::frame::DATA_MAX;
 use super::{
     Usage,
     args::{Cli, ExecArgs},
-    check_node, client,
+    check_node, client, exec_many, pattern,
     terminal::{self, RawMode},
 };
 use crate::{
     guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel},
     report::say,
-    supervisor::{Interrupted, client::Client, protocol::Request},
+    supervisor::{Interrupted, client::Client},
 };
 
 /// Exit code of `exec` when weft itself failed, as other tools of this kind have it.
-const EXIT_EXEC_FAILED: u8 = 125;
+pub(super) const EXIT_EXEC_FAILED: u8 = 125;
 
 /// How long a guest's agent may take to answer; the guest may just be rebooting.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ const LEAVE_KEY: u8 = 0x1d;
 /// Ctrl-C on a terminal in raw mode, where it is a key like any other.
 const INTERRUPT_KEY: u8 = 0x03;
 
-/// Runs a command in a guest as if it were here.
+/// Runs a command in a guest as if it were here, or in several at once.
 pub(super) fn exec(cli: &Cli, args: &ExecArgs) -> ExitCode {
     let exec = Exec {
         argv: args.command.clone(),
@@ -60,18 +60,27 @@ pub(super) fn exec(cli: &Cli, args: &ExecArgs) -> ExitCode {
         pty: args.tty.then(terminal::size),
         stdin: !args.no_stdin,
     };
-    let status = client(cli).and_then(|client| {
-        check_node(&client, &args.node)?;
-        let channel = agent(&client, &args.node)?;
-        let _raw = if args.tty && io::stdin().is_terminal() {
-            Some(RawMode::enter()?)
-        } else {
-            None
-        };
-        stream(&channel, &args.node, &exec)
+    let status = client(cli).and_then(|client| match &*nodes_meant(&client, &args.node)? {
+        [node] if !pattern::is_pattern(&args.node) => {
+            let channel = agent(&client, node)?;
+            let _raw = if args.tty && io::stdin().is_terminal() {
+                Some(RawMode::enter()?)
+            } else {
+                None
+            };
+            stream(&channel, node, &exec).map(exit_code)
+        }
+        _ if args.tty => {
+            let sentence = format!("a terminal belongs to one node, and {} may mean several", args.node);
+            Err(Usage(sentence).into())
+        }
+        nodes => {
+            let exec = Exec { stdin: false, ..exec };
+            exec_many::run(&client, nodes, &exec)
+        }
     });
     match status {
-        Ok(status) => exit_code(status),
+        Ok(code) => code,
         Err(error) => match error.downcast_ref::<ChannelError>() {
             Some(ChannelError::NotStarted { message, not_found }) => {
                 _ = writeln!(io::stderr(), "weft: {message}");
@@ -85,6 +94,22 @@ pub(super) fn exec(cli: &Cli, args: &ExecArgs) -> ExitCode {
     }
 }
 
+/// The nodes of the lab that a word means: one, or by a pattern several.
+pub(super) fn nodes_meant(client: &Client, text: &str) -> Result<Vec<String>> {
+    if !pattern::is_pattern(text) {
+        check_node(client, text)?;
+        return Ok(vec![text.to_owned()]);
+    }
+    let nodes: Vec<_> = client.status()?.nodes.into_iter().map(|node| node.name).collect();
+    pattern::matching(text, &nodes).map_err(|part| {
+        let lab = client.state().lab();
+        anyhow::anyhow!(
+            "no node of the lab {lab} is meant by {part} (its nodes: {})",
+            nodes.join(", ")
+        )
+    })
+}
+
 /// A program on a terminal wants to know which.
 fn terminal_type(tty: bool) -> Vec<(String, String)> {
     let term = std::env::var("TERM").ok().filter(|_| tty);
@@ -95,7 +120,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     u8::try_from(status.shell_code()).unwrap_or(u8::MAX).into()
 }
 
-fn agent(client: &Client, node: &str) -> Result<GuestChannel> {
+/// The agent of a node, once it answers.
+pub(super) fn agent(client: &Client, node: &str) -> Result<GuestChannel> {
     let channel = client.agent(node)?;
     channel
         .wait_ready(AGENT_PATIENCE)
@@ -376,11 +402,6 @@ pub(super) fn logs(client: &Client, what: &str, follow: bool) -> Result<()> {
         }
         std::thread::sleep(FOLLOW_INTERVAL);
     }
-}
-
-pub(super) fn restart(client: &Client, node: &str) -> Result<()> {
-    check_node(client, node)?;
-    client.request::<()>(&Request::Restart { node: node.to_owned() })
 }
 
 #[cfg(test)]

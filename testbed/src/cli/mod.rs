@@ -3,14 +3,23 @@
 
 mod adaptive;
 pub mod args;
+mod cables;
 mod check;
+mod complete;
 mod copies;
+mod exec_many;
+mod graph;
 mod group;
 mod guest;
+mod help;
+mod inventory;
 mod lab;
 mod nic;
 mod nic_queues;
+mod pattern;
+mod pingall;
 mod reload;
+mod switching;
 mod terminal;
 mod trace;
 
@@ -21,7 +30,8 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use clap::{CommandFactory, Parser};
+
+pub use self::help::json_examples;
 
 use self::args::{Cli, LinkVerb, NicVerb, TrunkVerb, Verb};
 use crate::{
@@ -40,9 +50,16 @@ const EXIT_BROKEN_PIPE: u8 = 141;
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if let Some(reaped) = reaper::asked_for() {
+        start_logging(0);
+        return reaped.map_or_else(|error| report(&error), |()| ExitCode::SUCCESS);
+    }
+    if complete::answered() {
+        return ExitCode::SUCCESS;
+    }
+    let (cli, meant) = help::parse();
     start_logging(cli.verbose);
-    match run(&cli) {
+    match meant.and_then(|()| run(&cli)) {
         Ok(code) => code,
         Err(error) => report(&error),
     }
@@ -95,13 +112,20 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Check => return check::check(cli.json),
         Verb::Init { file, force } => lab::init(file, *force)?,
         Verb::Up(args) => lab::up(cli, args)?,
+        Verb::Deploy(args) => lab::up(cli, &args.detached())?,
         Verb::Wait { nodes, timeout } => lab::wait(&client(cli)?, nodes, *timeout)?,
         Verb::Ps => lab::ps(cli)?,
         Verb::Exec(args) => return Ok(guest::exec(cli, args)),
-        Verb::Cp { source, destination } => guest::copy(&client(cli)?, source, destination)?,
+        Verb::Cp {
+            source, destination, ..
+        } => guest::copy(&client(cli)?, source, destination)?,
         Verb::Console { node, serial } => return guest::console(&client(cli)?, node, *serial),
         Verb::Logs { what, follow } => guest::logs(&client(cli)?, what, *follow)?,
-        Verb::Restart { node } => guest::restart(&client(cli)?, node)?,
+        Verb::Stop { node } => switching::stop(&client(cli)?, node)?,
+        Verb::Start { node } => switching::start(&client(cli)?, node)?,
+        Verb::Restart { node } => switching::restart(&client(cli)?, node)?,
+        Verb::Pingall(args) => return pingall::pingall(cli, args),
+        Verb::Inventory(args) => inventory::inventory(cli, args)?,
         Verb::Nic(NicVerb::Stats { nic }) => nic::stats(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Group(verb)) => group::group(cli, verb)?,
@@ -127,19 +151,16 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }) => nic_queues::steering(cli, nic, *mode, endpoints.as_ref(), indirection.as_ref())?,
         Verb::Nic(NicVerb::Misorder { nic, degree }) => nic_queues::misorder(cli, nic, *degree)?,
         Verb::Nic(NicVerb::Queues { nic }) => nic_queues::queues(cli, nic.as_deref())?,
-        Verb::Link(LinkVerb::Set(args)) => nic::link(cli, args)?,
-        Verb::Trunk(TrunkVerb::Set(args)) => nic::trunk(cli, args)?,
+        Verb::Link(LinkVerb::Set(args)) => cables::link(cli, args)?,
+        Verb::Link(LinkVerb::Ls { nic }) => cables::link_list(cli, nic.as_deref())?,
+        Verb::Trunk(TrunkVerb::Set(args)) => cables::trunk(cli, args)?,
+        Verb::Trunk(TrunkVerb::Ls) => cables::trunk_list(cli)?,
+        Verb::Graph(args) => graph::graph(cli, args)?,
         Verb::Capture(args) => nic::capture(&client(cli)?, args)?,
         Verb::Down { all } => lab::down(cli, *all)?,
         Verb::Clean { cache } => lab::clean(*cache)?,
         Verb::Demo(args) => crate::demo::run(args, cli.json)?,
-        Verb::Completion { shell } => {
-            // Not to standard output at once: clap panics when nobody reads on.
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "weft", &mut script);
-            io::stdout().lock().write_all(&script)?;
-        }
-        Verb::Reap { folder, supervisor } => reaper::run(folder, *supervisor)?,
+        Verb::Completion { shell } => complete::script(*shell)?,
     }
     Ok(ExitCode::SUCCESS)
 }

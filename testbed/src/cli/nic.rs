@@ -1,4 +1,4 @@
-//! Verbs about cards and cables: nic stats, coalesce and info, link set, trunk set, capture.
+//! Verbs about cards: nic stats, coalesce and info, capture; and what the verbs about cables share with them.
 
 mod watchdog;
 
@@ -23,28 +23,21 @@ use signal_hook::{
 };
 
 use super::{
-    args::{CableArgs, CaptureArgs, Cli, DirectionArg, LinkArgs, OnOff, TrunkArgs, UpDown},
+    args::{CableArgs, CaptureArgs, Cli, OnOff, UpDown},
     client,
 };
 use crate::{
-    lab::{
-        Strategy,
-        cable::{EcnThreshold, Loss, QueueLimit},
-        nearest,
-        units::{Rate, Share, Size, Span},
-    },
+    lab::{Strategy, nearest, units::Span},
     report::{
+        cable::{delay, faults, queue, rate},
         file::OutFile,
         say,
         table::{self, Columns},
     },
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
-        Ends, TrunkDirection,
-        report::{
-            CoalescingChange, CoalescingSettings, Direction, LinkChange, LinkSettings, PortInfo, PortLinks, PortStats,
-            TrunkLinks,
-        },
+        Ends,
+        report::{CoalescingChange, CoalescingSettings, LinkChange, LinkSettings, PortInfo, PortStats},
     },
 };
 
@@ -200,7 +193,8 @@ fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettin
     std::iter::once(row).chain(queues).collect()
 }
 
-fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
+/// What a command line asks to change of a cable.
+pub(super) fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
     let on = |value: Option<OnOff>| value.map(|value| value == OnOff::On);
     let mut change = LinkChange {
         up: state.map(|state| state == UpDown::Up),
@@ -232,83 +226,8 @@ fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
     change
 }
 
-pub(super) fn link(cli: &Cli, args: &LinkArgs) -> Result<()> {
-    let direction = match args.direction {
-        DirectionArg::Both => Direction::Both,
-        DirectionArg::ToGuest => Direction::ToGuest,
-        DirectionArg::FromGuest => Direction::FromGuest,
-    };
-    let client = client(cli)?;
-    let mut rows = Vec::new();
-    for port in with_cable(ports(&client, Some(&args.nic))?) {
-        let request = Request::Link {
-            port: port.name.clone(),
-            direction,
-            change: link_change(args.state, &args.change),
-        };
-        let links = client.request::<PortLinks>(&request)?;
-        rows.push(LinkRow {
-            nic: port.name.clone(),
-            direction: "to-guest",
-            settings: links.to_guest,
-        });
-        rows.push(LinkRow {
-            nic: port.name,
-            direction: "from-guest",
-            settings: links.from_guest,
-        });
-    }
-    let columns = Columns::<LinkRow>::default()
-        .words("NIC", |row| row.nic.clone())
-        .words("DIRECTION", |row| row.direction.to_owned());
-    table::print(cli.json, &rows, &cable_columns(columns, |row| &row.settings))
-}
-
-#[derive(Serialize)]
-struct LinkRow {
-    nic: String,
-    direction: &'static str,
-    #[serde(flatten)]
-    settings: LinkSettings,
-}
-
-pub(super) fn trunk(cli: &Cli, args: &TrunkArgs) -> Result<()> {
-    let request = Request::Trunk {
-        a: args.from.clone(),
-        b: args.to.clone(),
-        direction: if args.one_way {
-            TrunkDirection::AToB
-        } else {
-            TrunkDirection::Both
-        },
-        change: link_change(args.state, &args.change),
-    };
-    let links = client(cli)?.request::<TrunkLinks>(&request)?;
-    let row = |from: &String, to: &String, settings| TrunkRow {
-        from: from.clone(),
-        to: to.clone(),
-        settings,
-    };
-    let rows = [
-        row(&args.from, &args.to, links.a_to_b),
-        row(&args.to, &args.from, links.b_to_a),
-    ];
-    let columns = Columns::<TrunkRow>::default()
-        .words("FROM", |row| row.from.clone())
-        .words("TO", |row| row.to.clone());
-    table::print(cli.json, &rows, &cable_columns(columns, |row| &row.settings))
-}
-
-#[derive(Serialize)]
-struct TrunkRow {
-    from: String,
-    to: String,
-    #[serde(flatten)]
-    settings: LinkSettings,
-}
-
 /// The columns about one direction of any cable.
-fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSettings) -> Columns<R> {
+pub(super) fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSettings) -> Columns<R> {
     columns
         .words("LINK", move |row| {
             if settings(row).up { "up" } else { "down" }.to_owned()
@@ -318,63 +237,6 @@ fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSetti
         .numbers("QUEUE", move |row| queue(settings(row)))
         .numbers("MTU", move |row| settings(row).mtu.to_string())
         .words("FAULTS", move |row| faults(settings(row)))
-}
-
-/// `10Mbit` or, with a token bucket, `10Mbit burst 32K`.
-fn rate(settings: &LinkSettings) -> String {
-    let rate = Rate(settings.rate_bps);
-    match settings.burst_bytes {
-        0 => rate.to_string(),
-        burst => format!("{rate} burst {}", Size(burst)),
-    }
-}
-
-/// `10ms` or, with jitter, `10ms ± 1ms pareto`.
-fn delay(settings: &LinkSettings) -> String {
-    let delay = Span(settings.delay_ns);
-    if settings.jitter_ns == 0 {
-        return delay.to_string();
-    }
-    let (jitter, distribution) = (Span(settings.jitter_ns), settings.jitter_distribution.name());
-    let order = if settings.jitter_reorders { ", reorders" } else { "" };
-    format!("{delay} ± {jitter} {distribution}{order}")
-}
-
-/// `1M` or, with an ECN threshold, `1M, ECN 64K`.
-fn queue(settings: &LinkSettings) -> String {
-    let limit = QueueLimit::of_queue(settings).map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
-    match EcnThreshold::of(settings).0 {
-        None => limit,
-        Some(threshold) => format!("{limit}, ECN {threshold}"),
-    }
-}
-
-/// `loss 1%, reorder 5% by 1ms`, without the faults that are not on.
-fn faults(settings: &LinkSettings) -> String {
-    let loss = Loss::of(settings);
-    let mut words = Vec::new();
-    if loss != Loss::default() {
-        words.push(format!("loss {loss}"));
-    }
-    if settings.loss_every > 0 {
-        words.push(format!("loss of every {}th", settings.loss_every));
-    }
-    let held = Span(settings.reorder_delay_ns);
-    let past = if settings.corrupt_past_fcs { " past FCS" } else { "" };
-    for (name, ppm, more) in [
-        ("reorder", settings.reorder_ppm, format!(" by {held}")),
-        ("duplicate", settings.duplicate_ppm, String::new()),
-        ("corrupt", settings.corrupt_ppm, past.to_owned()),
-    ] {
-        if ppm > 0 {
-            words.push(format!("{name} {}{more}", Share(ppm)));
-        }
-    }
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
 }
 
 pub(super) fn capture(client: &Client, args: &CaptureArgs) -> Result<()> {

@@ -10,6 +10,7 @@ mod error;
 mod file;
 pub mod plan;
 pub mod settings;
+pub mod topology;
 pub mod units;
 
 use std::{

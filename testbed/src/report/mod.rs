@@ -1,5 +1,7 @@
-//! How results are shown: tables on a terminal, JSON for programs, bar charts in files. Knows nothing of what is shown.
+//! How results are shown: tables on a terminal, JSON for programs, bar charts in files. Knows nothing of what is shown, but for
+//! the words of what is set on a cable, which tables and pictures share.
 
+pub mod cable;
 pub mod chart;
 pub mod file;
 pub mod progress;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use super::protocol::{Answer, LabStatus, Request};
 use crate::{
     guest_channel::GuestChannel,
+    lab::topology::Topology,
     state::StateDir,
     vnicd_client::{Ends, VnicdClient, VnicdError},
 };
@@ -68,6 +69,14 @@ impl Client {
     /// When the supervisor does not answer; so for all requests.
     pub fn status(&self) -> Result<LabStatus> {
         self.ask(&Request::Status)
+    }
+
+    /// Nodes, switches and cables of the lab, with what is set on them now.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn topology(&self) -> Result<Topology> {
+        self.ask(&Request::Topology)
     }
 
     /// Calls `seen` with the state now and after each change, until it gives something. `None`: the lab has ended.

@@ -25,6 +25,8 @@ pub enum Request {
     Status,
     /// Answers a [`LabStatus`] now and after each change.
     Watch,
+    /// Answers a [`Topology`](crate::lab::topology::Topology): nodes, switches and cables with what is set on them now.
+    Topology,
     /// Switches a node off and on again; answers when its new QEMU runs.
     Restart {
         /// The node.

@@ -20,6 +20,9 @@ use crate::state::StateDir;
 /// What a supervisor says that has cleared up itself.
 const NOTHING_LEFT: &str = "nothing left";
 
+/// The word by which `weft` starts itself as a reaper: no verb for people, so their command line does not know it.
+pub const VERB: &str = "reap";
+
 /// The supervisor's end: it names every child process; the reaper acts when this end closes.
 #[derive(Debug)]
 pub struct Reaper {
@@ -35,7 +38,7 @@ impl Reaper {
     pub fn start(state: &StateDir) -> Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("weft")
-            .arg("reap")
+            .arg(VERB)
             .arg(state.path())
             .arg(std::process::id().to_string())
             .stdin(Stdio::piped())
@@ -68,11 +71,24 @@ impl Reaper {
     }
 }
 
+/// This process as a reaper, if that is what it was started as.
+#[must_use]
+pub fn asked_for() -> Option<Result<()>> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.as_slice() {
+        [verb, folder, supervisor] if verb == VERB => {
+            let supervisor = supervisor.to_str()?.parse().ok()?;
+            Some(run(Path::new(folder), supervisor))
+        }
+        _ => None,
+    }
+}
+
 /// The reaper's whole life.
 ///
 /// # Errors
 /// When the folder cannot be removed.
-pub fn run(folder: &Path, supervisor: i32) -> Result<()> {
+fn run(folder: &Path, supervisor: i32) -> Result<()> {
     let supervisor = Pid::from_raw(supervisor);
     let handle = supervisor.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // Only while it is still the parent is the handle surely the supervisor's; otherwise it has ended already.

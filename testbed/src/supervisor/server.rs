@@ -70,6 +70,7 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
         };
         match request {
             Request::Status => answer(stream, Ok(shared.status(&shared.inner())))?,
+            Request::Topology => answer(stream, Ok(shared.settings().topology(&shared.lab())))?,
             Request::Watch => return watch(shared, stream),
             Request::Restart { node } => answer(stream, node::restart(shared, &node))?,
             Request::Coalesce { port, change } => answer(stream, coalesce(shared, &port, &change))?,

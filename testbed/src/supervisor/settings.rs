@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use crate::{
-    lab::Lab,
+    lab::{Lab, topology::Topology},
     state::StateDir,
     vnicd_client::{
         PortTimer, SettingsEvent,
@@ -143,6 +143,24 @@ impl Settings {
                 })
                 .collect(),
         })
+    }
+
+    /// The lab with what is set on its cables now.
+    #[must_use]
+    pub fn topology(&self, lab: &Lab) -> Topology {
+        let mut topology = Topology::of(lab);
+        for nic in topology.nodes.iter_mut().flat_map(|node| &mut node.nics) {
+            if let Some(memory) = self.ports.get(&nic.name) {
+                nic.link = memory.link.clone();
+            }
+        }
+        for trunk in &mut topology.trunks {
+            let ends = |memory: &&crate::lab::Trunk| (&memory.a, &memory.b) == (&trunk.a, &trunk.b);
+            if let Some(memory) = self.trunks.iter().find(ends) {
+                trunk.link = memory.link.clone();
+            }
+        }
+        topology
     }
 
     /// Remembers the timers of guests for the next `vnicd`, or (none) forgets them.

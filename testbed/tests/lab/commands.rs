@@ -1,6 +1,9 @@
 //! Commands and files in guests.
 
-use std::{io::Read, process::Child};
+use std::{
+    io::{Read, Write},
+    process::Child,
+};
 
 use rustix::process::Signal;
 
@@ -122,6 +125,10 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         "weft: cannot write no/folder: No such file or directory (os error 2)\n"
     );
 
+    several_nodes_at_once(&world);
+    a_terminal_is_one(&world);
+    everything_that_is_shown_is_shown_as_json(&world);
+
     // A shell on a terminal.
     let output = world.with_input(&["console", "n1"], b"tty; exit 4\n");
     assert_eq!(output.status.code(), Some(4));
@@ -161,4 +168,201 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     eventually("what was left is ended", || {
         !world.guest("n1", "ps").contains("sleep 100")
     });
+}
+
+/// A command in all nodes or some of them, side by side.
+fn several_nodes_at_once(world: &World) {
+    let sorted = |output: Vec<u8>| {
+        let text = String::from_utf8(output).unwrap();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for nodes in ["all", "n*", "n[1-2]", "n1,n2"] {
+        let output = world.run(&["exec", nodes, "--", "sh", "-c", "hostname; hostname >&2"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(sorted(output.stdout), ["n1  n1", "n2  n2"]);
+        assert_eq!(sorted(output.stderr), ["n1  n1", "n2  n2"]);
+    }
+    assert_eq!(world.ok(&["exec", "n[2]", "--", "hostname"]), "n2  n2\n");
+    assert_eq!(
+        world.ok(&["exec", "n1", "hostname"]),
+        "n1\n",
+        "without dashes before it"
+    );
+    // The exit status is that of the first node that has another one than 0, in the order of the lab.
+    let script = "case $(hostname) in n1) sleep 0.5; exit 3;; n2) exit 4;; esac";
+    assert_eq!(
+        world.run(&["exec", "all", "--", "sh", "-c", script]).status.code(),
+        Some(3)
+    );
+    assert_eq!(
+        world
+            .run(&["exec", "all", "--", "sh", "-c", "test $(hostname) = n1"])
+            .status
+            .code(),
+        Some(1)
+    );
+    let output = world.run(&["exec", "n[3-9]", "--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        said,
+        "weft: no node of the lab pair is meant by n[3-9] (its nodes: n1, n2)\n"
+    );
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(
+        world.run(&["exec", "-t", "all", "--", "sh"]).status.code(),
+        Some(2),
+        "a terminal is for one"
+    );
+    // Ctrl-C goes to all of them.
+    let mut child = world.spawn(&[
+        "exec",
+        "all",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 5' INT; echo ready; while :; do sleep 0.1; done",
+    ]);
+    let mut ready = [0; 2 * "n1  ready\n".len()];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    signal(child.id() as i32, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+/// `exec -it` as somebody at a terminal uses it: a pseudo-terminal of our own plays that part.
+fn a_terminal_is_one(world: &World) {
+    use rustix::{
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+        termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
+    };
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let size = |rows, columns| Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&ours, size(33, 101)).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    let mut child = world
+        .command(&["exec", "-it", "n1", "sh"])
+        .stdin(theirs.try_clone().unwrap())
+        .stdout(theirs.try_clone().unwrap())
+        .stderr(theirs.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut ours = std::fs::File::from(ours);
+    let mut said = String::new();
+    // Waits until the terminal shows `what`.
+    let mut until = |what: &str, ours: &mut std::fs::File| {
+        let mut piece = [0; 4096];
+        while !said.contains(what) {
+            let length = ours.read(&mut piece).unwrap();
+            said += &String::from_utf8_lossy(&piece[..length]);
+        }
+        std::mem::take(&mut said)
+    };
+    // What is asked for is not what is answered, so that the echo is no answer.
+    ours.write_all(b"stty size; tty; echo a$((40+2))b\n").unwrap();
+    let shown = until("a42b", &mut ours);
+    assert!(shown.contains("33 101") && shown.contains("/dev/pts/"), "{shown}");
+    assert!(
+        !tcgetattr(&theirs).unwrap().local_modes.contains(LocalModes::ECHO),
+        "raw while it runs"
+    );
+    // Ctrl-C ends what runs in the guest, and not weft.
+    let waiting = b"sh -c 'trap \"echo x$((40+3))y; exit\" INT; echo r$((40+1))s; while :; do sleep 0.1; done'\n";
+    ours.write_all(waiting).unwrap();
+    until("r41s", &mut ours);
+    ours.write_all(b"\x03").unwrap();
+    until("x43y", &mut ours);
+    // The guest hears of another size.
+    tcsetwinsize(&ours, size(44, 120)).unwrap();
+    signal(child.id() as i32, Signal::WINCH);
+    ours.write_all(b"while [ \"$(stty size)\" != '44 120' ]; do sleep 0.1; done; exit 7\n")
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert!(
+        tcgetattr(&theirs).unwrap().local_modes.contains(LocalModes::ECHO),
+        "as it was, afterwards"
+    );
+}
+
+/// Whatever offers `--json` prints some.
+fn everything_that_is_shown_is_shown_as_json(world: &World) {
+    for example in testbed::cli::json_examples() {
+        if example.starts_with("trunk set") {
+            continue;
+        }
+        let words: Vec<_> = example.split(' ').collect();
+        let shown = world.json(&words);
+        assert!(shown.is_array() || shown.is_object(), "{example}: {shown}");
+    }
+    // What the examples above have set.
+    world.ok(&["link", "set", "n1", "--rate", "unlimited", "--delay", "0"]);
+    let links = world.json(&["link", "ls"]);
+    assert_eq!(links.as_array().unwrap().len(), 4, "{links}");
+    assert_eq!(world.ok(&["trunk", "ls"]).lines().count(), 1, "headings alone");
+    let pings = world.json(&["pingall"]);
+    let ways: Vec<_> = pings
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|way| (way["from"].as_str().unwrap(), way["to"].as_str().unwrap()))
+        .collect();
+    assert!(ways.contains(&("n1", "n2")) && ways.contains(&("n2", "n1")), "{ways:?}");
+    assert!(
+        pings
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|way| way["received"] == way["sent"]),
+        "{pings}"
+    );
+    // One that does not answer.
+    world.ok(&["link", "set", "n2", "down"]);
+    let output = world.run(&["pingall", "--count", "1", "--timeout", "1s"]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.code() == Some(1) && shown.contains("no answer"),
+        "{shown}"
+    );
+    world.ok(&["link", "set", "n2", "up"]);
+    // ssh's way into a guest, with another server than ssh's.
+    let config = world.ok(&["inventory", "--format", "ssh"]);
+    let proxy = config
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("ProxyCommand "))
+        .unwrap();
+    let listen = "nc -l -p 22 -e sh -c 'read line; echo heard $line' </dev/null >/dev/null 2>&1 & while ! netstat -ltn | grep -q ':22 '; do sleep 0.1; done";
+    world.guest("n1", listen);
+    let mut ssh = std::process::Command::new("sh");
+    ssh.args(["-c", &format!("echo hello | {proxy}")]);
+    let output = ssh.env("XDG_RUNTIME_DIR", world.dir.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "heard hello\n", "{output:?}");
+    // Off, and on again.
+    world.ok(&["stop", "n2"]);
+    assert_eq!(world.json(&["ps"])[1]["phase"], "off");
+    world.ok(&["start", "n2"]);
+    world.ok(&["wait"]);
+    // Names of the lab, in a shell.
+    let complete = |index: &str, words: &[&str]| {
+        let mut asked = world.command(&[&["--"], words].concat());
+        asked
+            .env("WEFT_COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", index)
+            .env("_CLAP_IFS", " ");
+        String::from_utf8(asked.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(complete("2", &["weft", "exec", "n"]), "n1 n2");
+    assert_eq!(complete("3", &["weft", "nic", "stats", "n1."]), "n1.eth0");
+    assert_eq!(complete("2", &["weft", "--lab", "p"]), "pair");
 }

@@ -1,0 +1,64 @@
+//! The language of Mermaid.
+
+use std::fmt::Write;
+
+use super::{cable, nic_cable, short};
+use crate::lab::topology::Topology;
+
+/// An identifier of its own for everything: some words, such as `end`, are Mermaid's.
+fn id(kind: &str, name: &str) -> String {
+    format!("{kind}_{}", name.replace('-', "_"))
+}
+
+pub(super) fn draw(topology: &Topology) -> String {
+    let mut out = "graph LR\n".to_owned();
+    // Writing to a string does not fail.
+    for switch in &topology.switches {
+        _ = writeln!(out, "  {}[[\"{switch}\"]]", id("switch", switch));
+    }
+    for node in &topology.nodes {
+        let near = id("node", &node.name);
+        _ = writeln!(out, "  {near}([\"{}\"])", node.name);
+        for nic in &node.nics {
+            let far = nic
+                .switch
+                .as_ref()
+                .map_or_else(|| near.clone(), |switch| id("switch", switch));
+            let cable = nic_cable(nic);
+            let label: Vec<_> = [short(nic).to_owned()]
+                .into_iter()
+                .chain(nic.addresses.iter().cloned())
+                .collect();
+            let label = if cable.is_empty() {
+                label.join(" ")
+            } else {
+                format!("{}<br>{cable}", label.join(" "))
+            };
+            let line = if nic.is_up() { "---" } else { "-.-" };
+            _ = writeln!(out, "  {near} {line}|\"{label}\"| {far}");
+        }
+        if node.uplink {
+            _ = writeln!(out, "  {near} -.-|\"uplink\"| host{{{{\"the host's network\"}}}}");
+        }
+    }
+    for trunk in &topology.trunks {
+        let settings = cable(("there", &trunk.link.a_to_b), ("back", &trunk.link.b_to_a));
+        let label = if settings.is_empty() {
+            String::new()
+        } else {
+            format!("|\"{settings}\"|")
+        };
+        let line = if trunk.link.a_to_b.up && trunk.link.b_to_a.up {
+            "==="
+        } else {
+            "-.-"
+        };
+        _ = writeln!(
+            out,
+            "  {} {line}{label} {}",
+            id("switch", &trunk.a),
+            id("switch", &trunk.b)
+        );
+    }
+    out
+}

@@ -1,0 +1,83 @@
+//! A lab as a picture: text for terminals, DOT for Graphviz, Mermaid for web pages, SVG by itself. Knows where nothing is drawn
+//! to; names in a lab are lower-case letters, digits and dashes, so only what is added to them needs care.
+
+mod dot;
+mod mermaid;
+mod svg;
+mod text;
+
+use crate::{
+    lab::topology::{NicView, Topology},
+    report::cable as words_of,
+    vnicd_client::report::LinkSettings,
+};
+
+/// How a lab is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// A tree of lines for each switch.
+    Text,
+    /// For Graphviz: dot -Tpng.
+    Dot,
+    /// For web pages that draw it, such as those of code forges.
+    Mermaid,
+    /// A picture that browsers show.
+    Svg,
+}
+
+/// The whole picture, with a line end.
+#[must_use]
+pub fn draw(topology: &Topology, format: Format) -> String {
+    match format {
+        Format::Text => text::draw(topology),
+        Format::Dot => dot::draw(topology),
+        Format::Mermaid => mermaid::draw(topology),
+        Format::Svg => svg::draw(topology),
+    }
+}
+
+/// What is set on both directions of a cable: nothing for an ideal one, one text if both have the same, else both.
+fn cable(there: (&str, &LinkSettings), back: (&str, &LinkSettings)) -> String {
+    let (one, other) = (settings(there.1), settings(back.1));
+    if one == other {
+        return one;
+    }
+    let ideal = |text: String| if text.is_empty() { "ideal".to_owned() } else { text };
+    format!("{}: {}; {}: {}", there.0, ideal(one), back.0, ideal(other))
+}
+
+/// What is set on the cable of a card.
+fn nic_cable(nic: &NicView) -> String {
+    cable(("to guest", &nic.link.to_guest), ("from guest", &nic.link.from_guest))
+}
+
+/// `10Gbit, 5us, loss 1%`, without what is as on an ideal cable.
+fn settings(link: &LinkSettings) -> String {
+    let mut words = Vec::new();
+    if !link.up {
+        words.push("down".to_owned());
+    }
+    if link.rate_bps > 0 {
+        words.push(words_of::rate(link));
+    }
+    if link.delay_ns > 0 || link.jitter_ns > 0 {
+        words.push(words_of::delay(link));
+    }
+    let queue = words_of::queue(link);
+    if queue != words_of::queue(&LinkSettings::default()) {
+        words.push(format!("queue {queue}"));
+    }
+    let faults = words_of::faults(link);
+    if faults != "-" {
+        words.push(faults);
+    }
+    words.join(", ")
+}
+
+/// `eth0` of `n1.eth0`.
+fn short(nic: &NicView) -> &str {
+    nic.name.rsplit_once('.').map_or(nic.name.as_str(), |(_, short)| short)
+}
+
+#[cfg(test)]
+mod tests;

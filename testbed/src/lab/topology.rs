@@ -1,0 +1,133 @@
+//! A lab as a picture of nodes, switches and cables: what is asked of a lab file and of a running lab alike. Serialisable, so
+//! that a supervisor can tell its verbs.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Boot, Lab, port_name};
+use crate::vnicd_client::report::{PortLinks, TrunkLinks};
+
+/// Nodes, switches, and the cables between them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Name of the lab.
+    pub lab: String,
+    /// Names of the switches.
+    pub switches: Vec<String>,
+    /// The guests, in the order of the lab file.
+    pub nodes: Vec<NodeView>,
+    /// Cables between switches.
+    pub trunks: Vec<TrunkView>,
+}
+
+/// A guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Whether it boots the recipe, which has Weft's agent.
+    pub recipe: bool,
+    /// Whether QEMU's user-mode network gives it a way out.
+    pub uplink: bool,
+    /// Its cards, `eth0` first.
+    pub nics: Vec<NicView>,
+}
+
+/// A card with its cable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicView {
+    /// `node.ethN`.
+    pub name: String,
+    /// The switch at the other end of its cable; none for a card that is connected to itself.
+    pub switch: Option<String>,
+    /// Its MAC address.
+    pub mac: String,
+    /// Its addresses with the length of the prefix: those that the lab gives it.
+    pub addresses: Vec<String>,
+    /// The cable.
+    pub link: PortLinks,
+}
+
+/// A cable between two switches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrunkView {
+    /// A switch.
+    pub a: String,
+    /// The other one.
+    pub b: String,
+    /// The cable.
+    pub link: TrunkLinks,
+}
+
+impl Topology {
+    /// What the lab file says.
+    #[must_use]
+    pub fn of(lab: &Lab) -> Self {
+        let nodes = lab.nodes.iter().map(|node| NodeView {
+            name: node.name.clone(),
+            recipe: matches!(node.boot, Boot::Recipe { .. }),
+            uplink: node.uplink,
+            nics: (node.nics.iter().enumerate())
+                .map(|(index, nic)| NicView {
+                    name: port_name(&node.name, index),
+                    switch: (!nic.loopback).then(|| nic.switch.clone()),
+                    mac: nic.mac.to_string(),
+                    addresses: nic.address.iter().map(ToString::to_string).collect(),
+                    link: nic.link.clone(),
+                })
+                .collect(),
+        });
+        let trunks = lab.trunks.iter().map(|trunk| TrunkView {
+            a: trunk.a.clone(),
+            b: trunk.b.clone(),
+            link: trunk.link.clone(),
+        });
+        Self {
+            lab: lab.name.clone(),
+            switches: lab.switches.clone(),
+            nodes: nodes.collect(),
+            trunks: trunks.collect(),
+        }
+    }
+
+    /// Every card.
+    pub fn nics(&self) -> impl Iterator<Item = &NicView> {
+        self.nodes.iter().flat_map(|node| &node.nics)
+    }
+
+    /// The trunk between two switches, in whichever order they are named.
+    #[must_use]
+    pub fn trunk(&self, one: &str, other: &str) -> Option<&TrunkView> {
+        let joins = |trunk: &&TrunkView| {
+            let ends = (trunk.a.as_str(), trunk.b.as_str());
+            ends == (one, other) || ends == (other, one)
+        };
+        self.trunks.iter().find(joins)
+    }
+}
+
+impl NodeView {
+    /// The first address of that family, without the prefix.
+    #[must_use]
+    pub fn address(&self, v6: bool) -> Option<IpAddr> {
+        let addresses = self.nics.iter().flat_map(NicView::hosts);
+        addresses.into_iter().find(|address| address.is_ipv6() == v6)
+    }
+}
+
+impl NicView {
+    /// Its addresses without their prefixes.
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().filter_map(|address| {
+            let host = address.split('/').next()?;
+            host.parse().ok()
+        })
+    }
+
+    /// Whether frames can pass both ways.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.link.to_guest.up && self.link.from_guest.up
+    }
+}
