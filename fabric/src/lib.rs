@@ -15,8 +15,8 @@ mod switch;
 mod topology;
 
 pub use link::{
-    Admission, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError, LinkCounters, LinkDrop, PPM,
-    QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
+    Admission, FRAME_OVERHEAD_BYTES, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError,
+    LinkCounters, LinkDrop, PPM, QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
 };
 pub use switch::{
     DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId, PORTS_MAX, PortCounters, PortId,

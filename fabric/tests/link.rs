@@ -128,8 +128,8 @@ fn delay_comes_on_top_of_sending() {
         ..Default::default()
     });
     assert_eq!(arrival(link.admit(at(1000), 1514)), 1000 + 1538 * 8 + 500);
-    assert!(!link.is_drained(at(1000 + 1538 * 8 + 499)));
-    assert!(link.is_drained(at(1000 + 1538 * 8 + 500)));
+    assert!(!link.is_drained(at(1000 + 1538 * 8 + 500)));
+    assert!(link.is_drained(at(1000 + 1538 * 8 + 501)));
     let mut without_rate = Link::new(LinkConfig {
         delay_ns: 500,
         ..Default::default()
@@ -212,10 +212,38 @@ fn frames_above_the_mtu_are_dropped_and_counted() {
         mtu: 1500,
         ..Default::default()
     });
-    assert_eq!(arrival(link.admit(at(0), 1514)), 0);
-    assert_eq!(link.admit(at(0), 1515), dropped(LinkDrop::Mtu, 0));
+    assert_eq!(arrival(link.admit(at(0), 1522)), 0, "with two VLAN tags");
+    assert_eq!(link.admit(at(0), 1523), dropped(LinkDrop::Mtu, 0));
     assert_eq!(link.admit(at(0), u32::MAX as usize), dropped(LinkDrop::Mtu, 0));
     assert_eq!(link.counters().dropped(LinkDrop::Mtu), 2);
+}
+
+#[test]
+fn frames_that_are_only_delayed_may_be_asked_about_together() {
+    let delayed = LinkConfig {
+        delay_ns: 1000,
+        ..Default::default()
+    };
+    let (mut one_by_one, mut together) = (Link::new(delayed), Link::new(delayed));
+    let slow = LinkConfig {
+        rate_bps: 1_000_000,
+        ..delayed
+    };
+    let mut sent_at = 0;
+    for link in [&mut one_by_one, &mut together] {
+        assert!(link.only_delays(at(0)) && !link.is_ideal());
+        // What still waits when the rate goes comes first.
+        link.set_config(slow);
+        assert!(!link.only_delays(at(0)));
+        sent_at = link.admit(at(0), 1514).sent_at().as_nanos();
+        link.set_config(delayed);
+        assert!(!link.only_delays(at(sent_at - 1)) && link.only_delays(at(sent_at)));
+    }
+    for now in [sent_at, sent_at + 10, 2 * sent_at] {
+        let expected: Vec<_> = (0..3).map(|_| arrival(one_by_one.admit(at(now), 1514))).collect();
+        assert_eq!(expected, [together.admit_together(at(now), 3, 3 * 1514).as_nanos(); 3]);
+    }
+    assert_eq!(one_by_one.counters(), together.counters());
 }
 
 #[test]
@@ -245,7 +273,7 @@ fn a_shorter_delay_lets_no_frame_overtake_those_under_way() {
     assert_eq!(arrival(link.admit(at(0), 60)), 1_000_000);
     link.set_config(LinkConfig::default());
     assert!(
-        link.is_ideal() && !link.is_drained(at(999_999)),
+        link.is_ideal() && !link.is_drained(at(1_000_000)) && link.is_drained(at(1_000_001)),
         "the caller must not deliver at once yet"
     );
     assert_eq!(arrival(link.admit(at(10), 60)), 1_000_000);

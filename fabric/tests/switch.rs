@@ -142,33 +142,60 @@ fn a_removed_port_leaves_nothing_behind() {
 }
 
 #[test]
-fn control_frames_are_never_forwarded() {
+fn frames_to_the_cards_own_address_are_never_forwarded_and_others_are_whatever_their_type() {
     let (mut s, p) = switch(2);
     let (there, back) = (header(station(2), station(1)), header(station(1), station(2)));
     s.forward(at(0), p[1], &back, 60);
     s.forward(at(0), p[0], &there, 60);
     assert_eq!(s.forward(at(0), p[0], &there, 60), to(p[1]));
-    // The same pair of stations as the frame before: the fast path must look at the EtherType too.
-    let control = typed_header(station(2), station(1), 0x88b5);
-    assert_eq!(
-        s.forward(at(1), p[0], &control, 60),
-        Forward::Drop(DropReason::CardControl)
-    );
-    let broadcast = typed_header(MacAddr::BROADCAST, station(1), 0x88b5);
-    assert_eq!(
-        s.forward(at(2), p[0], &broadcast, 60),
-        Forward::Drop(DropReason::CardControl)
-    );
-    assert_eq!(
-        s.forward(at(3), p[0], &header(MacAddr::CARD, station(1)), 60),
-        Forward::Drop(DropReason::CardControl)
-    );
+    for ether_type in [0x88b5, 0x88b6, 0x0800] {
+        assert_eq!(
+            s.forward(at(3), p[0], &typed_header(MacAddr::CARD, station(1), ether_type), 60),
+            Forward::Drop(DropReason::CardControl)
+        );
+        // The types are free for experiments of others.
+        assert_eq!(
+            s.forward(at(4), p[0], &typed_header(station(2), station(1), ether_type), 60),
+            to(p[1])
+        );
+        assert_eq!(
+            s.forward(
+                at(4),
+                p[0],
+                &typed_header(MacAddr::BROADCAST, station(1), ether_type),
+                60
+            ),
+            Forward::Flood
+        );
+    }
     assert_eq!(s.counters(p[0]).dropped(DropReason::CardControl), 3);
-    // Frames between cards do cross.
-    assert_eq!(
-        s.forward(at(4), p[0], &typed_header(station(2), station(1), 0x88b6), 60),
-        to(p[1])
-    );
+}
+
+#[test]
+fn frames_that_are_counted_together_count_as_each_for_itself() {
+    let (mut one_by_one, p) = switch(3);
+    let (mut together, _) = switch(3);
+    for s in [&mut one_by_one, &mut together] {
+        s.forward(at(0), p[1], &header(station(1), station(2)), 60);
+    }
+    let same_port = header(station(1), station(1));
+    for dst in [
+        station(2),
+        station(9),
+        MacAddr::BROADCAST,
+        MacAddr([1, 0, 0, 0, 0, 1]),
+        station(1),
+    ] {
+        let header = header(dst, station(1));
+        (0..5).for_each(|_| _ = one_by_one.forward(at(1), p[0], &header, 100));
+        together.forward(at(1), p[0], &header, 100);
+        together.count_repeated(p[0], &header, 4, 400);
+    }
+    one_by_one.forward(at(1), p[0], &same_port, 60);
+    together.forward(at(1), p[0], &same_port, 60);
+    for port in p {
+        assert_eq!(one_by_one.counters(port), together.counters(port));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) use timed::WATCHDOG_DELAY_SENTENCE;
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-use ether::{EtherType, Time};
+use ether::{EtherType, MacAddr, Time};
 
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
@@ -319,11 +319,12 @@ impl Firmware {
         (next != Time::MAX).then_some(next)
     }
 
-    /// True for a frame that the guest sends to its card (EtherType 0x88B5): it ends here, whatever its destination, and
-    /// goes to [`Firmware::handle_control`]. `header` are the first bytes of the frame.
+    /// True for a frame that the guest sends to its card (EtherType 0x88B5, to the card's own address): it ends here and
+    /// goes to [`Firmware::handle_control`]. All others of that type are somebody else's, and go on. `header` are the first
+    /// bytes of the frame.
     #[inline]
     pub fn is_control(header: &[u8]) -> bool {
-        header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes())
+        header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes()) && header[..6] == MacAddr::CARD.0
     }
 
     /// Answers a control frame of the guest; `CONTROL.md` says how.

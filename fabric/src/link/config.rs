@@ -96,7 +96,8 @@ pub struct LinkConfig {
     /// Frames that go beyond this when they are queued are to be marked as having met congestion, if they are of a transport
     /// that knows such marks ([`Admission::Deliver`](super::Admission::Deliver)). Default: none.
     pub ecn_above: QueueLevel,
-    /// Largest payload in bytes, what follows the 14 bytes of Ethernet header; larger frames are dropped. Default 9000.
+    /// Largest payload in bytes, what follows the Ethernet header and up to two VLAN tags
+    /// ([`FRAME_OVERHEAD_BYTES`](super::FRAME_OVERHEAD_BYTES)); larger frames are dropped. Default 9000.
     pub mtu: u32,
     /// Frames lost on the wire, in parts per million; with bursts, those lost outside of them (1-k of the Gilbert-Elliott
     /// model).
@@ -243,6 +244,12 @@ impl LinkConfig {
             return Err(LinkConfigError::ThresholdBeyondQueue);
         }
         Ok(())
+    }
+
+    /// Whether frames pass unharmed and in order, all by the same delay later, the MTU aside.
+    pub(super) fn only_delays(&self) -> bool {
+        let without = Self { delay_ns: 0, ..*self };
+        without.is_ideal()
     }
 
     /// Whether frames pass at once and unharmed, the MTU aside. Queue, bucket and threshold do nothing without a rate.

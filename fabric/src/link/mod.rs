@@ -26,6 +26,9 @@ const WIRE_OVERHEAD_BYTES: u64 = 24;
 /// Shortest frame without its frame check sequence; shorter ones are padded by the sender (IEEE 802.3 3.2.8).
 const WIRE_FRAME_BYTES_MIN: u64 = 60;
 
+/// What an MTU does not count: the Ethernet header and two VLAN tags.
+pub const FRAME_OVERHEAD_BYTES: u32 = ETHERNET_HEADER_LEN as u32 + 2 * 4;
+
 /// The time a frame takes on an Ethernet wire, in bit times: padded to 60 bytes, with preamble, frame check sequence and
 /// gap. So 10 Gbit/s carry 14.88 million short frames per second here, as they do on a cable.
 #[inline]
@@ -191,10 +194,11 @@ impl FaultOdds {
 /// - [`Link::admit`] allocates nothing.
 pub struct Link {
     config: LinkConfig,
-    /// Whether the settings are those of an ideal link: asked for each frame.
+    /// Whether the settings are those of an ideal link, or of one with nothing but a delay: asked for each frame.
     is_ideal: bool,
     /// Whether the settings have any fault: asked for each frame of a link that is not ideal.
     has_faults: bool,
+    only_delays: bool,
     counters: LinkCounters,
     wire: Wire,
     /// Latest arrival among frames that were not held back: where order is kept, others of that kind do not come before it.
@@ -216,6 +220,7 @@ impl Link {
         Self {
             is_ideal: config.is_ideal(),
             has_faults: config.has_faults(),
+            only_delays: config.only_delays(),
             counters: LinkCounters::default(),
             wire: Wire::new(&config),
             config,
@@ -249,6 +254,7 @@ impl Link {
         self.wire.reconfigure(&config);
         self.has_faults = config.has_faults();
         self.is_ideal = config.is_ideal();
+        self.only_delays = config.only_delays();
         self.config = config;
     }
 
@@ -270,10 +276,32 @@ impl Link {
         self.is_ideal
     }
 
-    /// Whether every frame admitted so far has arrived by `now`.
+    /// Whether the link has no setting but a delay and the MTU, and nothing waits any more for a rate that it had: frames that
+    /// are sent together arrive together, unharmed. The caller may then ask about several at once, with
+    /// [`Link::admit_together`].
+    #[inline]
+    pub fn only_delays(&self, now: Time) -> bool {
+        self.only_delays && self.wire.is_free(now)
+    }
+
+    /// Counts frames that are handed to the link together at `now`, which must not go backwards, and says when all of them
+    /// arrive. Only for a link that [only delays](Link::only_delays) them, and frames within its MTU.
+    pub fn admit_together(&mut self, now: Time, frames: u64, bytes: u64) -> Time {
+        debug_assert!(self.only_delays(now));
+        self.count_passed(frames, bytes);
+        let overtaking_before = self.counters.overtaking_frames;
+        let at = self.arrival(now, self.config.delay_ns, false);
+        if self.counters.overtaking_frames != overtaking_before {
+            self.counters.overtaking_frames = overtaking_before + frames;
+        }
+        at
+    }
+
+    /// Whether every frame admitted so far has arrived before `now`. One that arrives at `now` may still be in its keeper's
+    /// hands, and comes before those that do not have to be kept.
     #[inline]
     pub fn is_drained(&self, now: Time) -> bool {
-        self.latest_at <= now
+        self.latest_at < now || self.latest_at == Time::ZERO
     }
 
     /// Counts frames that the caller delivered itself because the link is ideal.
@@ -307,7 +335,7 @@ impl Link {
         if !self.config.up {
             return self.drop(LinkDrop::Down, now);
         }
-        if bytes > ETHERNET_HEADER_LEN as u64 + u64::from(self.config.mtu) {
+        if bytes > u64::from(FRAME_OVERHEAD_BYTES) + u64::from(self.config.mtu) {
             return self.drop(LinkDrop::Mtu, now);
         }
         let bits = wire_bits(frame_len);

@@ -168,6 +168,12 @@ impl Wire {
         }
     }
 
+    /// Whether nothing waits for the wire or is being sent.
+    #[inline]
+    pub(super) fn is_free(&self, now: Time) -> bool {
+        self.busy_until <= now
+    }
+
     /// Bytes that wait or are being sent at `now`, counted as on the wire.
     #[inline]
     pub(super) fn queue_bytes(&self, now: Time) -> u64 {

@@ -12,7 +12,7 @@ mod types;
 
 use alloc::vec::Vec;
 
-use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
+use ether::{ETHERNET_HEADER_LEN, MacAddr, Time};
 
 pub use config::{SwitchConfig, SwitchFull};
 pub use groups::{GROUPS_MAX, GroupError};
@@ -201,7 +201,6 @@ impl Switch {
             && decision.generation == self.generation
             && decision.key == key
             && now <= decision.valid_until
-            && ether_type(bytes) != EtherType::CARD_CONTROL
             && let Forward::One(egress) = decision.forward
         {
             let (src_slot, out) = (decision.src_slot, decision.out);
@@ -220,8 +219,8 @@ impl Switch {
     /// Counts `frames` more frames of together `bytes` bytes, with the same 14 header bytes, that the caller sent the way
     /// [`forward`](Self::forward) just answered for the first of them: so a batch between two stations is looked up once.
     ///
-    /// Only after [`Forward::One`], with the same `ingress` and `header` and at the same time; anything else is counted
-    /// for the way in alone.
+    /// Only at once after it, with the same `ingress` and `header` and at the same time. Where the decision is not kept, which
+    /// is so for frames that are dropped before they are looked at, they are counted for the way in alone.
     pub fn count_repeated(&mut self, ingress: PortId, header: &[u8], frames: u64, bytes: u64) {
         let Some(port) = self.ports.get_mut(usize::from(ingress.0)) else {
             return;
@@ -232,14 +231,18 @@ impl Switch {
             return;
         };
         let key = PairKey::new(header);
-        let decision = &port.decisions[key.place()];
-        if decision.generation == self.generation && decision.key == key && matches!(decision.forward, Forward::One(_))
-        {
-            let out = decision.out;
-            if let Some(out) = self.ports.get_mut(usize::from(out.0)) {
+        let decision = port.decisions[key.place()];
+        if decision.generation != self.generation || decision.key != key {
+            return;
+        }
+        if let Forward::One(_) = decision.forward {
+            if let Some(out) = self.ports.get_mut(usize::from(decision.out.0)) {
                 out.counters.out_frames += frames;
                 out.counters.out_bytes += bytes;
             }
+        } else {
+            let [d0, d1, d2, d3, d4, d5, ..] = *header;
+            self.count(ingress, &decision, MacAddr([d0, d1, d2, d3, d4, d5]), frames, bytes);
         }
     }
 
@@ -267,7 +270,7 @@ impl Switch {
             decision = self.learn_and_decide(now, ingress, key, dst, src);
             self.ports[usize::from(ingress.0)].decisions[key.place()] = decision;
         }
-        self.count(ingress, &decision, dst, bytes);
+        self.count(ingress, &decision, dst, 1, bytes);
         decision.forward
     }
 
@@ -373,31 +376,31 @@ impl Switch {
         (forward, found.port, found.last_seen.plus_nanos(self.config.ageing_ns))
     }
 
-    /// Counts a decision at the port the frame came from and at those it goes to.
-    fn count(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, bytes: u64) {
+    /// Counts a decision about so many frames at the port they came from and at those they go to.
+    fn count(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, frames: u64, bytes: u64) {
         let counters = &mut self.ports[usize::from(ingress.0)].counters;
         match decision.forward {
-            Forward::Drop(reason) => counters.dropped[reason as usize] += 1,
+            Forward::Drop(reason) => counters.dropped[reason as usize] += frames,
             Forward::One(_) => {
                 let out = &mut self.ports[usize::from(decision.out.0)].counters;
-                out.out_frames += 1;
+                out.out_frames += frames;
                 out.out_bytes += bytes;
             }
             Forward::Flood | Forward::Group(_) => {
                 if dst.is_broadcast() {
-                    counters.in_broadcast += 1;
+                    counters.in_broadcast += frames;
                 } else if dst.is_multicast() {
-                    counters.in_multicast += 1;
+                    counters.in_multicast += frames;
                 } else {
-                    counters.in_unknown += 1;
+                    counters.in_unknown += frames;
                 }
                 for word in 0..self.words() {
                     let mut targets = self.target_word(ingress, decision.forward, word);
                     while let Some(target) = take_lowest(&mut targets, word) {
                         let out = &mut self.ports[usize::from(target.0)].counters;
-                        out.out_frames += 1;
+                        out.out_frames += frames;
                         out.out_bytes += bytes;
-                        out.out_flooded += 1;
+                        out.out_flooded += frames;
                     }
                 }
             }
@@ -480,11 +483,6 @@ impl Switch {
     }
 }
 
-#[inline(always)]
-fn ether_type(header: &[u8; ETHERNET_HEADER_LEN]) -> EtherType {
-    EtherType(u16::from_be_bytes([header[12], header[13]]))
-}
-
 /// 01:80:c2:00:00:00 to 01:80:c2:00:00:0f.
 fn is_reserved(mac: MacAddr) -> bool {
     mac.to_u64() & !0xf == 0x0180_c200_0000
@@ -500,7 +498,7 @@ fn check(up: bool, header: &[u8]) -> Result<(&[u8; ETHERNET_HEADER_LEN], MacAddr
     };
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *header;
     let (dst, src) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
-    if dst == MacAddr::CARD || ether_type(header) == EtherType::CARD_CONTROL {
+    if dst == MacAddr::CARD {
         return Err(DropReason::CardControl);
     }
     if src.is_multicast() || src == MacAddr::default() || src == MacAddr::CARD {

@@ -53,7 +53,7 @@ pub enum DropReason {
     TooShort,
     /// The port it came from is down or was removed (then it is counted nowhere).
     PortDown,
-    /// For the card itself (EtherType 0x88B5, or to the card address): never forwarded.
+    /// To the address of the cards themselves: never forwarded.
     CardControl,
     /// The source is a group address, all zero, or the card address, which no station can have.
     InvalidSource,

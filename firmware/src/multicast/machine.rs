@@ -37,8 +37,10 @@ pub(super) struct Signal {
 /// What became of a frame from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It ends here: a signal, a duplicate, or refused, and counted.
+    /// It ends here: a signal or a duplicate, and counted.
     Consumed,
+    /// It ends here, was refused, and counted under its reason.
+    Refused,
     /// A packet: forward it, then keep it if that is asked for, then hand it to the own guest.
     Data(Accepted),
 }

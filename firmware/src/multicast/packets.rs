@@ -56,7 +56,7 @@ impl Multicast {
         };
         outcome.unwrap_or_else(|reason| {
             self.refuse(slot, reason);
-            Received::Consumed
+            Received::Refused
         })
     }
 

@@ -134,11 +134,13 @@ impl Tag {
     }
 }
 
-/// True for a frame between cards: from a guest it goes to its card's [`Multicast::send`](super::Multicast::send), from a
-/// network to [`Multicast::receive`](super::Multicast::receive).
+/// True for a frame between cards, which the magic word says: from a guest it goes to its card's
+/// [`Multicast::send`](super::Multicast::send), from a network to [`Multicast::receive`](super::Multicast::receive). Others of that
+/// EtherType are somebody else's, and go on like any frame.
 #[inline]
 pub fn is_card_frame(head: &[u8]) -> bool {
     head.get(ETHERNET_HEADER_LEN - 2..ETHERNET_HEADER_LEN) == Some(&EtherType::CARD_TO_CARD.0.to_be_bytes())
+        && head.get(ETHERNET_HEADER_LEN..ETHERNET_HEADER_LEN + 2) == Some(&MAGIC.to_be_bytes())
 }
 
 #[cfg(test)]
@@ -159,7 +161,7 @@ mod tests {
         };
         let mut head = [0; TAG_END];
         tag.write(&mut head);
-        assert!(is_card_frame(&head));
+        assert!(is_card_frame(&head) && !is_card_frame(&head[..15]));
         assert_eq!(Tag::parse(&head, 60), Some(tag));
         assert_eq!(Tag::parse(&head, 59), None, "the payload is longer than the frame");
         assert_eq!(Tag::parse(&head[..37], 60), None);
@@ -171,6 +173,7 @@ mod tests {
                 wrong[19] = 0;
             }
             assert_eq!(Tag::parse(&wrong, 60), None, "byte {at}");
+            assert_eq!(is_card_frame(&wrong), at >= 16, "malformed ones are the card's, too");
         }
     }
 }

@@ -37,7 +37,7 @@ fn send(nic: &mut Firmware, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
         assert!((CONTROL_FRAME_MIN..=CONTROL_FRAME_MAX).contains(&len));
         assert_eq!(out[..6], GUEST.0, "to the guest");
         assert_eq!(out[6..12], MacAddr::CARD.0, "from the card");
-        assert!(Firmware::is_control(&out), "under the control protocol's EtherType");
+        assert_eq!(out[12..14], EtherType::CARD_CONTROL.0.to_be_bytes());
         Reply::decode(&out[..len]).expect("a reply that can be read")
     })
 }
@@ -320,7 +320,12 @@ fn frames_that_are_no_requests_are_dropped_and_counted() {
     let mut reply = hello.clone();
     reply[17] |= 0x80;
     for frame in [&to_another[..], &broadcast, &reply, &hello[..13], &[]] {
-        assert!(frame.len() < 14 || Firmware::is_control(frame), "ends at the card");
+        let to_card = frame.starts_with(&MacAddr::CARD.0);
+        assert_eq!(
+            Firmware::is_control(frame),
+            frame.len() >= 14 && to_card,
+            "others go on"
+        );
         assert_eq!(send(&mut nic, t(0), frame), None);
     }
     assert_eq!(nic.control_counters().dropped_not_request, 5);

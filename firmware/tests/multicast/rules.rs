@@ -83,7 +83,7 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
         hops: 0,
         ..data(0)
     };
-    assert_eq!(receive(data(0)), Received::Consumed, "no credit was given");
+    assert_eq!(receive(data(0)), Received::Refused, "no credit was given");
     assert_eq!(receive(state), Received::Consumed);
     for wrong in [
         Tag {
@@ -127,7 +127,7 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
         },
         data(1),
     ] {
-        assert_eq!(receive(wrong), Received::Consumed, "{wrong:?}");
+        assert_eq!(receive(wrong), Received::Refused, "{wrong:?}");
     }
     assert!(matches!(receive(data(0)), Received::Data(_)));
     assert_eq!(receive(data(0)), Received::Consumed, "a second time");

@@ -144,7 +144,7 @@ fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()
         }
         if is_finished(socket)? {
             while capture.next_chunk(&mut bytes, Duration::ZERO) == Chunk::Data {}
-            capture.statistics(&mut bytes);
+            capture.finish(&mut bytes);
             return write_all(socket, &bytes);
         }
     }

@@ -13,6 +13,7 @@ pub const SEGMENTS_MAX: usize = 1024;
 
 const TCP: u8 = 6;
 const TCP_HEADER_MIN: usize = 20;
+const TCP_CHECKSUM_AT: usize = 16;
 const FLAGS_LAST_ONLY: u8 = 0x09; // FIN, PSH
 const FLAG_FIRST_ONLY: u8 = 0x80; // CWR
 
@@ -34,82 +35,132 @@ pub fn complete_checksum(frame: &mut [u8], header: NetHeader) -> Result<(), BadO
     Ok(())
 }
 
-/// The segments of one TCP frame, in order, each a whole frame with all checksums right.
-#[derive(Debug)]
-pub struct Segments<'a> {
-    frame: &'a [u8],
+/// Bytes of a frame within which the headers that are cut along must lie: Ethernet with two VLAN tags, IPv6 with some extension
+/// headers, and TCP without its options.
+pub const HEADERS_MAX: usize = 192;
+
+/// How a TCP frame is cut: where its headers are, how long its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
     network: usize,
     transport: usize,
     payload: usize,
     segment_len: usize,
-    next: usize,
+    frame_len: usize,
     ipv6: bool,
 }
 
-impl<'a> Segments<'a> {
-    /// Prepares to cut `frame` as `header` asks.
+/// What a frame is on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnWire {
+    /// Frames that it becomes.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of the longest.
+    pub longest: u32,
+}
+
+impl Cut {
+    /// Decides how a frame of `frame_len` bytes that begins with `head`, its first [`HEADERS_MAX`] bytes or all it has, is cut as
+    /// `header` asks.
     ///
     /// # Errors
     /// [`BadOffload`] if the frame is not the TCP frame that the header promises or would become more than
     /// [`SEGMENTS_MAX`] segments.
-    pub fn new(frame: &'a [u8], header: NetHeader) -> Result<Self, BadOffload> {
-        let (transport, _) = header.checksum_place();
-        let (ether_type, network) = network_header(frame).ok_or(BadOffload)?;
+    pub fn new(head: &[u8], frame_len: usize, header: NetHeader) -> Result<Self, BadOffload> {
+        let head = &head[..head.len().min(HEADERS_MAX)];
+        let (transport, checksum) = header.checksum_place();
+        let (ether_type, network) = network_header(head).ok_or(BadOffload)?;
         let ipv6 = match ether_type {
             EtherType::IPV4 => false,
             EtherType::IPV6 => true,
             _ => return Err(BadOffload),
         };
         let network_min = if ipv6 { 40 } else { 20 };
-        if transport < network + network_min || transport + TCP_HEADER_MIN > frame.len() {
+        let is_tcps = checksum == transport + TCP_CHECKSUM_AT;
+        if transport < network + network_min || transport + TCP_HEADER_MIN > head.len() || !is_tcps {
             return Err(BadOffload);
         }
-        let version = frame[network] >> 4;
+        let version = head[network] >> 4;
         if version != if ipv6 { 6 } else { 4 } {
             return Err(BadOffload);
         }
-        if !ipv6 && (usize::from(frame[network] & 15) * 4 != transport - network || frame[network + 9] != TCP) {
+        if !ipv6 && (usize::from(head[network] & 15) * 4 != transport - network || head[network + 9] != TCP) {
             return Err(BadOffload);
         }
-        let payload = transport + usize::from(frame[transport + 12] >> 4) * 4;
+        let payload = transport + usize::from(head[transport + 12] >> 4) * 4;
         let segment_len = usize::from(header.segment_len());
-        if payload < transport + TCP_HEADER_MIN || payload > frame.len() || segment_len == 0 {
+        if payload < transport + TCP_HEADER_MIN || payload > frame_len || segment_len == 0 {
             return Err(BadOffload);
         }
-        if (frame.len() - payload).div_ceil(segment_len) > SEGMENTS_MAX {
+        if (frame_len - payload).div_ceil(segment_len) > SEGMENTS_MAX {
             return Err(BadOffload);
         }
         Ok(Self {
-            frame,
             network,
             transport,
             payload,
             segment_len,
-            next: payload,
+            frame_len,
             ipv6,
         })
+    }
+
+    /// What the frame is on the wire.
+    pub fn on_wire(&self) -> OnWire {
+        let data = self.frame_len - self.payload;
+        let frames = data.div_ceil(self.segment_len).max(1);
+        OnWire {
+            frames: frames as u32,
+            bytes: (frames * self.payload + data) as u64,
+            longest: (self.payload + data.min(self.segment_len)) as u32,
+        }
+    }
+}
+
+/// The segments of one TCP frame, in order, each a whole frame with all checksums right.
+#[derive(Debug)]
+pub struct Segments<'a> {
+    frame: &'a [u8],
+    cut: Cut,
+    next: usize,
+}
+
+impl<'a> Segments<'a> {
+    /// Prepares to cut `frame` as `header` asks.
+    ///
+    /// # Errors
+    /// As [`Cut::new`].
+    pub fn new(frame: &'a [u8], header: NetHeader) -> Result<Self, BadOffload> {
+        let cut = Cut::new(frame, frame.len(), header)?;
+        let next = cut.payload;
+        Ok(Self { frame, cut, next })
     }
 
     /// Writes the next segment into `out` and returns its length; `None` when all were written. `out` must hold the
     /// headers plus one segment; a frame without payload is one segment.
     pub fn write_next(&mut self, out: &mut [u8]) -> Option<usize> {
-        let first = self.next == self.payload;
+        let Cut {
+            payload, segment_len, ..
+        } = self.cut;
+        let first = self.next == payload;
         if self.next >= self.frame.len() && !(first && self.next == self.frame.len()) {
             return None;
         }
-        let end = (self.next + self.segment_len).min(self.frame.len());
+        let end = (self.next + segment_len).min(self.frame.len());
         let data = &self.frame[self.next..end];
-        let len = self.payload + data.len();
-        out[..self.payload].copy_from_slice(&self.frame[..self.payload]);
-        out[self.payload..len].copy_from_slice(data);
+        let len = payload + data.len();
+        out[..payload].copy_from_slice(&self.frame[..payload]);
+        out[payload..len].copy_from_slice(data);
         self.write_headers(&mut out[..len], first, end == self.frame.len());
         self.next = if end == self.frame.len() { usize::MAX } else { end };
         Some(len)
     }
 
     fn write_headers(&self, out: &mut [u8], first: bool, last: bool) {
-        let Self { network, transport, .. } = *self;
-        let offset = self.next - self.payload;
+        let Cut { network, transport, .. } = self.cut;
+        let offset = self.next - self.cut.payload;
         let sequence = u32::from_be_bytes([0, 1, 2, 3].map(|i| out[transport + 4 + i]));
         out[transport + 4..transport + 8].copy_from_slice(&sequence.wrapping_add(offset as u32).to_be_bytes());
         if !last {
@@ -119,7 +170,7 @@ impl<'a> Segments<'a> {
             out[transport + 13] &= !FLAG_FIRST_ONLY;
         }
         let segment_len = out.len() - transport;
-        let pseudo = if self.ipv6 {
+        let pseudo = if self.cut.ipv6 {
             let payload_len = (out.len() - network - 40) as u16;
             out[network + 4..network + 6].copy_from_slice(&payload_len.to_be_bytes());
             let address = |at: usize| std::array::from_fn(|i| out[network + at + i]);
@@ -128,7 +179,7 @@ impl<'a> Segments<'a> {
             let total_len = (out.len() - network) as u16;
             out[network + 2..network + 4].copy_from_slice(&total_len.to_be_bytes());
             let id = u16::from_be_bytes([out[network + 4], out[network + 5]]);
-            let id = id.wrapping_add((offset / self.segment_len) as u16);
+            let id = id.wrapping_add((offset / self.cut.segment_len) as u16);
             out[network + 4..network + 6].copy_from_slice(&id.to_be_bytes());
             out[network + 10..network + 12].fill(0);
             let value = finish(sum(&out[network..transport]));
@@ -190,11 +241,16 @@ mod tests {
 
     fn cut(frame: &[u8], size: u16) -> Vec<Vec<u8>> {
         let mut segments = Segments::new(frame, header(size)).unwrap();
+        let on_wire = segments.cut.on_wire();
         let mut out = [0; 2000];
         let mut all = Vec::new();
         while let Some(len) = segments.write_next(&mut out) {
             all.push(out[..len].to_vec());
         }
+        let bytes: usize = all.iter().map(Vec::len).sum();
+        let longest = all.iter().map(Vec::len).max();
+        assert_eq!((on_wire.frames as usize, on_wire.bytes as usize), (all.len(), bytes));
+        assert_eq!(longest, Some(on_wire.longest as usize));
         all
     }
 

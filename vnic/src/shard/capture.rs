@@ -1,7 +1,9 @@
 //! Captures: frames of chosen ports as pcapng blocks, handed to a reader that may be slow without slowing the shard.
 //!
-//! A received frame is written when its interrupt is decided, and the last frame an interrupt announces carries the
-//! reason as its comment; a sent frame is written when the card takes it. Who reads, and where to, is not known here.
+//! Frames are shown as they are on the wire, and whoever captures changes nothing about their way. A sent frame is written when
+//! the card sends it. A received one is written when its interrupt is decided, and the last frame that an interrupt announces
+//! carries the reason as its comment; one that no interrupt has announced when the capture or its ring ends is written then. Who
+//! reads, and where to, is not known here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,16 +14,68 @@ use firmware::Interrupt;
 
 use super::frame::FrameRef;
 use super::port::interrupt_comment;
+use super::{Inner, Shard};
+use crate::offload::{Segments, complete_checksum};
 
 /// Bytes that may wait for a slow reader; what comes then is dropped and counted in the statistics block at the end.
 const SINK_BYTES_MAX: usize = 32 << 20;
-/// Received frames of one port that may wait for their announcement: more than any ring holds.
-const UNANNOUNCED_MAX: usize = 4096;
+/// Bytes of received frames of one queue that may wait for their announcement: a ring of the usual size full of frames that their
+/// guest takes uncut. What comes then is dropped and counted, too.
+const UNANNOUNCED_BYTES_MAX: usize = 32 << 20;
+
+/// A received frame that no interrupt has announced yet.
+#[derive(Debug)]
+struct Unannounced {
+    /// What is kept of it.
+    bytes: Box<[u8]>,
+    len: u32,
+    at: Time,
+    /// The packet in the ring ends with it, which stands for several if it is uncut.
+    ends_packet: bool,
+    /// There was no room for it.
+    is_missing: bool,
+}
+
+/// The unannounced frames of one queue.
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Unannounced>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, mut frame: Unannounced) {
+        if self.bytes + frame.bytes.len() > UNANNOUNCED_BYTES_MAX {
+            frame.bytes = Box::default();
+            frame.is_missing = true;
+        }
+        self.bytes += frame.bytes.len();
+        self.frames.push_back(frame);
+    }
+
+    /// The frames of the oldest `packets` packets.
+    fn take(&mut self, packets: usize) -> Vec<Unannounced> {
+        let mut left = packets;
+        let mut count = 0;
+        for frame in &self.frames {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(frame.ends_packet);
+            count += 1;
+        }
+        let taken: Vec<_> = self.frames.drain(..count).collect();
+        self.bytes -= taken.iter().map(|frame| frame.bytes.len()).sum::<usize>();
+        taken
+    }
+}
 
 #[derive(Debug, Default)]
 struct SinkState {
     bytes: Vec<u8>,
     closed: bool,
+    /// The queues of each interface.
+    queues: Vec<Vec<Queue>>,
     /// Frames that did not fit, for each interface.
     dropped: Vec<u64>,
     /// The time of the last frame.
@@ -34,6 +88,14 @@ impl SinkState {
             *dropped += 1;
         }
     }
+
+    fn packet(&mut self, packet: &pcapng::Packet<'_>) {
+        self.latest = self.latest.max(packet.at);
+        if self.bytes.len() + packet.bytes.len() > SINK_BYTES_MAX {
+            return self.drop_at(packet.interface);
+        }
+        pcapng::enhanced_packet(&mut self.bytes, packet);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -45,18 +107,6 @@ struct Sink {
 impl Sink {
     fn lock(&self) -> MutexGuard<'_, SinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn packet(&self, packet: &pcapng::Packet<'_>) {
-        let mut state = self.lock();
-        state.latest = state.latest.max(packet.at);
-        if state.bytes.len() + packet.bytes.len() > SINK_BYTES_MAX {
-            state.drop_at(packet.interface);
-            return;
-        }
-        pcapng::enhanced_packet(&mut state.bytes, packet);
-        drop(state);
-        self.changed.notify_one();
     }
 }
 
@@ -72,10 +122,11 @@ pub enum Chunk {
 }
 
 /// The reading end of a capture; the capture ends when it is dropped.
-#[derive(Debug)]
 pub struct CaptureReader {
     sink: Arc<Sink>,
     origin_unix_ns: u64,
+    /// Where the captured ports are; none in tests without one.
+    shard: Option<Arc<Shard>>,
 }
 
 impl CaptureReader {
@@ -99,9 +150,24 @@ impl CaptureReader {
         }
     }
 
-    /// Appends the file's last blocks: for each interface, how many frames did not fit into the space for a slow reader.
-    pub fn statistics(&self, out: &mut Vec<u8>) {
-        let state = self.sink.lock();
+    /// Ends with the captured ports on `shard`, which are then as they were.
+    pub(super) fn of(self, shard: Arc<Shard>) -> Self {
+        let mut reader = self;
+        reader.shard = Some(shard);
+        reader
+    }
+
+    /// Appends the file's last blocks: frames that no interrupt has announced, and for each interface, how many frames did not fit
+    /// into the space for a slow reader.
+    pub fn finish(&self, out: &mut Vec<u8>) {
+        let mut state = self.sink.lock();
+        for (interface, queues) in (0..).zip(std::mem::take(&mut state.queues)) {
+            for mut queue in queues {
+                let frames = queue.take(usize::MAX);
+                write_received(&mut state, interface, self.origin_unix_ns, &frames, None);
+            }
+        }
+        out.append(&mut state.bytes);
         for (interface, dropped) in state.dropped.iter().enumerate() {
             let statistics = pcapng::Statistics {
                 interface: interface as u32,
@@ -118,6 +184,46 @@ impl CaptureReader {
 impl Drop for CaptureReader {
     fn drop(&mut self) {
         self.sink.lock().closed = true;
+        if let Some(shard) = &self.shard {
+            shard.with(|inner, _| inner.end_captures());
+        }
+    }
+}
+
+impl Inner {
+    /// Ends captures that nobody reads any more: from now on everything is as if they had not been.
+    pub(super) fn end_captures(&mut self) {
+        for port in &mut self.ports {
+            if port.capture.as_ref().is_some_and(PortCapture::is_over) {
+                port.capture = None;
+            }
+        }
+    }
+}
+
+/// Writes frames that were received together, as announced by `interrupt`, or at the times they came.
+fn write_received(
+    state: &mut SinkState,
+    interface: u32,
+    origin_unix_ns: u64,
+    frames: &[Unannounced],
+    interrupt: Option<&Interrupt>,
+) {
+    for (number, frame) in frames.iter().enumerate() {
+        if frame.is_missing {
+            state.drop_at(interface);
+            continue;
+        }
+        let comment = interrupt.filter(|_| number + 1 == frames.len()).map(interrupt_comment);
+        state.packet(&pcapng::Packet {
+            interface,
+            at: interrupt.map_or(frame.at, |interrupt| interrupt.decided_at),
+            origin_unix_ns,
+            bytes: &frame.bytes,
+            original_len: frame.len,
+            direction: Some(pcapng::Direction::Inbound),
+            comment: comment.as_deref(),
+        });
     }
 }
 
@@ -131,6 +237,7 @@ pub fn begin(
     {
         let mut state = sink.lock();
         state.dropped = vec![0; ports.len()];
+        state.queues.resize_with(ports.len(), Vec::new);
         pcapng::section_header(&mut state.bytes, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION")));
         for (name, mac) in ports {
             let interface = pcapng::Interface {
@@ -148,10 +255,15 @@ pub fn begin(
             interface: interface as u32,
             snaplen: if snaplen == 0 { usize::MAX } else { snaplen as usize },
             origin_unix_ns,
-            unannounced: Vec::new(),
+            whole: Vec::new(),
         })
         .collect();
-    (CaptureReader { sink, origin_unix_ns }, writers)
+    let reader = CaptureReader {
+        sink,
+        origin_unix_ns,
+        shard: None,
+    };
+    (reader, writers)
 }
 
 /// The writing end of a capture at one port.
@@ -161,8 +273,8 @@ pub struct PortCapture {
     interface: u32,
     snaplen: usize,
     origin_unix_ns: u64,
-    /// For each receive queue: frames delivered, not announced (kept bytes, length).
-    unannounced: Vec<VecDeque<(Box<[u8]>, u32)>>,
+    /// Scratch: a frame as its guest gave it, and a segment of it.
+    whole: Vec<u8>,
 }
 
 impl PortCapture {
@@ -171,58 +283,100 @@ impl PortCapture {
         self.sink.lock().closed
     }
 
-    /// The guest sent `frame`.
+    /// The card sent `frame`, as it is on the wire.
     pub fn sent(&mut self, frame: &[u8], now: Time) {
-        let bytes = &frame[..frame.len().min(self.snaplen)];
-        self.write(bytes, frame.len() as u32, now, pcapng::Direction::Outbound, None);
+        self.write(frame, now, pcapng::Direction::Outbound, None);
     }
 
-    /// `frame` was put into receive queue `queue`.
-    pub fn delivered(&mut self, queue: usize, frame: &FrameRef<'_>) {
-        if self.unannounced.len() <= queue {
-            self.unannounced.resize_with(queue + 1, VecDeque::new);
-        }
-        let mut bytes = vec![0; frame.len as usize];
+    /// The card received `frame` and kept it for itself.
+    pub fn kept(&mut self, frame: &FrameRef<'_>, now: Time) {
+        let mut bytes = std::mem::take(&mut self.whole);
+        bytes.resize(frame.len as usize, 0);
         frame.gather(&mut bytes);
-        bytes.truncate(self.snaplen);
-        let frames = &mut self.unannounced[queue];
-        if frames.len() < UNANNOUNCED_MAX {
-            frames.push_back((bytes.into_boxed_slice(), frame.len));
-        } else {
-            self.sink.lock().drop_at(self.interface);
+        self.write(&bytes, now, pcapng::Direction::Inbound, Some("for the card"));
+        self.whole = bytes;
+    }
+
+    /// `frame` was put into receive queue `queue` as one packet.
+    pub fn delivered(&mut self, queue: usize, frame: &FrameRef<'_>, now: Time) {
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.resize(frame.len as usize, 0);
+        frame.gather(&mut whole);
+        let mut state = self.sink.lock();
+        let Some(queues) = state.queues.get_mut(self.interface as usize) else {
+            // The reader has read the end.
+            return;
+        };
+        if queues.len() <= queue {
+            queues.resize_with(queue + 1, Queue::default);
         }
+        let frames = &mut queues[queue];
+        let mut push = |bytes: &[u8]| {
+            frames.push(Unannounced {
+                bytes: bytes[..bytes.len().min(self.snaplen)].into(),
+                len: bytes.len() as u32,
+                at: now,
+                ends_packet: false,
+                is_missing: false,
+            });
+        };
+        let mut cut = vec![];
+        match Segments::new(&whole, frame.header) {
+            Ok(mut segments) if frame.header.is_segmented() => {
+                cut.resize(whole.len(), 0);
+                while let Some(len) = segments.write_next(&mut cut) {
+                    push(&cut[..len]);
+                }
+            }
+            _ => {
+                if frame.header.needs_checksum() {
+                    // What was checked when it was sent.
+                    let _ = complete_checksum(&mut whole, frame.header);
+                }
+                push(&whole);
+            }
+        }
+        if let Some(last) = frames.frames.back_mut() {
+            last.ends_packet = true;
+        }
+        drop(state);
+        self.whole = whole;
     }
 
     /// The firmware decided an interrupt on `queue`.
     pub fn announced(&mut self, queue: usize, interrupt: &Interrupt) {
-        let Some(frames) = self.unannounced.get_mut(queue) else {
-            return;
-        };
         // A capture that began while packets waited has fewer frames than the interrupt announces.
-        let count = frames.len().min(interrupt.packets as usize);
-        let announced: Vec<_> = frames.drain(..count).collect();
-        for (number, (bytes, len)) in announced.iter().enumerate() {
-            let comment = (number + 1 == count).then(|| interrupt_comment(interrupt));
-            self.write(
-                bytes,
-                *len,
-                interrupt.decided_at,
-                pcapng::Direction::Inbound,
-                comment.as_deref(),
-            );
-        }
+        self.write_queue(queue, interrupt.packets as usize, Some(interrupt));
     }
 
-    fn write(&self, bytes: &[u8], len: u32, at: Time, direction: pcapng::Direction, comment: Option<&str>) {
-        self.sink.packet(&pcapng::Packet {
+    /// Queue `queue` has stopped: what no interrupt announced, none will.
+    pub fn stopped(&mut self, queue: usize) {
+        self.write_queue(queue, usize::MAX, None);
+    }
+
+    fn write_queue(&self, queue: usize, packets: usize, interrupt: Option<&Interrupt>) {
+        let mut state = self.sink.lock();
+        let queues = state.queues.get_mut(self.interface as usize);
+        let Some(frames) = queues.and_then(|queues| queues.get_mut(queue)) else {
+            return;
+        };
+        let taken = frames.take(packets);
+        write_received(&mut state, self.interface, self.origin_unix_ns, &taken, interrupt);
+        drop(state);
+        self.sink.changed.notify_one();
+    }
+
+    fn write(&self, frame: &[u8], at: Time, direction: pcapng::Direction, comment: Option<&str>) {
+        self.sink.lock().packet(&pcapng::Packet {
             interface: self.interface,
             at,
             origin_unix_ns: self.origin_unix_ns,
-            bytes,
-            original_len: len,
+            bytes: &frame[..frame.len().min(self.snaplen)],
+            original_len: frame.len() as u32,
             direction: Some(direction),
             comment,
         });
+        self.sink.changed.notify_one();
     }
 }
 

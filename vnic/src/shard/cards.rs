@@ -6,20 +6,22 @@
 use std::collections::VecDeque;
 
 use ether::{MacAddr, Time};
-use fabric::{Admission, Egress, Forward};
+use fabric::{Egress, Forward};
 use firmware::INLINE_HEADER_LEN;
 use firmware::multicast::{Accepted, Action, BufferId, CARD_FRAME_MIN, CHILDREN_MAX, Received, TAG_END};
 
 use super::Inner;
+use super::crossing::Hop;
 use super::drops::{RxDrop, TxDrop};
-use super::forward::{Dropped, GATHER_LEN, LINK_OVERHEAD, Outcome};
+use super::forward::{GATHER_LEN, LINK_OVERHEAD, Outcome};
 use super::frame::FrameRef;
 use super::pool::{Pooled, Stage};
 use super::port::Port;
 use super::receive::Refused;
 use super::transmit::TxOrigin;
+use super::way::{Shortcuts, Way, way_over};
 use crate::memory::Piece;
-use crate::offload::NetHeader;
+use crate::offload::{NetHeader, OnWire};
 
 /// A frame between cards: its first bytes, which every card writes anew, and the rest where it lies.
 #[derive(Clone, Copy)]
@@ -86,9 +88,9 @@ pub(super) struct CardQueue {
     spent: Vec<Pooled>,
 }
 
-/// The origin of what the card at `index` sends by itself: no chain waits for it.
+/// The origin of what the card at `index` sends by itself.
 fn of_card(index: usize) -> TxOrigin {
-    TxOrigin::new(index, 0, 0, 0).duplicate()
+    TxOrigin::new(index, 0)
 }
 
 /// Number of the group in the first bytes of a frame between cards.
@@ -107,13 +109,10 @@ impl Inner {
             port.drop_tx(TxDrop::BadOffload, now);
             return;
         }
-        if frame.len > port.from_guest.config().mtu + LINK_OVERHEAD {
-            port.drop_tx(TxDrop::TooLong, now);
-            return;
-        }
         port.counters.tx_frames += 1;
         port.counters.tx_bytes += u64::from(frame.len);
         let Ok(accepted) = port.nic.multicast_mut().send(now, frame.inline, frame.len) else {
+            port.drop_tx(TxDrop::CardRefused, now);
             return;
         };
         self.forget_card_frames();
@@ -154,29 +153,31 @@ impl Inner {
     /// A frame between cards that the switch sends to the card at `index`.
     #[cold]
     #[inline(never)]
-    pub(super) fn carry_to_card(&mut self, index: usize, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Outcome {
+    pub(super) fn carry_to_card(
+        &mut self,
+        index: usize,
+        origin: TxOrigin,
+        frame: &FrameRef<'_>,
+        wire: &OnWire,
+        now: Time,
+    ) -> Outcome {
         let port = &mut self.ports[index];
         let tail = match frame.rest {
             [] => Some(Piece::EMPTY),
             [tail] => Some(*tail),
             _ => None,
         };
-        let straight = port.to_guest.is_ideal() && port.to_guest.is_drained(now);
-        let Some(tail) = tail.filter(|_| straight) else {
-            return Outcome::Taken {
-                copies: self.over_link_to_guest(index, origin, frame, now),
-            };
+        let way = way_over(&port.to_guest, wire.longest, now, self.shortcuts);
+        let Some(tail) = tail.filter(|_| way == Way::Straight) else {
+            self.cross(Hop::ToGuest(index), origin, frame, wire, way, now);
+            return Outcome::Taken;
         };
-        if frame.len > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
-            port.drop_rx(RxDrop::TooLong, now);
-        } else {
-            let frame = CardFrame {
-                straight: true,
-                ..CardFrame::of(frame.inline, tail, frame.len)
-            };
-            self.cards.arrivals.push_back((index, frame));
-        }
-        Outcome::Taken { copies: 0 }
+        let frame = CardFrame {
+            straight: true,
+            ..CardFrame::of(frame.inline, tail, frame.len)
+        };
+        self.cards.arrivals.push_back((index, frame));
+        Outcome::Taken
     }
 
     /// What is left of a round that panicked is in memory that may be gone.
@@ -198,7 +199,15 @@ impl Inner {
                     }
                     self.deliver_card_frame(index, &frame, now);
                 }
-                Received::Consumed => port.count_card_frame(&frame),
+                ended @ (Received::Consumed | Received::Refused) => {
+                    if ended == Received::Refused {
+                        port.drop_rx(RxDrop::CardRefused, now);
+                    }
+                    if let Some(capture) = &mut port.capture {
+                        capture.kept(&frame.as_ref(), now);
+                    }
+                    port.count_card_frame(&frame);
+                }
             }
             if !self.ports[index].nic.multicast().is_idle(now) {
                 self.tend_card(index, now);
@@ -231,24 +240,13 @@ impl Inner {
             self.send_from_card(index, &packet, now);
         }
         if let Some(buffer) = accepted.keep {
-            let bytes = std::mem::take(&mut self.gather);
-            let bytes = self.whole(&packet, bytes);
-            let pooled = self
-                .pool
-                .copy_of(&bytes[..packet.len as usize], Stage::Card(index), of_card(index));
-            self.gather = bytes;
+            let pooled = self.pool.whole(&packet.as_ref(), Stage::Card(index), of_card(index));
             let port = &mut self.ports[index];
             if pooled.is_none() {
                 port.drop_tx(TxDrop::PoolShare, now);
             }
             port.keep(buffer, pooled);
         }
-    }
-
-    fn whole(&self, packet: &CardFrame, mut memory: Vec<u8>) -> Vec<u8> {
-        memory.resize(GATHER_LEN, 0);
-        packet.as_ref().gather(&mut memory);
-        memory
     }
 
     /// Does what the multicast of a card wants done.
@@ -288,67 +286,47 @@ impl Inner {
     /// Sends a frame of the card at `index` over its link and on.
     fn send_from_card(&mut self, index: usize, packet: &CardFrame, now: Time) {
         let port = &mut self.ports[index];
+        if port.capture.is_some() {
+            self.capture_sent(index, &packet.as_ref(), now);
+        }
+        let port = &mut self.ports[index];
         let (switch, switch_port) = (port.switch, port.switch_port);
-        if port.from_guest.is_ideal() && port.capture.is_none() && port.from_guest.is_drained(now) {
-            port.from_guest.count_passed(1, u64::from(packet.len));
-            let state = &mut self.switches[switch];
-            let forward = state
-                .switch
-                .forward(now, switch_port, packet.inline(), packet.len as usize);
-            if let Forward::One(Egress::Local(to)) = forward {
-                let to = state.ports[usize::from(to.0)];
-                if self.ports[to].takes_straight(packet.len, now) {
-                    let packet = CardFrame {
-                        straight: true,
-                        ..*packet
-                    };
-                    self.cards.arrivals.push_back((to, packet));
-                    return;
-                }
-            }
-            self.follow_decision(
-                switch,
-                switch_port,
-                forward,
-                of_card(index),
-                &packet.as_ref(),
-                now,
-                false,
-            );
+        let way = way_over(&port.from_guest, packet.len, now, self.shortcuts);
+        if way != Way::Straight {
+            let frame = packet.as_ref();
+            let wire = OnWire {
+                frames: 1,
+                bytes: u64::from(packet.len),
+                longest: packet.len,
+            };
+            self.cross(Hop::FromGuest(index), of_card(index), &frame, &wire, way, now);
             return;
         }
-        let frame = packet.as_ref();
-        let memory = std::mem::take(&mut self.gather);
-        let memory = self.whole(packet, memory);
-        let bytes = &memory[..packet.len as usize];
-        let port = &mut self.ports[index];
-        if let Some(capture) = &mut port.capture {
-            capture.sent(bytes, now);
-        }
-        let admission = port.from_guest.admit(now, bytes.len());
-        if let Admission::Deliver {
-            at,
-            duplicate_at: None,
-            corrupt_bit: None,
-            mark_ecn: false,
-            ..
-        } = admission
-            && at <= now
-        {
-            self.switch_frame(switch, switch_port, of_card(index), &frame, now, None);
-        } else {
-            let stage = Stage::Switch {
-                switch,
-                port: switch_port,
-            };
-            match self.pool_admitted(bytes, stage, of_card(index), admission) {
-                // No chain waits for it.
-                Ok(admitted) => _ = admitted.counted_by(&mut self.ports[index].from_guest),
-                Err(Dropped::PoolShare) => self.ports[index].drop_tx(TxDrop::PoolShare, now),
-                Err(Dropped::Link) => self.ports[index].drop_tx(TxDrop::Link, now),
+        port.from_guest.count_passed(1, u64::from(packet.len));
+        let state = &mut self.switches[switch];
+        let forward = state
+            .switch
+            .forward(now, switch_port, packet.inline(), packet.len as usize);
+        if let Forward::One(Egress::Local(to)) = forward {
+            let to = state.ports[usize::from(to.0)];
+            if self.ports[to].takes_straight(packet.len, now, self.shortcuts) {
+                let packet = CardFrame {
+                    straight: true,
+                    ..*packet
+                };
+                self.cards.arrivals.push_back((to, packet));
+                return;
             }
         }
-        self.gather = memory;
+        self.follow_decision(
+            switch,
+            switch_port,
+            forward,
+            of_card(index),
+            &packet.as_ref(),
+            now,
+            false,
+        );
     }
 
     /// Hands a packet to the guest of the card that it reached; the card has forwarded it by now.
@@ -379,19 +357,13 @@ impl Inner {
                 return;
             }
             Err(Refused::NoBuffer) if !in_order || self.ports[index].may_hold(queue, now) => {
-                let memory = std::mem::take(&mut self.gather);
-                let memory = self.whole(packet, memory);
-                let waiting = self.ports[index].waiting.len();
-                self.wait_at_port(index, of_card(index), &memory[..packet.len as usize], now);
-                self.gather = memory;
-                let port = &mut self.ports[index];
-                if port.waiting.len() == waiting {
-                    port.note_card_frame(frame.inline, false);
+                if !self.wait_at_port(index, of_card(index), &frame, now) {
+                    self.ports[index].note_card_frame(frame.inline, false);
                 }
             }
             Err(refused) => {
                 self.ports[index].note_card_frame(frame.inline, false);
-                self.refused(index, refused, now);
+                self.refused(index, refused, 1, now);
             }
         }
         self.ports[index].count_card_frame(packet);
@@ -401,10 +373,8 @@ impl Inner {
 impl Port {
     /// True if a frame between cards of this length may be handled at once: an ideal link, and short enough.
     #[inline]
-    fn takes_straight(&self, len: u32, now: Time) -> bool {
-        self.to_guest.is_ideal()
-            && self.to_guest.is_drained(now)
-            && len <= self.settings.mtu.min(self.to_guest.config().mtu) + LINK_OVERHEAD
+    fn takes_straight(&self, len: u32, now: Time, shortcuts: Shortcuts) -> bool {
+        len <= self.settings.mtu + LINK_OVERHEAD && way_over(&self.to_guest, len, now, shortcuts) == Way::Straight
     }
 
     /// Counts a frame that passed the link and was not delivered from there.

@@ -35,6 +35,8 @@ drops! {
         Link = "link",
         /// It must be cut for this port, and its headers are not what the sender's card was promised.
         BadOffload = "bad_offload",
+        /// A frame between cards that the card refused (see its counters of multicast).
+        CardRefused = "card_refused",
     }
 }
 
@@ -51,5 +53,8 @@ drops! {
         PoolShare = "pool_share",
         /// The link's model dropped it (see the link's counters).
         Link = "link",
+        /// A request to the card that it does not answer, or a packet for a group that it refused (see its counters of control
+        /// frames and of multicast).
+        CardRefused = "card_refused",
     }
 }

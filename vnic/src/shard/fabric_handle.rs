@@ -310,7 +310,7 @@ impl Fabric {
             for (index, writer) in indices.into_iter().zip(writers) {
                 inner.ports[index].capture = Some(writer);
             }
-            Ok(reader)
+            Ok(reader.of(Arc::clone(&self.shard)))
         })
     }
 

@@ -1,26 +1,29 @@
 //! From one port to another: the way of a frame through links, switch and pool.
 //!
-//! The straight way (ideal links, nothing to cut, nobody captures) copies once, from the sender's memory into the
-//! receiver's. Everything else goes through private memory. Rings, interrupts and threads are handled elsewhere.
+//! The straight way (ideal links, nothing to cut) copies once, from the sender's memory into the receiver's. Everything else
+//! goes through private memory (`crossing`). Which way a frame may take is decided in `way`; rings, interrupts and threads are
+//! handled elsewhere.
 
 use ether::Time;
-use fabric::{Admission, Egress, Forward, Link, PortId};
+use fabric::{Egress, Forward, PortId};
 use firmware::multicast::is_card_frame;
 use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, INLINE_HEADER_LEN};
 
 use super::Inner;
+use super::crossing::Hop;
 use super::drops::{RxDrop, TxDrop};
 use super::fabric_handle::QUEUE_PAIRS_MAX;
 use super::frame::FrameRef;
-use super::pool::Stage;
+use super::pool::{Pooled, Stage};
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
 use super::watch::Subject;
+use super::way::{Way, way_over};
 use crate::memory::Piece;
-use crate::offload::{NetHeader, Segments, complete_checksum};
+use crate::offload::{NetHeader, OnWire, Segments, complete_checksum};
 
 /// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
-pub(super) const LINK_OVERHEAD: u32 = 14 + 8;
+pub(super) const LINK_OVERHEAD: u32 = fabric::FRAME_OVERHEAD_BYTES;
 
 /// Longest frame a guest may hand over for segmentation: 64 KiB of network layer.
 pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
@@ -28,139 +31,95 @@ pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
 /// Private memory for frames that are cut or completed: the whole and one segment.
 pub const GATHER_LEN: usize = 2 * SEGMENTED_FRAME_MAX as usize;
 
-/// What became of a frame from a transmit ring.
+/// What became of a frame that was handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was handed over (or dropped and counted), but so many copies wait in the pool.
-    Taken {
-        /// Copies that complete the chain when they leave.
-        copies: u32,
-    },
-    /// Its receiver has no buffer just now: leave it in the ring.
+    /// It was handed over, or waits in the pool, or was dropped and counted: whoever had it is rid of it.
+    Taken,
+    /// Its receiver has no buffer just now: leave it in its ring.
     Hold,
 }
 
 impl Inner {
-    /// Takes `frame`, with an unchecked header, from the guest of `port`.
+    /// Takes `frame`, with an unchecked header, from the guest of `port`. Returns when it has left the card, or `None` if it must
+    /// stay in its ring.
     #[inline]
-    pub(super) fn take_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Outcome {
-        const DROPPED: Outcome = Outcome::Taken { copies: 0 };
+    pub(super) fn take_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> Option<Time> {
         let port = &mut self.ports[origin.port()];
         let held = port.pairs[origin.pair()].tx.held.take();
         if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
             port.drop_tx(TxDrop::Runt, now);
-            return DROPPED;
+            return Some(now);
         }
         let Ok(header) = frame.header.checked(port.sender, frame.len) else {
             port.drop_tx(TxDrop::BadOffload, now);
-            return DROPPED;
+            return Some(now);
         };
-        let longest = if header.is_segmented() {
-            SEGMENTED_FRAME_MAX
-        } else {
-            port.settings.mtu + LINK_OVERHEAD
-        };
-        if frame.len > longest {
-            port.drop_tx(TxDrop::TooLong, now);
-            return DROPPED;
-        }
         let mut frame = FrameRef { header, ..*frame };
+        let Some(wire) = frame.on_wire() else {
+            port.drop_tx(TxDrop::BadOffload, now);
+            return Some(now);
+        };
+        if wire.longest > port.settings.mtu + LINK_OVERHEAD || frame.len > SEGMENTED_FRAME_MAX {
+            port.drop_tx(TxDrop::TooLong, now);
+            return Some(now);
+        }
         if Firmware::is_control(frame.inline) {
-            port.counters.tx_frames += 1;
-            port.counters.tx_bytes += u64::from(frame.len);
+            port.count_sent(&wire);
             self.control(origin.port(), &frame, now);
-            return DROPPED;
+            return Some(now);
         }
         if is_card_frame(frame.inline) {
             self.card_frame_from_guest(origin.port(), &frame, now);
-            return DROPPED;
+            return Some(now);
         }
         if port.settings.loopback {
-            return self.loop_back(origin, &frame, now, held);
+            return (self.loop_back(origin, &frame, now, held) == Outcome::Taken).then_some(now);
         }
         let misordered;
         if let Some((at, value)) = port.nic.misorder_mut().sent(frame.inline) {
             misordered = with_byte(frame.inline, at, value);
             frame.inline = &misordered[..frame.inline.len()];
         }
-        if !port.from_guest.is_ideal() || port.capture.is_some() || !port.from_guest.is_drained(now) {
-            return Outcome::Taken {
-                copies: self.over_link_from_guest(origin, &frame, now),
-            };
-        }
-        if wire_len(&frame) > port.from_guest.config().mtu + LINK_OVERHEAD {
-            port.drop_tx(TxDrop::TooLong, now);
-            return DROPPED;
-        }
-        let (switch, switch_port) = (port.switch, port.switch_port);
-        let outcome = self.switch_frame(switch, switch_port, origin, &frame, now, held);
-        if outcome != Outcome::Hold {
+        let way = way_over(&port.from_guest, wire.longest, now, self.shortcuts);
+        // What is held has crossed the link already, when it was straight.
+        let left_at = if way == Way::Straight || held.is_some() {
+            let (switch, switch_port) = (port.switch, port.switch_port);
+            if self.switch_frame(switch, switch_port, origin, &frame, now, held) == Outcome::Hold {
+                return None;
+            }
             let port = &mut self.ports[origin.port()];
-            port.counters.tx_frames += 1;
-            port.counters.tx_bytes += u64::from(frame.len);
-            port.from_guest.count_passed(1, u64::from(frame.len));
-            port.nic.note_forwarded(now, 1, u64::from(frame.len));
+            port.from_guest.count_passed(u64::from(wire.frames), wire.bytes);
+            now
+        } else {
+            self.cross(Hop::FromGuest(origin.port()), origin, &frame, &wire, way, now)
+        };
+        let port = &mut self.ports[origin.port()];
+        port.count_sent(&wire);
+        port.nic.note_forwarded(now, wire.frames, wire.bytes);
+        if port.capture.is_some() {
+            self.capture_sent(origin.port(), &frame, now);
         }
-        outcome
+        Some(left_at)
     }
 
-    /// The slow way from a guest to its switch: whole frames, captured and modelled. Returns the copies in the pool.
-    fn over_link_from_guest(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> u32 {
-        let mut copies = 0;
-        let resolved = self.resolve(frame, |inner, bytes| {
-            let port = &mut inner.ports[origin.port()];
-            port.counters.tx_frames += 1;
-            port.counters.tx_bytes += bytes.len() as u64;
-            port.nic.note_forwarded(now, 1, bytes.len() as u64);
-            if let Some(capture) = &mut port.capture {
+    /// Shows whoever captures what the card at `index` sends, as it is on the wire.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn capture_sent(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
+        self.resolve(frame, |inner, bytes| {
+            if let Some(capture) = &mut inner.ports[index].capture {
                 capture.sent(bytes, now);
             }
-            let stage = Stage::Switch {
-                switch: port.switch,
-                port: port.switch_port,
-            };
-            let admission = port.from_guest.admit(now, bytes.len());
-            if let Admission::Deliver {
-                at,
-                duplicate_at: None,
-                corrupt_bit: None,
-                mark_ecn: false,
-                ..
-            } = admission
-                && at <= now
-            {
-                let (switch, switch_port) = (port.switch, port.switch_port);
-                copies += inner.switch_whole(switch, switch_port, origin, bytes, now);
-                return;
-            }
-            match inner.pool_admitted(bytes, stage, origin, admission) {
-                Ok(admitted) => copies += admitted.counted_by(&mut inner.ports[origin.port()].from_guest),
-                Err(Dropped::PoolShare) => inner.ports[origin.port()].drop_tx(TxDrop::PoolShare, now),
-                Err(Dropped::Link) => inner.ports[origin.port()].drop_tx(TxDrop::Link, now),
-            }
         });
-        if !resolved {
-            self.ports[origin.port()].drop_tx(TxDrop::BadOffload, now);
-        }
-        copies
     }
 
-    /// A whole plain frame in private memory enters a switch; returns the copies in the pool that complete `origin`.
-    pub(super) fn switch_whole(
-        &mut self,
-        switch: usize,
-        ingress: PortId,
-        origin: TxOrigin,
-        bytes: &[u8],
-        now: Time,
-    ) -> u32 {
+    /// A frame that waited in the pool enters a switch. It is in private memory, so it is never held: it waits at the receiver's
+    /// port instead.
+    pub(super) fn switch_pooled(&mut self, switch: usize, ingress: PortId, pooled: &Pooled, now: Time) {
         let mut rest = [Piece::EMPTY];
-        let frame = FrameRef::of_bytes(bytes, &mut rest, NetHeader::default());
-        match self.switch_frame(switch, ingress, origin, &frame, now, None) {
-            Outcome::Taken { copies } => copies,
-            // Frames in private memory are never held: they wait at the receiver's port instead.
-            Outcome::Hold => 0,
-        }
+        let frame = FrameRef::of_bytes(pooled.bytes(), &mut rest, pooled.header);
+        self.switch_frame(switch, ingress, pooled.origin, &frame, now, None);
     }
 
     /// Lets `switch` decide about a frame and sends it on.
@@ -177,10 +136,29 @@ impl Inner {
         if let Some(Held { port, .. }) = held {
             return self.carry_held(port, origin, frame, now);
         }
-        let forward = self.switches[switch]
-            .switch
-            .forward(now, ingress, frame.inline, frame.len as usize);
-        self.follow_decision(switch, ingress, forward, origin, frame, now, true)
+        self.switch_on(switch, ingress, origin, frame, now, true)
+    }
+
+    /// Lets `switch` decide about a frame that comes in at `ingress`, counts it as what it is on the wire, and sends it on.
+    #[inline]
+    pub(super) fn switch_on(
+        &mut self,
+        switch: usize,
+        ingress: PortId,
+        origin: TxOrigin,
+        frame: &FrameRef<'_>,
+        now: Time,
+        may_hold: bool,
+    ) -> Outcome {
+        let state = &mut self.switches[switch].switch;
+        let forward = state.forward(now, ingress, frame.inline, frame.len as usize);
+        if frame.header.is_segmented()
+            && let Some(OnWire { frames, bytes, .. }) = frame.on_wire()
+        {
+            let more = bytes.saturating_sub(u64::from(frame.len));
+            state.count_repeated(ingress, frame.inline, u64::from(frames - 1), more);
+        }
+        self.follow_decision(switch, ingress, forward, origin, frame, now, may_hold)
     }
 
     /// Sends a frame the way that `switch` decided.
@@ -204,31 +182,33 @@ impl Inner {
                 let port = self.switches[switch].ports[usize::from(port.0)];
                 self.carry_to_port(port, origin, frame, now, may_hold)
             }
-            Forward::One(Egress::Trunk(trunk)) => Outcome::Taken {
-                copies: self.carry_over_trunk(switch, trunk, origin, frame, now),
-            },
-            Forward::Drop(_) => Outcome::Taken { copies: 0 },
+            Forward::One(Egress::Trunk(trunk)) => {
+                let outcome = self.carry_over_trunk(switch, trunk, origin, frame, now, may_hold);
+                // What follows must be counted at each switch.
+                self.last_straight = None;
+                outcome
+            }
+            Forward::Drop(_) => Outcome::Taken,
             Forward::Flood | Forward::Group(_) => {
-                let mut targets = std::mem::take(&mut self.targets);
-                targets.clear();
-                targets.extend(self.switches[switch].switch.flood_targets(ingress, forward));
-                let mut copies = 0;
-                for target in &targets {
-                    copies += match target {
+                // Behind a trunk, another flood may put its targets on top of these.
+                let first = self.targets.len();
+                let targets = self.switches[switch].switch.flood_targets(ingress, forward);
+                self.targets.extend(targets);
+                for number in first..self.targets.len() {
+                    match self.targets[number] {
                         Egress::Local(port) => {
                             let port = self.switches[switch].ports[usize::from(port.0)];
-                            match self.carry_to_port(port, origin, frame, now, false) {
-                                Outcome::Taken { copies } => copies,
-                                Outcome::Hold => 0,
-                            }
+                            self.carry_to_port(port, origin, frame, now, false);
                         }
-                        Egress::Trunk(trunk) => self.carry_over_trunk(switch, *trunk, origin, frame, now),
-                    };
+                        Egress::Trunk(trunk) => {
+                            self.carry_over_trunk(switch, trunk, origin, frame, now, false);
+                        }
+                    }
                 }
-                self.targets = targets;
+                self.targets.truncate(first);
                 // Each target was reached straight, perhaps; the frames behind this one must reach all of them too.
                 self.last_straight = None;
-                Outcome::Taken { copies }
+                Outcome::Taken
             }
         }
     }
@@ -243,27 +223,26 @@ impl Inner {
         now: Time,
         may_hold: bool,
     ) -> Outcome {
-        const TAKEN: Outcome = Outcome::Taken { copies: 0 };
-        if is_card_frame(frame.inline) {
-            return self.carry_to_card(index, origin, frame, now);
-        }
+        const TAKEN: Outcome = Outcome::Taken;
         let port = &mut self.ports[index];
-        let straight = port.to_guest.is_ideal()
-            && port.capture.is_none()
-            && frame.header.suits(port.receiver)
-            && port.waiting.is_empty()
-            && port.to_guest.is_drained(now);
-        if !straight {
-            return Outcome::Taken {
-                copies: self.over_link_to_guest(index, origin, frame, now),
-            };
-        }
-        if wire_len(frame) > port.settings.mtu.min(port.to_guest.config().mtu) + LINK_OVERHEAD {
-            port.drop_rx(RxDrop::TooLong, now);
+        let Some(wire) = frame.on_wire() else {
+            port.drop_rx(RxDrop::BadOffload, now);
+            return TAKEN;
+        };
+        if wire.longest > port.settings.mtu + LINK_OVERHEAD {
+            port.drop_rx_all(RxDrop::TooLong, wire.frames, now);
             return TAKEN;
         }
+        if is_card_frame(frame.inline) {
+            return self.carry_to_card(index, origin, frame, &wire, now);
+        }
+        let way = way_over(&port.to_guest, wire.longest, now, self.shortcuts);
+        let suits = frame.header.suits(port.receiver);
+        if way != Way::Straight || !suits || !port.waiting.is_empty() {
+            return self.carry_to_busy_port(index, origin, frame, &wire, way, now, may_hold);
+        }
         let Some(queue) = port.rx_queue(frame.inline) else {
-            port.drop_rx(RxDrop::NotReady, now);
+            port.drop_rx_all(RxDrop::NotReady, wire.frames, now);
             return TAKEN;
         };
         self.working_on = Some(index);
@@ -280,72 +259,74 @@ impl Inner {
             Err(Refused::NoBuffer) if may_hold && port.may_hold(queue, now) => match frame.whole {
                 None => self.hold(origin, index, queue, now),
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
-                Some(bytes) => Outcome::Taken {
-                    copies: self.wait_at_port(index, origin, bytes, now),
-                },
+                Some(_) => {
+                    self.wait_at_port(index, origin, frame, now);
+                    TAKEN
+                }
             },
             Err(refused) => {
-                self.refused(index, refused, now);
+                self.refused(index, refused, wire.frames, now);
                 TAKEN
             }
         }
     }
 
-    /// Keeps a whole frame that found no buffer at its port; returns the copies in the pool.
-    #[cold]
-    pub(super) fn wait_at_port(&mut self, index: usize, origin: TxOrigin, bytes: &[u8], now: Time) -> u32 {
-        let pooled = self.pool.copy_of(bytes, Stage::Card(index), origin);
-        let port = &mut self.ports[index];
-        match pooled {
-            Some(pooled) => {
-                port.counters.copied_bytes += bytes.len() as u64;
-                port.waiting.push_back(pooled);
-                u32::from(origin.is_awaited())
-            }
-            None => {
-                port.drop_rx(RxDrop::PoolShare, now);
-                0
-            }
-        }
-    }
-
-    pub(super) fn refused(&mut self, index: usize, refused: Refused, now: Time) {
-        let port = &mut self.ports[index];
-        match refused {
-            Refused::NoBuffer => port.drop_rx(RxDrop::NoBuffer, now),
-            Refused::BufferTooSmall => port.drop_rx(RxDrop::BufferTooSmall, now),
-            Refused::Rule(rule) => port.fail_rule(rule, now),
-        }
-    }
-
-    /// The slow way from a switch to a guest: whole frames, modelled, waiting for buffers at the port. Returns the
-    /// copies in the pool.
-    pub(super) fn over_link_to_guest(
+    /// Sends a frame to a card whose link it cannot pass straight, or that cannot take it uncut, or where others wait.
+    #[inline(never)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a frame, where it goes, and what is known about it"
+    )]
+    fn carry_to_busy_port(
         &mut self,
         index: usize,
         origin: TxOrigin,
         frame: &FrameRef<'_>,
+        wire: &OnWire,
+        mut way: Way,
         now: Time,
-    ) -> u32 {
-        let mut copies = 0;
-        let resolved = self.resolve(frame, |inner, bytes| {
-            let port = &mut inner.ports[index];
-            if bytes.len() as u32 > port.settings.mtu + LINK_OVERHEAD {
-                port.drop_rx(RxDrop::TooLong, now);
-                return;
-            }
-            port.counters.copied_bytes += bytes.len() as u64;
-            let admission = port.to_guest.admit(now, bytes.len());
-            match inner.pool_admitted(bytes, Stage::Card(index), origin, admission) {
-                Ok(admitted) => copies += admitted.counted_by(&mut inner.ports[index].to_guest),
-                Err(Dropped::PoolShare) => inner.ports[index].drop_rx(RxDrop::PoolShare, now),
-                Err(Dropped::Link) => inner.ports[index].drop_rx(RxDrop::Link, now),
-            }
-        });
-        if !resolved {
-            self.ports[index].drop_rx(RxDrop::BadOffload, now);
+        may_hold: bool,
+    ) -> Outcome {
+        let port = &mut self.ports[index];
+        // Where nothing is modelled, overload waits in the senders' rings and not here.
+        if way != Way::Single
+            && port.to_guest.is_ideal()
+            && may_hold
+            && frame.whole.is_none()
+            && !port.waiting.is_empty()
+            && let Some(queue) = port.rx_queue(frame.inline)
+            && port.may_hold(queue, now)
+        {
+            return self.hold(origin, index, queue, now);
         }
-        copies
+        if !frame.header.suits(port.receiver) {
+            way = Way::Single;
+        }
+        self.cross(Hop::ToGuest(index), origin, frame, wire, way, now);
+        Outcome::Taken
+    }
+
+    /// Keeps a frame in private memory that found no buffer at its port. False if there is no room for it either: then it was
+    /// dropped and counted.
+    #[cold]
+    pub(super) fn wait_at_port(&mut self, index: usize, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) -> bool {
+        let pooled = self.pool.whole(frame, Stage::Card(index), origin);
+        let port = &mut self.ports[index];
+        let Some(pooled) = pooled else {
+            port.drop_rx(RxDrop::PoolShare, now);
+            return false;
+        };
+        port.counters.copied_bytes += u64::from(frame.len);
+        self.push_waiting(index, pooled, now)
+    }
+
+    pub(super) fn refused(&mut self, index: usize, refused: Refused, frames: u32, now: Time) {
+        let port = &mut self.ports[index];
+        match refused {
+            Refused::NoBuffer => port.drop_rx_all(RxDrop::NoBuffer, frames, now),
+            Refused::BufferTooSmall => port.drop_rx_all(RxDrop::BufferTooSmall, frames, now),
+            Refused::Rule(rule) => port.fail_rule(rule, now),
+        }
     }
 
     /// Hands the whole plain frames that `frame` stands for to `each`: checksums complete, segments cut. False if its
@@ -378,44 +359,6 @@ impl Inner {
         };
         self.gather = memory;
         resolved
-    }
-
-    /// Puts an admitted frame (and its duplicate) into the pool, changed as the link says.
-    pub(super) fn pool_admitted(
-        &mut self,
-        bytes: &[u8],
-        stage: Stage,
-        origin: TxOrigin,
-        admission: Admission,
-    ) -> Result<Admitted, Dropped> {
-        let Admission::Deliver {
-            at,
-            duplicate_at,
-            corrupt_bit,
-            mark_ecn,
-            ..
-        } = admission
-        else {
-            return Err(Dropped::Link);
-        };
-        let mut put = |at, origin| -> Option<bool> {
-            let mut pooled = self.pool.copy_of(bytes, stage, origin)?;
-            let marked = mark_ecn && pooled.mark_ecn();
-            if let Some(bit) = corrupt_bit {
-                pooled.flip_bit(bit);
-            }
-            self.pool.wait(pooled, at);
-            Some(marked)
-        };
-        let marked = put(at, origin).ok_or(Dropped::PoolShare)?;
-        if let Some(at) = duplicate_at {
-            // A duplicate is the link's own: no chain waits for it, and no room for it is no loss.
-            let _ = put(at, origin.duplicate());
-        }
-        Ok(Admitted {
-            copies: u32::from(origin.is_awaited()),
-            marked,
-        })
     }
 
     /// Answers a control frame of the guest at `index`, on its own receive queue 0.
@@ -453,6 +396,7 @@ impl Inner {
         }
         let port = &mut self.ports[index];
         if len == 0 {
+            port.drop_tx(TxDrop::CardRefused, now);
             return;
         }
         let mut rest = [Piece::EMPTY];
@@ -462,7 +406,7 @@ impl Inner {
             return;
         }
         if let Err(refused) = self.deliver_apart(index, 0, &whole, now) {
-            self.refused(index, refused, now);
+            self.refused(index, refused, 1, now);
         }
     }
 
@@ -500,39 +444,4 @@ fn with_byte(inline: &[u8], at: usize, value: u8) -> [u8; INLINE_HEADER_LEN] {
     bytes[..inline.len()].copy_from_slice(inline);
     bytes[at] = value;
     bytes
-}
-
-/// The length of the longest frame on the wire that `frame` becomes.
-#[inline]
-fn wire_len(frame: &FrameRef<'_>) -> u32 {
-    if frame.header.is_segmented() {
-        // The least that a TCP header has: what is cut in earnest is measured again then.
-        frame.header.checksum_place().0 as u32 + 20 + u32::from(frame.header.segment_len())
-    } else {
-        frame.len
-    }
-}
-
-/// What became of a frame in the pool.
-pub(super) struct Admitted {
-    /// Copies that complete the transmit chain it came from.
-    copies: u32,
-    /// Whether it was marked as having met congestion.
-    marked: bool,
-}
-
-impl Admitted {
-    /// The copies; a mark is counted by the `link` that asked for it.
-    pub(super) fn counted_by(self, link: &mut Link) -> u32 {
-        if self.marked {
-            link.count_marked();
-        }
-        self.copies
-    }
-}
-
-/// Why a frame did not get into the pool.
-pub(super) enum Dropped {
-    Link,
-    PoolShare,
 }

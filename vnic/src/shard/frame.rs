@@ -5,7 +5,7 @@
 use firmware::INLINE_HEADER_LEN;
 
 use crate::memory::Piece;
-use crate::offload::NetHeader;
+use crate::offload::{Cut, HEADERS_MAX, NetHeader, OnWire};
 
 /// A borrowed frame; `rest` continues where `inline` ends.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,35 @@ impl<'a> FrameRef<'a> {
             len: bytes.len() as u32,
             whole: Some(bytes),
         }
+    }
+
+    /// What the frame is on the wire; `None` if its headers do not allow the cut that it asks for.
+    #[inline(always)]
+    pub fn on_wire(&self) -> Option<OnWire> {
+        if self.header.is_segmented() {
+            return self.segments_on_wire();
+        }
+        Some(OnWire {
+            frames: 1,
+            bytes: u64::from(self.len),
+            longest: self.len,
+        })
+    }
+
+    #[inline(never)]
+    fn segments_on_wire(&self) -> Option<OnWire> {
+        let mut head = [0; HEADERS_MAX];
+        let mut known = self.inline.len();
+        head[..known].copy_from_slice(self.inline);
+        for piece in self.rest {
+            let part = (piece.len as usize).min(head.len() - known);
+            // SAFETY: a piece is readable for its length while its memory map is held, which outlives the batch; there is room
+            // for `part` bytes of it.
+            unsafe { std::ptr::copy_nonoverlapping(piece.ptr, head[known..].as_mut_ptr(), part) };
+            known += part;
+        }
+        let cut = Cut::new(&head[..known], self.len as usize, self.header).ok()?;
+        Some(cut.on_wire())
     }
 
     /// Copies the frame into `out` and returns its bytes; `out` must be long enough.

@@ -7,7 +7,7 @@ use firmware::Firmware;
 use firmware::copy_engine::{COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyRequest, Place};
 
 use super::drops::{RxDrop, TxDrop};
-use super::forward::{GATHER_LEN, LINK_OVERHEAD, Outcome};
+use super::forward::{LINK_OVERHEAD, Outcome};
 use super::frame::FrameRef;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
@@ -125,9 +125,11 @@ impl Inner {
             }
             return outcome;
         }
+        let wire = frame.on_wire();
         let port = &mut self.ports[index];
-        port.counters.tx_frames += 1;
-        port.counters.tx_bytes += u64::from(frame.len);
+        if let Some(wire) = &wire {
+            port.count_sent(wire);
+        }
         port.nic.note_forwarded(now, 1, u64::from(frame.len));
         if let Some(engine) = port.nic.copy_engine_mut() {
             match arrived {
@@ -137,9 +139,9 @@ impl Inner {
             }
         }
         if let Err(Some(refused)) = arrived {
-            self.refused(index, refused, now);
+            self.refused(index, refused, wire.map_or(1, |wire| wire.frames), now);
         }
-        Outcome::Taken { copies: 0 }
+        Outcome::Taken
     }
 
     /// Submits the copy that `frame` stands for, and lets the engine send it.
@@ -162,14 +164,8 @@ impl Inner {
                 moved += len;
             }
         }
-        if port.capture.is_some() {
-            let mut memory = std::mem::take(&mut self.gather);
-            memory.resize(GATHER_LEN, 0);
-            let bytes = frame.gather(&mut memory);
-            if let Some(capture) = &mut self.ports[index].capture {
-                capture.sent(bytes, now);
-            }
-            self.gather = memory;
+        if self.ports[index].capture.is_some() {
+            self.capture_sent(index, frame, now);
         }
     }
 

@@ -8,6 +8,7 @@ mod capture;
 mod card_settings;
 mod cards;
 mod counters;
+mod crossing;
 mod drain;
 mod drops;
 mod due;
@@ -32,6 +33,8 @@ mod straight;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_captures;
+#[cfg(test)]
 mod tests_card;
 #[cfg(test)]
 mod tests_faults;
@@ -44,12 +47,17 @@ mod tests_multicast;
 #[cfg(test)]
 mod tests_multicast_waits;
 #[cfg(test)]
+mod tests_shortcuts;
+#[cfg(test)]
 mod tests_timed;
+#[cfg(test)]
+mod tests_ways;
 mod timed;
 mod trace;
 mod transmit;
 mod trunk;
 mod watch;
+mod way;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -70,15 +78,15 @@ pub use watch::{SettingsEvent, Watch};
 
 use crate::ring::Rule;
 use cards::CardQueue;
-use forward::Outcome;
 use groups::Groups;
 use polling::Polling;
 use pool::Pool;
 pub(crate) use port::Port;
 use returning::Returning;
-use transmit::Batch;
+use transmit::{Batch, TxOrigin};
 use trunk::Trunk;
 use watch::Watcher;
+use way::Shortcuts;
 
 /// A switch and which port of the shard is behind each of its ports.
 struct SwitchState {
@@ -96,11 +104,16 @@ pub(crate) struct Inner {
     pool: Pool,
     batch: Option<Box<Batch>>,
     gather: Vec<u8>,
+    /// Where the floods in work go: of one behind a trunk on top of the one that it belongs to.
     targets: Vec<Egress>,
     /// Receive queues that got something in the batch in work: port, queue.
     touched: Vec<(usize, usize)>,
     /// The port with one queue pair that the last frame went to straight; asked for by the batch in work.
     last_straight: Option<usize>,
+    /// Whether the short ways are open.
+    shortcuts: Shortcuts,
+    /// Trunks that the frame in work has crossed straight.
+    trunks_deep: u32,
     /// The port whose rings are being worked on for another one: a panic is its fault.
     working_on: Option<usize>,
     watchers: Vec<Watcher>,
@@ -132,6 +145,8 @@ impl Inner {
             targets: Vec::new(),
             touched: Vec::new(),
             last_straight: None,
+            shortcuts: Shortcuts::default(),
+            trunks_deep: 0,
             working_on: None,
             watchers: Vec::new(),
             cards: CardQueue::default(),
@@ -185,7 +200,7 @@ impl Inner {
             self.serve_due(index, now);
         }
         let port = &mut self.ports[index];
-        (0..port.pairs.len()).for_each(|pair| port.publish_transmitted(pair));
+        (0..port.pairs.len()).for_each(|pair| port.publish_transmitted(pair, now));
     }
 
     #[inline(never)]
@@ -220,6 +235,8 @@ impl Inner {
 
     #[cold]
     fn after_panic(&mut self, port: Option<usize>, now: Time) {
+        self.targets.clear();
+        self.trunks_deep = 0;
         if let Some(sender) = port {
             // Scratch memory that was in use went with the stack, and is made anew when needed; the frames of a batch that
             // were not handed over are still in their ring.
@@ -253,15 +270,16 @@ impl Inner {
         };
         ring.kicks_off();
         let broken = batch.fill(ring, map).err();
+        let origin = TxOrigin::new(index, pair);
         let mut taken = 0;
         while taken < batch.len() {
             let frame = batch.frame(taken);
-            let origin = self.ports[index].pairs[pair].tx.next_origin(index, pair);
             self.last_straight = None;
-            match self.take_from_guest(origin, &frame, now) {
-                Outcome::Taken { copies } => self.ports[index].pairs[pair].tx.finish(batch.head(taken), copies),
-                Outcome::Hold => break,
-            }
+            let Some(left_at) = self.take_from_guest(origin, &frame, now) else {
+                break;
+            };
+            let side = &mut self.ports[index].pairs[pair].tx;
+            side.finish(batch.head(taken), left_at, now);
             taken += 1;
             if self.ports[index].pairs[pair].tx.ring.is_none() {
                 // A frame of the batch made the port itself fail: what is left of it came with the ring that stopped.
@@ -284,7 +302,7 @@ impl Inner {
             // The held frame and all behind it will be read anew, one that broke a rule included.
             ring.untake(left);
         }
-        port.publish_transmitted(pair);
+        port.publish_transmitted(pair, now);
         match broken {
             Some(rule) if !held => {
                 port.fail_rule(rule, now);
@@ -329,7 +347,9 @@ impl Inner {
             .filter_map(|port| port.hold_ends(now))
             .chain(held.filter(|at| *at > now));
         let timers = self.ports.iter().filter_map(|port| port.nic.next_event());
-        let due = holds.chain(timers).chain(self.pool.next_due());
+        let sending = self.ports.iter().flat_map(|port| &port.pairs);
+        let left = sending.filter_map(|pair| pair.tx.next_left());
+        let due = holds.chain(timers).chain(left).chain(self.pool.next_due());
         due.chain(self.returning.ends()).min()
     }
 

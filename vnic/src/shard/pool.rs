@@ -1,6 +1,6 @@
 //! Frames that wait: pooled buffers and the queue of their due times.
 //!
-//! Buffers come in two sizes and are used again, so that steady traffic allocates nothing. What happens to a frame when
+//! Buffers come in a few sizes and are used again, so that steady traffic allocates nothing. What happens to a frame when
 //! it is due is decided elsewhere.
 
 use std::cmp::Reverse;
@@ -8,16 +8,25 @@ use std::collections::BinaryHeap;
 
 use ether::Time;
 
+use super::forward::SEGMENTED_FRAME_MAX;
+use super::frame::FrameRef;
 use super::transmit::TxOrigin;
+use crate::memory::Piece;
+use crate::offload::NetHeader;
 
-/// Longest frame a pooled buffer takes: the largest MTU, the Ethernet header and two VLAN tags.
-pub const POOLED_FRAME_MAX: usize = 9000 + 14 + 8;
-const SMALL: usize = 2048;
+/// Longest frame a pooled buffer takes: one that is still to be cut.
+pub const POOLED_FRAME_MAX: usize = SEGMENTED_FRAME_MAX as usize;
+/// Sizes of buffers: acknowledgements and other short frames, frames of the usual and of the largest MTU, and frames that are
+/// still to be cut, of which senders make all sizes.
+const SIZES: [usize; 6] = [256, 2048, 9000 + 14 + 8, 18_000, 36_000, POOLED_FRAME_MAX];
 /// Bytes that frames in the pool may occupy beyond the ports' reserves: 10 Gbit/s for 100 ms and some; more is a queue
 /// nobody models.
 pub const POOL_BYTES_MAX: usize = 128 << 20;
 /// Bytes that frames of each sending port may always occupy, whatever the others do: 512 short frames, or 1 Gbit/s for 8 ms.
 pub const RESERVE_BYTES: usize = 1 << 20;
+
+/// Bytes of buffers that are kept for later frames while no frame is in the pool.
+const FREE_BYTES_MAX: usize = 4 << 20;
 
 /// What a pooled frame waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +47,10 @@ pub enum Stage {
 pub struct Pooled {
     /// What it waits for.
     pub stage: Stage,
-    /// The transmit chain that the frame came from, and that is completed when it leaves if it waits for that.
+    /// The transmit ring that it came from.
     pub origin: TxOrigin,
+    /// What is still to be done to it.
+    pub header: NetHeader,
     bytes: Box<[u8]>,
     len: usize,
 }
@@ -48,6 +59,18 @@ impl Pooled {
     /// The frame's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// Bytes of its buffer.
+    pub fn buffer_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Frames that it is on the wire.
+    pub fn frames_on_wire(&self) -> u32 {
+        let mut rest = [Piece::EMPTY];
+        let frame = FrameRef::of_bytes(self.bytes(), &mut rest, self.header);
+        frame.on_wire().map_or(1, |wire| wire.frames)
     }
 
     /// Marks the frame as having met congestion, if its transport knows such marks; whether it carries the mark now.
@@ -69,8 +92,9 @@ impl Pooled {
 /// free: one greedy port gets half of it, two get a third each, and there is always something for the next one.
 #[derive(Debug, Default)]
 pub struct Pool {
-    small: Vec<Box<[u8]>>,
-    large: Vec<Box<[u8]>>,
+    /// Buffers that are not in use, by size.
+    free: [Vec<Box<[u8]>>; SIZES.len()],
+    free_bytes: usize,
     /// Bytes that the frames of each sending port (index) occupy.
     used: Vec<usize>,
     /// What all ports together occupy beyond their reserves.
@@ -82,23 +106,51 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Copies `frame` into a buffer; `None` (the frame is dropped by the caller and counted) if it is longer than
-    /// [`POOLED_FRAME_MAX`] or the port it came from has used up its share.
+    /// Copies the bytes of a plain frame into a buffer; `None` (the frame is dropped by the caller and counted) if it is longer
+    /// than [`POOLED_FRAME_MAX`] or the port it came from has used up its share.
     pub fn copy_of(&mut self, frame: &[u8], stage: Stage, origin: TxOrigin) -> Option<Pooled> {
-        let large = frame.len() > SMALL;
-        let size = if large { POOLED_FRAME_MAX } else { SMALL };
-        if frame.len() > POOLED_FRAME_MAX || !self.take_share(origin.port(), size) {
+        let mut pooled = self.take(frame.len(), NetHeader::default(), stage, origin)?;
+        pooled.bytes[..frame.len()].copy_from_slice(frame);
+        Some(pooled)
+    }
+
+    /// Copies `frame` into a buffer as it is, with what is still to be done to it; `None` as in [`copy_of`](Self::copy_of).
+    pub fn whole(&mut self, frame: &FrameRef<'_>, stage: Stage, origin: TxOrigin) -> Option<Pooled> {
+        let mut pooled = self.take(frame.len as usize, frame.header, stage, origin)?;
+        frame.gather(&mut pooled.bytes);
+        Some(pooled)
+    }
+
+    fn take(&mut self, len: usize, header: NetHeader, stage: Stage, origin: TxOrigin) -> Option<Pooled> {
+        let class = SIZES.iter().position(|size| len <= *size)?;
+        if !self.take_share(origin.port(), SIZES[class]) {
             return None;
         }
-        let free = if large { &mut self.large } else { &mut self.small };
-        let mut bytes = free.pop().unwrap_or_else(|| vec![0; size].into_boxed_slice());
-        bytes[..frame.len()].copy_from_slice(frame);
+        let bytes = match self.free[class].pop() {
+            Some(bytes) => {
+                self.free_bytes -= bytes.len();
+                bytes
+            }
+            None => vec![0; SIZES[class]].into_boxed_slice(),
+        };
         Some(Pooled {
             stage,
             origin,
+            header,
             bytes,
-            len: frame.len(),
+            len,
         })
+    }
+
+    /// Gives memory back that a burst left behind, if no frame is in the pool.
+    pub fn trim(&mut self) {
+        if self.free_bytes > FREE_BYTES_MAX && self.used.iter().all(|used| *used == 0) {
+            self.free = Default::default();
+            self.free_bytes = 0;
+            self.slots = Vec::new();
+            self.free_slots = Vec::new();
+            self.due = BinaryHeap::new();
+        }
     }
 
     /// Frames that wait for their time.
@@ -129,10 +181,9 @@ impl Pool {
         let before = used.saturating_sub(RESERVE_BYTES);
         *used -= frame.bytes.len();
         self.common -= before - used.saturating_sub(RESERVE_BYTES);
-        if frame.bytes.len() == SMALL {
-            self.small.push(frame.bytes);
-        } else {
-            self.large.push(frame.bytes);
+        self.free_bytes += frame.bytes.len();
+        if let Some(class) = SIZES.iter().position(|size| frame.bytes.len() == *size) {
+            self.free[class].push(frame.bytes);
         }
     }
 
@@ -175,8 +226,10 @@ impl Pool {
 mod tests {
     use super::*;
 
+    const LARGE: usize = SIZES[2];
+
     fn from(port: usize) -> TxOrigin {
-        TxOrigin::new(port, 0, 0, 0)
+        TxOrigin::new(port, 0)
     }
 
     #[test]
@@ -207,13 +260,13 @@ mod tests {
                 frames.push(frame);
                 count += 1;
             }
-            count * POOLED_FRAME_MAX
+            count * LARGE
         };
-        let near = |bytes: usize, share: usize| bytes.abs_diff(share + RESERVE_BYTES) <= 2 * POOLED_FRAME_MAX;
+        let near = |bytes: usize, share: usize| bytes.abs_diff(share + RESERVE_BYTES) <= 2 * LARGE;
         assert!(near(fill(&mut pool, 0), POOL_BYTES_MAX / 2), "alone, a port gets half");
         assert!(near(fill(&mut pool, 1), POOL_BYTES_MAX / 4));
         for port in 2..100 {
-            assert!(fill(&mut pool, port) > RESERVE_BYTES - POOLED_FRAME_MAX, "port {port}");
+            assert!(fill(&mut pool, port) > RESERVE_BYTES - LARGE, "port {port}");
         }
         assert!(pool.bytes_out() <= POOL_BYTES_MAX + 100 * RESERVE_BYTES);
         frames.into_iter().for_each(|frame| pool.release(frame));

@@ -2,7 +2,6 @@
 //!
 //! How frames cross from one port to another is not here.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,6 +16,7 @@ use virtio_queue::QueueT;
 use super::capture::PortCapture;
 use super::counters::PortCounters;
 use super::drops::{RxDrop, TxDrop};
+use super::due::Waiting;
 use super::frame::FrameRef;
 use super::hold::Patience;
 use super::host_state::LastPoll;
@@ -26,7 +26,7 @@ use super::trace::TRACED_TX_DROP;
 use super::transmit::TxSide;
 use crate::device::RingActivity;
 use crate::memory::MemoryMap;
-use crate::offload::Offloads;
+use crate::offload::{Offloads, OnWire};
 use crate::report::PortSettings;
 use crate::ring::{RING_SIZE_MAX, RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
@@ -90,7 +90,7 @@ pub struct Port {
     /// Timers of before a stop, in this process or one before it, until the guest that armed them is back.
     pub timers_left: Vec<ArmedTimer>,
     /// Frames that are due but find no buffer.
-    pub waiting: VecDeque<Pooled>,
+    pub waiting: Waiting,
     /// The forwarding buffers of the card, by number; made when the first is used.
     pub kept: Vec<Option<Pooled>>,
     /// The capture that looks at this port.
@@ -137,7 +137,7 @@ impl Port {
             awaited: false,
             last_poll: LastPoll::default(),
             timers_left: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             kept: Vec::new(),
             capture: None,
             counters: PortCounters::default(),
@@ -274,6 +274,9 @@ impl Port {
             }
             if stopped.is_some() {
                 self.nic.rx((index / 2) as u16).reset();
+                if let Some(capture) = &mut self.capture {
+                    capture.stopped(index / 2);
+                }
             }
             self.note_ready();
             stopped
@@ -347,14 +350,31 @@ impl Port {
 
     /// Counts a drop towards the guest.
     pub fn drop_rx(&mut self, reason: RxDrop, now: Time) {
-        self.counters.rx_drops[reason as usize] += 1;
+        self.drop_rx_all(reason, 1, now);
+    }
+
+    /// Counts so many frames on the wire that were dropped together on their way to the guest.
+    pub fn drop_rx_all(&mut self, reason: RxDrop, frames: u32, now: Time) {
+        self.counters.rx_drops[reason as usize] += u64::from(frames);
         self.nic.note_dropped(now, reason as u8);
     }
 
     /// Counts a drop of what the guest sent.
     pub fn drop_tx(&mut self, reason: TxDrop, now: Time) {
-        self.counters.tx_drops[reason as usize] += 1;
+        self.drop_tx_all(reason, 1, now);
+    }
+
+    /// Counts so many frames on the wire that were dropped together.
+    pub fn drop_tx_all(&mut self, reason: TxDrop, frames: u32, now: Time) {
+        self.counters.tx_drops[reason as usize] += u64::from(frames);
         self.nic.note_dropped(now, reason as u8 | TRACED_TX_DROP);
+    }
+
+    /// Counts a frame that was taken from the guest, as what it is on the wire.
+    #[inline]
+    pub fn count_sent(&mut self, wire: &OnWire) {
+        self.counters.tx_frames += u64::from(wire.frames);
+        self.counters.tx_bytes += wire.bytes;
     }
 
     /// The receive queue for a frame, as the card steers it, or `None` if no receive ring is ready.
@@ -385,8 +405,9 @@ impl Port {
         };
         let side = &mut self.pairs[queue].rx;
         side.deliver(map, frame, self.mergeable)?;
-        side.batch_frames += 1;
-        side.batch_bytes += u64::from(frame.len);
+        let (frames, bytes) = frame.on_wire().map_or((1, 0), |wire| (wire.frames, wire.bytes));
+        side.batch_frames += u64::from(frames);
+        side.batch_bytes += bytes;
         if side.stalled_since.is_some() {
             self.end_stall(queue, now);
         }
@@ -396,7 +417,7 @@ impl Port {
         let arrived = pipeline.arrive(now, packet);
         debug_assert!(arrived.is_ok());
         if let Some(capture) = &mut self.capture {
-            capture.delivered(queue, frame);
+            capture.delivered(queue, frame, now);
         }
         Ok(())
     }
@@ -456,8 +477,9 @@ impl Port {
 
     /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.
     #[inline]
-    pub fn publish_transmitted(&mut self, pair: usize) {
+    pub fn publish_transmitted(&mut self, pair: usize, now: Time) {
         let side = &mut self.pairs[pair].tx;
+        side.complete_left(now);
         if !std::mem::take(&mut side.completed) {
             return;
         }

@@ -362,6 +362,42 @@ impl Rig {
             .set_config(link_from(from_guest, SEED_FROM_GUEST).expect("good settings"));
     }
 
+    /// Changes the links of the first trunk: away from switch 0, and towards it.
+    pub fn set_trunk(&mut self, there: &LinkSettings, back: &LinkSettings) {
+        let [a, b] = &mut self.inner.trunks[0].links;
+        a.set_config(link_from(there, SEED_FROM_GUEST).expect("good settings"));
+        b.set_config(link_from(back, SEED_TO_GUEST).expect("good settings"));
+    }
+
+    /// What the link of the first trunk counted that leads away from switch 0.
+    pub fn trunk_counters(&self) -> fabric::LinkCounters {
+        *self.inner.trunks[0].links[0].counters()
+    }
+
+    /// Closes the short ways: each frame goes the plain way, by itself.
+    #[cfg(test)]
+    pub fn close_shortcuts(&mut self) {
+        self.inner.shortcuts.closed = true;
+    }
+
+    /// Lets short ways be taken where one condition for them does not hold.
+    #[cfg(test)]
+    pub fn forget(&mut self, condition: super::way::Condition) {
+        self.inner.shortcuts.forgotten = Some(condition);
+    }
+
+    /// Whether anybody captures the port of `guest`.
+    #[cfg(test)]
+    pub fn is_captured(&self, guest: usize) -> bool {
+        self.inner.ports[guest].capture.is_some()
+    }
+
+    /// What the shard does when a reader of captures has gone.
+    #[cfg(test)]
+    pub fn end_captures(&mut self) {
+        self.inner.end_captures();
+    }
+
     /// Sets the degree of the misordering injector of `guest`'s card.
     pub fn misorder(&mut self, guest: usize, degree: u8) {
         let nic = &mut self.inner.ports[guest].nic;
@@ -424,7 +460,7 @@ impl Rig {
     /// Fills what the port of `guest` may have of the pool with frames that are never due; returns how many.
     #[cfg(test)]
     pub fn fill_pool(&mut self, guest: usize) -> usize {
-        let origin = super::transmit::TxOrigin::new(guest, 0, 0, 0).duplicate();
+        let origin = super::transmit::TxOrigin::new(guest, 0);
         let stage = super::pool::Stage::Card(guest);
         let mut frames = 0;
         while let Some(frame) = self.inner.pool.copy_of(&[0; 60], stage, origin) {

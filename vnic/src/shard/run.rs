@@ -244,6 +244,7 @@ impl Shard {
                 idle_since = now;
                 continue;
             }
+            inner.pool.trim();
             self.arm_timer(inner.next_due(now));
             return (inner, false);
         }

@@ -1,14 +1,20 @@
 //! Frames in a row between two cards: the way of the first is the way of all, so switch and links are asked once.
 //!
-//! Counting for many frames at once is here too. What makes a way straight is decided in [`forward`](super::forward).
+//! Counting for many frames at once is here too. Whether frames may go in a row is decided in [`way`](super::way).
 
 use ether::Time;
 use firmware::PacketInfo;
 
 use super::Inner;
-use super::forward::LINK_OVERHEAD;
 use super::frame::FrameRef;
 use super::transmit::{Batch, TxOrigin};
+
+/// Frames of these types are looked at one by one: more of them than the Ethernet header says where they go.
+const ETHER_TYPES_ALONE: [ether::EtherType; 3] = [
+    ether::EtherType::CARD_CONTROL,
+    ether::EtherType::CARD_TO_CARD,
+    ether::EtherType::VLAN,
+];
 
 /// What frames of a run have in common.
 type Header = [u8; ether::ETHERNET_HEADER_LEN];
@@ -86,7 +92,7 @@ impl Inner {
         if followed == 0 {
             return 0;
         }
-        from.pairs[pair].tx.finish_each(batch.heads(taken, followed));
+        from.pairs[pair].tx.finish_each(batch.heads(taken, followed), now);
         let pipeline = to.nic.rx(0);
         let mut bytes = 0;
         // A ring holds no more packets than the pipeline (see `port`).
@@ -112,8 +118,8 @@ impl Inner {
         followed
     }
 
-    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card with one queue and the
-    /// `next` one is for the same.
+    /// The run that the frame just taken from `origin`'s port begins, if it went straight to a card and the `next` one may
+    /// follow it.
     #[inline]
     pub(super) fn begin_run(&mut self, origin: TxOrigin, frame: &FrameRef<'_>, next: &Header) -> Option<Run> {
         let to = self.last_straight.take()?;
@@ -121,21 +127,15 @@ impl Inner {
         if header != *next {
             return None;
         }
-        let (from, to_port) = (&self.ports[origin.port()], &self.ports[to]);
-        if from.nic.misorder().degree() != 0 {
-            // Each frame is shown to the injector.
+        let ether_type = ether::EtherType(u16::from_be_bytes([header[12], header[13]]));
+        if ETHER_TYPES_ALONE.contains(&ether_type) {
             return None;
         }
-        let mtu = from
-            .settings
-            .mtu
-            .min(to_port.settings.mtu)
-            .min(to_port.to_guest.config().mtu)
-            .min(from.from_guest.config().mtu);
+        let len_max = self.row_limit(&self.ports[origin.port()], &self.ports[to])?;
         Some(Run {
             to,
             header,
-            len_max: mtu + LINK_OVERHEAD,
+            len_max,
             frames: 0,
             bytes: 0,
         })

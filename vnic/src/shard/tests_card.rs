@@ -8,7 +8,7 @@ const MARK: u8 = 0x80;
 const TYPE: usize = 16;
 
 /// Fragments of 100 bytes of a native MEDIUM message from guest 0 to guest 1, the last one marked.
-fn medium(fragments: u8, sequence: u8) -> Vec<Vec<u8>> {
+pub(super) fn medium(fragments: u8, sequence: u8) -> Vec<Vec<u8>> {
     let message = |number| {
         let mut frame = frame(1, 0, 148, number);
         frame[12..14].copy_from_slice(&[0x86, 0xdf]);

@@ -37,12 +37,8 @@ pub struct TxSide {
     pub held: Option<Held>,
     /// Until when that frame may wait, whatever becomes of its receiver. Means something while `held` does.
     pub held_until: Time,
-    /// Chains whose frames are still in the pool, oldest first: head, copies that are out.
-    in_flight: VecDeque<(u16, u32)>,
-    /// Number of the oldest entry of `in_flight`.
-    first: u32,
-    /// Grows when the ring stops, so that frames of an earlier life complete nothing.
-    life: u8,
+    /// Chains whose frames have not left the card yet, oldest first, and when they have: a cable takes its time to send them.
+    in_flight: VecDeque<(u16, Time)>,
 }
 
 /// A frame that was switched but found no buffer.
@@ -54,49 +50,29 @@ pub struct Held {
     pub queue: usize,
 }
 
-/// Names a chain of a transmit ring that waits for its frame to leave the pool.
+/// The transmit ring that a frame came from: whose share of the pool it takes, and where it may be held.
 ///
-/// One word, since every frame of every batch carries it: number, life, pair, [`DUPLICATE`] and port from the lowest bits.
+/// One word, since every frame of every batch carries it: pair and port from the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxOrigin(u64);
 
-/// The frame is a duplicate that a link made: it came from that chain, but the chain does not wait for it.
-const DUPLICATE: u64 = 1 << 47;
-
 impl TxOrigin {
-    /// The chain of this name.
-    pub fn new(port: usize, pair: usize, life: u8, number: u32) -> Self {
-        Self((port as u64) << 48 | (pair as u64 & 0x7f) << 40 | u64::from(life) << 32 | u64::from(number))
+    /// The ring of this port and pair.
+    #[inline]
+    pub fn new(port: usize, pair: usize) -> Self {
+        Self((port as u64) << 8 | pair as u64 & 0xff)
     }
 
     /// The port.
     #[inline]
     pub fn port(self) -> usize {
-        (self.0 >> 48) as usize
+        (self.0 >> 8) as usize
     }
 
     /// The queue pair.
     #[inline]
     pub fn pair(self) -> usize {
-        usize::from((self.0 >> 40) as u8 & 0x7f)
-    }
-
-    /// The origin of a duplicate of this frame.
-    pub fn duplicate(self) -> Self {
-        Self(self.0 | DUPLICATE)
-    }
-
-    /// Whether the chain waits for the frame.
-    pub fn is_awaited(self) -> bool {
-        self.0 & DUPLICATE == 0
-    }
-
-    fn life(self) -> u8 {
-        (self.0 >> 32) as u8
-    }
-
-    fn number(self) -> u32 {
-        self.0 as u32
+        usize::from(self.0 as u8)
     }
 }
 
@@ -130,11 +106,8 @@ impl TxSide {
         }
     }
 
-    /// Frames on their way complete nothing any more.
     fn forget(&mut self) {
         self.in_flight.clear();
-        self.life = self.life.wrapping_add(1);
-        self.first = 0;
         self.held = None;
         self.completed = false;
     }
@@ -145,36 +118,30 @@ impl TxSide {
         self.ring.is_some() && self.enabled
     }
 
-    /// The name of the chain that [`finish`](Self::finish) will get next.
+    /// When the oldest frame that has not left the card will have.
     #[inline]
-    pub fn next_origin(&self, port: usize, pair: usize) -> TxOrigin {
-        TxOrigin::new(
-            port,
-            pair,
-            self.life,
-            self.first.wrapping_add(self.in_flight.len() as u32),
-        )
+    pub fn next_left(&self) -> Option<Time> {
+        self.in_flight.front().map(|(_, left_at)| *left_at)
     }
 
-    /// The chain at `head` was handed over; `copies` of its frame are still in the pool.
+    /// The frame of the chain at `head` was taken, and has left the card at `left_at`.
     #[inline(always)]
-    pub fn finish(&mut self, head: u16, copies: u32) {
+    pub fn finish(&mut self, head: u16, left_at: Time, now: Time) {
         let Some(ring) = &mut self.ring else {
             // The port failed while its batch was in work: there is no ring to give the chain back to.
             return;
         };
-        if copies == 0 && self.in_flight.is_empty() {
+        if left_at <= now && self.in_flight.is_empty() {
             ring.push_used(head, 0);
             self.completed = true;
             return;
         }
-        self.in_flight.push_back((head, copies));
-        self.complete_front();
+        self.in_flight.push_back((head, left_at));
     }
 
-    /// The chains at `heads` were handed over, and no copy of their frames is in the pool.
+    /// The frames of the chains at `heads` were taken, and have left the card.
     #[inline]
-    pub fn finish_each(&mut self, heads: impl Iterator<Item = u16>) {
+    pub fn finish_each(&mut self, heads: impl Iterator<Item = u16>, now: Time) {
         let Some(ring) = &mut self.ring else {
             return;
         };
@@ -183,37 +150,24 @@ impl TxSide {
             self.completed = true;
             return;
         }
-        heads.for_each(|head| self.finish(head, 0));
+        heads.for_each(|head| self.finish(head, now, now));
     }
 
-    /// A copy of `origin`'s frame left the pool.
-    pub fn copy_left(&mut self, origin: TxOrigin) {
-        if !origin.is_awaited() || origin.life() != self.life {
-            return;
-        }
-        let index = origin.number().wrapping_sub(self.first) as usize;
-        if let Some((_, copies)) = self.in_flight.get_mut(index) {
-            *copies = copies.saturating_sub(1);
-        }
-        self.complete_front();
-    }
-
-    /// `copies` more copies of `origin`'s frame went into the pool.
-    pub fn add_copies(&mut self, origin: TxOrigin, copies: u32) {
-        if origin.life() == self.life
-            && let Some((_, out)) = self
-                .in_flight
-                .get_mut(origin.number().wrapping_sub(self.first) as usize)
-        {
-            *out += copies;
+    /// Gives back the chains whose frames have left the card by now, in order.
+    #[inline]
+    pub fn complete_left(&mut self, now: Time) {
+        if !self.in_flight.is_empty() {
+            self.complete_front(now);
         }
     }
 
-    fn complete_front(&mut self) {
+    #[cold]
+    fn complete_front(&mut self, now: Time) {
         let Some(ring) = &mut self.ring else { return };
-        while let Some(&(head, 0)) = self.in_flight.front() {
+        while let Some(&(head, left_at)) = self.in_flight.front()
+            && left_at <= now
+        {
             self.in_flight.pop_front();
-            self.first = self.first.wrapping_add(1);
             ring.push_used(head, 0);
             self.completed = true;
         }

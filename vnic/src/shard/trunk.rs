@@ -5,12 +5,14 @@
 use ether::Time;
 use fabric::{Link, PortId};
 
+use super::crossing::Hop;
 use super::fabric_handle::{invalid, trunk_from};
-use super::forward::Dropped;
+use super::forward::Outcome;
 use super::frame::FrameRef;
 use super::pool::Stage;
 use super::transmit::TxOrigin;
 use super::watch::Subject;
+use super::way::{Way, way_over};
 use super::{Fabric, FabricError, Inner};
 use crate::report::{LinkChange, TrunkLinks};
 
@@ -29,15 +31,20 @@ pub(super) struct Trunk {
 }
 
 impl Trunk {
-    /// Where a frame goes that leaves `switch` over this trunk, and over which link.
-    fn out_of(&mut self, switch: usize) -> (Stage, &mut Link) {
-        let near = usize::from(self.ends[0].0 != switch);
-        let (switch, port) = self.ends[1 - near];
-        (Stage::Switch { switch, port }, &mut self.links[near])
+    /// Where a frame goes that leaves the trunk's end `from` over it, and over which link.
+    pub(super) fn out_of(&mut self, from: usize) -> (Stage, &mut Link) {
+        let (switch, port) = self.ends[1 - from];
+        (Stage::Switch { switch, port }, &mut self.links[from])
     }
 }
 
+/// Trunks that a frame crosses straight one after the other; behind so many it waits for its turn in the pool, since each takes
+/// a part of the stack.
+const STRAIGHT_TRUNKS_MAX: u32 = 32;
+
 impl Inner {
+    /// Sends a frame that leaves `switch` over a trunk.
+    #[inline(never)]
     pub(super) fn carry_over_trunk(
         &mut self,
         switch: usize,
@@ -45,26 +52,27 @@ impl Inner {
         origin: TxOrigin,
         frame: &FrameRef<'_>,
         now: Time,
-    ) -> u32 {
-        let mut copies = 0;
-        let trunk = usize::from(trunk.0);
-        let resolved = self.resolve(frame, |inner, bytes| {
-            let Some((stage, link)) = inner.trunks.get_mut(trunk).map(|trunk| trunk.out_of(switch)) else {
-                return;
-            };
-            let admission = link.admit(now, bytes.len());
-            let admitted = inner.pool_admitted(bytes, stage, origin, admission);
-            let trunk = &mut inner.trunks[trunk];
-            match admitted {
-                Ok(admitted) => copies += admitted.counted_by(trunk.out_of(switch).1),
-                Err(Dropped::PoolShare) => trunk.pool_share += 1,
-                Err(Dropped::Link) => {}
-            }
-        });
-        if !resolved {
-            self.trunks[trunk].bad_offload += 1;
+        may_hold: bool,
+    ) -> Outcome {
+        let number = usize::from(trunk.0);
+        let (Some(trunk), Some(wire)) = (self.trunks.get_mut(number), frame.on_wire()) else {
+            return Outcome::Taken;
+        };
+        let from = usize::from(trunk.ends[0].0 != switch);
+        let (stage, link) = trunk.out_of(from);
+        let way = way_over(link, wire.longest, now, self.shortcuts);
+        if way == Way::Straight
+            && self.trunks_deep < STRAIGHT_TRUNKS_MAX
+            && let Stage::Switch { switch, port } = stage
+        {
+            link.count_passed(u64::from(wire.frames), wire.bytes);
+            self.trunks_deep += 1;
+            let outcome = self.switch_on(switch, port, origin, frame, now, may_hold);
+            self.trunks_deep -= 1;
+            return outcome;
         }
-        copies
+        self.cross(Hop::Trunk { trunk: number, from }, origin, frame, &wire, way, now);
+        Outcome::Taken
     }
 }
 
