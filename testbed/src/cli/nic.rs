@@ -84,14 +84,33 @@ pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
         .words("NIC", |row| row.name.clone())
         .numbers("RX FRAMES", |row| row.rx.frames.to_string())
         .numbers("RX BYTES", |row| row.rx.bytes.to_string())
-        .numbers("DROPPED", move |row| dropped(&row.rx.dropped).to_string())
         .numbers("TX FRAMES", |row| row.tx.frames.to_string())
         .numbers("TX BYTES", |row| row.tx.bytes.to_string())
+        .numbers("DROPPED", move |row| {
+            (dropped(&row.rx.dropped) + dropped(&row.tx.dropped)).to_string()
+        })
+        .words("DROPPED FOR", drop_reasons)
         .numbers("MARKED", |row| row.marked.to_string())
         .numbers("INTERRUPTS", |row| row.interrupts.decided.to_string())
         .numbers("SIGNALLED", |row| row.interrupts.signalled.to_string())
         .words("REASONS", |row| reasons(&row.interrupts.by_reason));
     table::print(cli.json, &rows, &columns)
+}
+
+/// `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without the reasons that never applied.
+fn drop_reasons(row: &PortStats) -> String {
+    let each = [("rx", &row.rx.dropped), ("tx", &row.tx.dropped)];
+    let counted = each
+        .into_iter()
+        .filter(|(_, counts)| counts.values().any(|count| *count > 0));
+    let words: Vec<_> = counted
+        .map(|(way, counts)| format!("{way} {}", reasons(counts).replace(", ", &format!(", {way} "))))
+        .collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
 }
 
 /// `mark 12, timeout 3`, without the reasons that never applied.
@@ -375,5 +394,17 @@ mod tests {
         };
         let shown = [rate(&settings), delay(&settings), queue(&settings)];
         assert_eq!(shown, ["10Mbit burst 32K", "10ms ± 1ms pareto", "100 packets, ECN 5ms"]);
+    }
+
+    #[test]
+    fn the_table_says_why_frames_were_dropped_in_both_directions() {
+        let mut stats = PortStats::default();
+        assert_eq!(drop_reasons(&stats), "-");
+        stats.tx.dropped = [("link", 0), ("runt", 1), ("too_long", 7)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into();
+        assert_eq!(drop_reasons(&stats), "tx runt 1, tx too_long 7");
+        stats.rx.dropped = [("no_buffer", 2)].map(|(name, count)| (name.to_owned(), count)).into();
+        assert_eq!(drop_reasons(&stats), "rx no_buffer 2, tx runt 1, tx too_long 7");
     }
 }

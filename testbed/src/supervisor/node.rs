@@ -23,9 +23,6 @@ pub(super) const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a QEMU that has not opened its sockets yet is looked at: it may have ended.
 pub(super) const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// MTU of a card that says nothing else; such a card need not offer an MTU at all.
-const MTU_USUAL: u32 = 1500;
-
 /// Names of all sockets that guests of this lab need.
 pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
     let of_node = |node: &Node| ["agent", "events", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
@@ -236,7 +233,8 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
                 mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
-            host_mtu: (nic.mtu != MTU_USUAL).then(|| u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
+            // The usual one, too: a guest that is not told may set a larger one, and its frames would be dropped.
+            host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
     let recipe = || shared.means().recipe.clone().context("the guest image was not built");
