@@ -203,8 +203,14 @@ fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): 
         }
     }
     let words = [&[short(nic).to_owned()], nic.addresses.as_slice()].concat().join(" ");
-    text(out, (place.left - 8, y - 4), "end", &words);
-    text(out, (place.left - 8, y + 12), "end", &nic_cable(nic));
+    // Beside the wire, where it leaves the node.
+    let (x, anchor) = match far {
+        Some(column) if left(column) > place.left => (place.left + NODE_WIDTH + 8, "start"),
+        Some(_) => (place.left - 8, "end"),
+        None => (place.left - 44, "end"),
+    };
+    text(out, (x, y - 4), anchor, &words);
+    text(out, (x, y + 12), anchor, &nic_cable(nic));
 }
 
 fn shape(
