@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, pidfd_send_signal};
-use serde_json::{Map, Value};
 
 use super::{
     Inner, QUIT_TIMEOUT, Shared, carrier,
@@ -31,7 +30,7 @@ use crate::{
     vnicd_client::{
         TrunkDirection,
         config::VnicdConfig,
-        report::{CoalescingChange, Direction, LinkChange, LinkSettings},
+        report::{CoalescingChange, Direction},
     },
 };
 
@@ -152,21 +151,13 @@ impl Change<'_> {
         let mut before = in_force.vnicd_config(&self.before, state)?;
         let after = settings.vnicd_config(&self.after, state)?;
         for (old, new) in before.ports.iter_mut().zip(&after.ports) {
-            if is_change_of_link(&old.link.to_guest, &new.link.to_guest)
-                && is_change_of_link(&old.link.from_guest, &new.link.from_guest)
-            {
-                old.link = new.link.clone();
-            }
+            old.link = new.link.clone();
             if old.coalescing.queues == new.coalescing.queues {
                 old.coalescing = new.coalescing.clone();
             }
         }
         for (old, new) in before.trunks.iter_mut().zip(&after.trunks) {
-            if is_change_of_link(&old.link.a_to_b, &new.link.a_to_b)
-                && is_change_of_link(&old.link.b_to_a, &new.link.b_to_a)
-            {
-                old.link = new.link.clone();
-            }
+            old.link = new.link.clone();
         }
         Ok(before != after)
     }
@@ -184,8 +175,8 @@ impl Change<'_> {
                 (Direction::FromGuest, &old.link.from_guest, &new.link.from_guest),
             ];
             for (direction, old, link) in ways {
-                if let Some(change) = change_of_link(old, link).filter(|change| !change.is_empty()) {
-                    server::link(shared, &new.name, direction, &change)?;
+                if old != link {
+                    server::link(shared, &new.name, direction, &link.into())?;
                 }
             }
             if old.coalescing != new.coalescing {
@@ -205,8 +196,8 @@ impl Change<'_> {
                 ((&*new.b, &*new.a), &old.link.b_to_a, &new.link.b_to_a),
             ];
             for (ends, old, link) in ways {
-                if let Some(change) = change_of_link(old, link).filter(|change| !change.is_empty()) {
-                    server::trunk(shared, ends, TrunkDirection::AToB, &change)?;
+                if old != link {
+                    server::trunk(shared, ends, TrunkDirection::AToB, &link.into())?;
                 }
             }
         }
@@ -266,47 +257,4 @@ fn cards(lab: &Lab) -> impl Iterator<Item = (String, (String, usize))> {
     lab.nodes
         .iter()
         .flat_map(|node| (0..node.nics.len()).map(|card| (port_name(&node.name, card), (node.name.clone(), card))))
-}
-
-fn is_change_of_link(old: &LinkSettings, new: &LinkSettings) -> bool {
-    change_of_link(old, new).is_some()
-}
-
-/// What makes `new` of `old`; `None` if a change cannot say it.
-fn change_of_link(old: &LinkSettings, new: &LinkSettings) -> Option<LinkChange> {
-    let object = |settings| serde_json::to_value(settings).ok();
-    let (Value::Object(old_values), Value::Object(values)) = (object(old)?, object(new)?) else {
-        return None;
-    };
-    let changed = values
-        .into_iter()
-        .filter(|(key, value)| old_values.get(key) != Some(value));
-    let change: LinkChange = serde_json::from_value(Value::Object(changed.collect::<Map<_, _>>())).ok()?;
-    let mut result = old.clone();
-    change.apply_to(&mut result);
-    (result == *new).then_some(change)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_settings_of_a_cable_are_reached_by_a_change_of_any_others() {
-        let ideal = LinkSettings::default();
-        let slow = LinkSettings {
-            up: false,
-            rate_bps: 1_000_000,
-            delay_ns: 5,
-            seed: 7,
-            ..ideal.clone()
-        };
-        for (old, new) in [(&ideal, &slow), (&slow, &ideal), (&slow, &slow)] {
-            let change = change_of_link(old, new).expect("a change says it");
-            let mut result = old.clone();
-            change.apply_to(&mut result);
-            assert_eq!(result, *new);
-            assert_eq!(change.is_empty(), old == new);
-        }
-    }
 }

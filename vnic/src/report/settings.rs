@@ -216,6 +216,40 @@ pub struct LinkChange {
     pub seed: Option<u64>,
 }
 
+impl From<&LinkSettings> for LinkChange {
+    /// The change that makes these settings of any others.
+    fn from(settings: &LinkSettings) -> Self {
+        let has_threshold = settings.ecn_bytes.is_some() || settings.ecn_frames.is_some() || settings.ecn_ns.is_some();
+        Self {
+            queue_bytes: settings.queue_bytes,
+            queue_frames: settings.queue_frames,
+            queue_ns: settings.queue_ns,
+            ecn_bytes: settings.ecn_bytes.or((!has_threshold).then_some(0)),
+            ecn_frames: settings.ecn_frames,
+            ecn_ns: settings.ecn_ns,
+            up: Some(settings.up),
+            rate_bps: Some(settings.rate_bps),
+            burst_bytes: Some(settings.burst_bytes),
+            delay_ns: Some(settings.delay_ns),
+            jitter_ns: Some(settings.jitter_ns),
+            jitter_distribution: Some(settings.jitter_distribution),
+            jitter_reorders: Some(settings.jitter_reorders),
+            mtu: Some(settings.mtu),
+            loss_ppm: Some(settings.loss_ppm),
+            loss_enter_ppm: Some(settings.loss_enter_ppm),
+            loss_leave_ppm: Some(settings.loss_leave_ppm),
+            loss_in_burst_ppm: Some(settings.loss_in_burst_ppm),
+            loss_every: Some(settings.loss_every),
+            reorder_ppm: Some(settings.reorder_ppm),
+            reorder_delay_ns: Some(settings.reorder_delay_ns),
+            duplicate_ppm: Some(settings.duplicate_ppm),
+            corrupt_ppm: Some(settings.corrupt_ppm),
+            corrupt_past_fcs: Some(settings.corrupt_past_fcs),
+            seed: Some(settings.seed),
+        }
+    }
+}
+
 impl LinkChange {
     /// Writes the given fields into `settings`.
     pub fn apply_to(&self, settings: &mut LinkSettings) {
@@ -492,7 +526,17 @@ mod tests {
         );
         change(&mut settings, r#"{"ecn_frames":20,"jitter_distribution":"pareto"}"#);
         assert_eq!((settings.ecn_bytes, settings.ecn_frames), (None, Some(20)));
+        let marking = settings.clone();
         change(&mut settings, r#"{"ecn_bytes":0}"#);
+        for (from, to) in [
+            (&marking, &settings),
+            (&settings, &marking),
+            (&marking, &LinkSettings::default()),
+        ] {
+            let mut changed = from.clone();
+            LinkChange::from(to).apply_to(&mut changed);
+            assert_eq!(changed, *to);
+        }
         assert_eq!((settings.ecn_bytes, settings.ecn_frames), (None, None));
         assert_eq!(
             serde_json::from_str::<LinkSettings>("{}").unwrap(),
