@@ -115,7 +115,7 @@ pub(super) struct Stream {
 }
 
 /// What a measurement cost the host.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Cost {
     /// Time from start to end, by the host's clock, in nanoseconds.
     pub elapsed_ns: u64,
@@ -237,7 +237,7 @@ fn costed(rig: &mut Rig, rival: &Rival, argv: &[&str]) -> Result<(String, Cost)>
 }
 
 /// What iperf3's JSON says.
-fn stream(text: &str, cost: Cost) -> Result<Stream> {
+pub(super) fn stream(text: &str, cost: Cost) -> Result<Stream> {
     let report: Value = serde_json::from_str(text).context("iperf3 printed no JSON")?;
     if let Some(error) = report["error"].as_str() {
         bail!("iperf3: {error}");

@@ -1,8 +1,10 @@
 //! `scripts/bench guests`: the same two guests over `vnicd` and over tap devices on a Linux bridge, in alternating rounds.
 //! Finds out what is wanted, moves into a network namespace of its own, measures, shows. Decides nothing about frames.
+//! `scripts/bench links` compares cables with `netem` between the same guests.
 
 mod bridge;
 mod cpu;
+mod delays;
 mod measure;
 mod rig;
 mod stop;
@@ -15,15 +17,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
 use self::{
     measure::{Part, Record, Rival},
-    rig::Rig,
+    rig::{Rig, Second},
     stop::Stop,
 };
 use crate::{
-    image::{self, Cache, GuestBinaries, Recipe, Step},
+    image::{self, Cache, GuestBinaries, Image, Recipe, Step},
     qemu::Qemu,
     report::{progress::Progress, table::print_json},
 };
@@ -41,7 +43,27 @@ const EXIT_BAR_MISSED: u8 = 3;
 ///
 /// Exit status: 0 when vnicd as shipped meets every bar, 3 when one is missed or there are fewer than 5 rounds, 1 on failure.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110)]
+#[command(
+    version,
+    max_term_width = 110,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(flatten)]
+    bridge: Options,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// Other comparisons.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Delays(delays::DelayOptions),
+}
+
+/// Options of the comparison with a bridge.
+#[derive(Args, Debug)]
 struct Options {
     /// Alternating rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -69,17 +91,18 @@ struct Options {
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let options = Options::parse();
-    let stop = match &options.in_namespace {
-        // Until then nothing exists that a signal could leave behind.
-        None => None,
-        Some(_) => match Stop::at_signals() {
+    let Cli { bridge: options, verb } = Cli::parse();
+    // Before the comparison with a bridge is in its namespace, nothing exists that a signal could leave behind.
+    let stop = match options.in_namespace.is_some() || verb.is_some() {
+        false => None,
+        true => match Stop::at_signals() {
             Ok(stop) => Some(stop),
             Err(error) => return failed(&error),
         },
     };
-    let outcome = match (&options.in_namespace, &stop) {
-        (Some(boot), Some(stop)) => compare(&options, boot, stop),
+    let outcome = match (&options.in_namespace, &verb, &stop) {
+        (_, Some(Verb::Delays(options)), Some(stop)) => delays::compare(options, stop),
+        (Some(boot), None, Some(stop)) => compare(&options, boot, stop),
         _ => prepare(),
     };
     match outcome {
@@ -101,6 +124,16 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 /// namespace of its own. Returns only when that fails.
 fn prepare() -> Result<bool> {
     bridge::check()?;
+    let image = guest_image()?;
+    Err(bridge::enter_namespace(&[
+        "--in-namespace".as_ref(),
+        image.kernel.as_ref(),
+        image.initramfs.as_ref(),
+    ]))
+}
+
+/// The image that both guests boot, which may have to be downloaded and made.
+fn guest_image() -> Result<Image> {
     crate::programs::find("vnicd")?;
     Qemu::discover()?;
     let progress = Progress::new(0);
@@ -112,11 +145,7 @@ fn prepare() -> Result<bool> {
         &mut say,
     )?;
     progress.finish();
-    Err(bridge::enter_namespace(&[
-        "--in-namespace".as_ref(),
-        image.kernel.as_ref(),
-        image.initramfs.as_ref(),
-    ]))
+    Ok(image)
 }
 
 /// Measures and prints; whether every bar is met.
@@ -128,7 +157,7 @@ fn compare(options: &Options, boot: &[PathBuf], stop: &Stop) -> Result<bool> {
     let rivals = Rival::all(&options.vnicd_args);
     let progress = Progress::new(0);
     progress.say("booting two guests");
-    let mut rig = Rig::boot(kernel, initramfs, stop)?;
+    let mut rig = Rig::boot(kernel, initramfs, Second::Tap, stop)?;
     progress.finish();
     let mut record = Record::begin(&rivals, &rig)?;
     let steps = u64::from(options.rounds) * rivals.len() as u64;

@@ -1,15 +1,16 @@
-//! Two guests with two cards each: `eth0` on `vnicd`, `eth1` on a tap device. Starts them and `vnicd`, starts another
-//! `vnicd` with other arguments when asked, ends everything when dropped. Measures nothing.
+//! Two guests with two cards each: `eth0` on `vnicd`, `eth1` on a tap device or on `vnicd` behind a trunk. Starts them and
+//! `vnicd`, starts another `vnicd` with other arguments when asked, ends everything when dropped. Measures nothing.
 
 use std::{
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tempfile::TempDir;
 use weft_agent::config::{GuestConfig, Interface};
 
@@ -24,7 +25,19 @@ use crate::{
 };
 
 /// Names of the guests, and of their ports of `vnicd`.
-const NAMES: [&str; 2] = ["n1", "n2"];
+pub(super) const NAMES: [&str; 2] = ["n1", "n2"];
+
+/// Names of the switches at the ends of the trunk between the second cards.
+pub(super) const TRUNK: [&str; 2] = ["t1", "t2"];
+
+/// What the second card of each guest leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Second {
+    /// A tap device each, on a bridge.
+    Tap,
+    /// A switch each of the same `vnicd`, with a trunk between the two.
+    Trunk,
+}
 
 /// As in a lab whose file says nothing else.
 const GUEST_CPUS: u32 = 1;
@@ -52,6 +65,7 @@ pub(super) struct Rig {
     guests: Vec<Guest>,
     vnicd: Option<Vnicd>,
     qemu: Qemu,
+    second: Second,
     folder: TempDir,
 }
 
@@ -68,7 +82,7 @@ struct Vnicd {
 
 impl Rig {
     /// Boots both guests, with a `vnicd` that has its defaults.
-    pub(super) fn boot(kernel: &Path, initramfs: &Path, stop: &Stop) -> Result<Self> {
+    pub(super) fn boot(kernel: &Path, initramfs: &Path, second: Second, stop: &Stop) -> Result<Self> {
         let available = memory_available_mib()?;
         if available < MEMORY_NEEDED_MIB {
             bail!("two guests need about {MEMORY_NEEDED_MIB} MiB of memory and {available} MiB are available");
@@ -78,6 +92,7 @@ impl Rig {
             guests: Vec::new(),
             vnicd: None,
             qemu: Qemu::discover()?,
+            second,
             folder,
         };
         rig.start_vnicd("", stop)?;
@@ -132,9 +147,14 @@ impl Rig {
         Ok(self.vnicd.as_ref().context("no vnicd runs")?.child.id())
     }
 
+    /// The control socket of the `vnicd` that runs now.
+    pub(super) fn client(&mut self) -> Result<&mut VnicdClient> {
+        Ok(&mut self.vnicd.as_mut().context("no vnicd runs")?.client)
+    }
+
     /// Counters of both cards, the sender's first.
     pub(super) fn card_stats(&mut self) -> Result<Vec<PortStats>> {
-        let client = &mut self.vnicd.as_mut().context("no vnicd runs")?.client;
+        let client = self.client()?;
         let mut stats = client.stats(None)?;
         stats.sort_by_key(|port| NAMES.iter().position(|name| *name == port.name));
         Ok(stats)
@@ -178,8 +198,13 @@ impl Rig {
         let log_path = self.file("vnicd.log");
         let log = File::create(&log_path).with_context(|| format!("cannot write {}", log_path.display()))?;
         let mut command = Command::new(crate::programs::find("vnicd")?);
-        for name in NAMES {
-            command.arg("--listen").arg(self.file(&format!("{name}.sock")));
+        match self.second {
+            Second::Tap => NAMES.iter().for_each(|name| {
+                command.arg("--listen").arg(self.socket(name));
+            }),
+            Second::Trunk => {
+                command.arg("--config").arg(self.write_config()?);
+            }
         }
         command
             .arg("--control")
@@ -214,7 +239,30 @@ impl Rig {
         Ok(())
     }
 
-    fn file(&self, name: &str) -> std::path::PathBuf {
+    /// The configuration of a `vnicd` with a switch for the first cards, and two joined by a trunk for the second ones.
+    fn write_config(&self) -> Result<PathBuf> {
+        let first = NAMES.map(|name| json!({ "name": name, "switch": "s1", "listen": self.socket(name) }));
+        let second = std::array::from_fn::<_, 2, _>(|index| {
+            let name = format!("{}.{}", NAMES[index], TRUNK[index]);
+            json!({ "name": name, "switch": TRUNK[index], "listen": self.socket(&name) })
+        });
+        let ports = [first, second].concat();
+        let config = json!({
+            "switches": [{ "name": "s1" }, { "name": TRUNK[0] }, { "name": TRUNK[1] }],
+            "ports": ports,
+            "trunks": [{ "a": TRUNK[0], "b": TRUNK[1] }],
+        });
+        let file = self.file("vnicd.json");
+        fs::write(&file, config.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(file)
+    }
+
+    /// The socket of a port of `vnicd`.
+    fn socket(&self, port: &str) -> PathBuf {
+        self.file(&format!("{port}.sock"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -235,6 +283,10 @@ impl Rig {
         };
         fs::write(&config, serde_json::to_vec(&guest)?)
             .with_context(|| format!("cannot write {}", config.display()))?;
+        let on_vnicd = |port: &str| NicBackend::VhostUser {
+            socket: self.socket(port),
+            mode: SocketMode::BackendListens,
+        };
         let nic = |interface, backend| Nic {
             mac: mac(index, interface),
             backend,
@@ -252,17 +304,14 @@ impl Rig {
                 ..Boot::default()
             },
             nics: vec![
-                nic(
-                    0,
-                    NicBackend::VhostUser {
-                        socket: self.file(&format!("{name}.sock")),
-                        mode: SocketMode::BackendListens,
-                    },
-                ),
+                nic(0, on_vnicd(name)),
                 nic(
                     1,
-                    NicBackend::Tap {
-                        interface: TAPS[index].to_owned(),
+                    match self.second {
+                        Second::Tap => NicBackend::Tap {
+                            interface: TAPS[index].to_owned(),
+                        },
+                        Second::Trunk => on_vnicd(&format!("{name}.{}", TRUNK[index])),
                     },
                 ),
             ],

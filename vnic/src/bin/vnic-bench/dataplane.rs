@@ -127,7 +127,8 @@ impl Line {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// The middle one; `None` of none.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -221,7 +222,7 @@ fn measure(
 }
 
 /// Both ends' wish for a core while a sample is taken.
-struct Watch<'a> {
+pub struct Watch<'a> {
     backend: &'a Backend,
     waited_ns: [u64; 2],
     start: Instant,
@@ -235,7 +236,8 @@ impl<'a> Watch<'a> {
         ])
     }
 
-    fn begin(backend: &'a Backend) -> anyhow::Result<Self> {
+    /// Begins a sample.
+    pub fn begin(backend: &'a Backend) -> anyhow::Result<Self> {
         Ok(Watch {
             backend,
             waited_ns: Self::waited_ns(backend)?,
@@ -244,7 +246,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The larger of the two shares of time without a core.
-    fn disturbed(&self) -> anyhow::Result<f64> {
+    pub fn disturbed(&self) -> anyhow::Result<f64> {
         let elapsed_ns = self.start.elapsed().as_nanos() as f64;
         let now = Self::waited_ns(self.backend)?;
         let shares = now
@@ -322,14 +324,16 @@ fn circulate(
 
 /// Guests of one kind of sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Guests {
-    size: usize,
-    interrupts: bool,
+pub struct Guests {
+    /// Longest frame in bytes.
+    pub size: usize,
+    /// Receive calls wanted.
+    pub interrupts: bool,
 }
 
 impl Guests {
     /// Sender and receiver, on the forwarder's first two ports.
-    fn connect_two(self, options: &Options, backend: &Backend) -> anyhow::Result<(Frontend, Frontend)> {
+    pub fn connect_two(self, options: &Options, backend: &Backend) -> anyhow::Result<(Frontend, Frontend)> {
         let connect = |port: usize| {
             let guest = self.connect(options, &backend.sockets[port]);
             guest.with_context(|| format!("the forwarder's last words: {}", backend.last_words()))

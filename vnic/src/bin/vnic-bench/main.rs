@@ -1,8 +1,10 @@
 //! `vnic-bench`: vnicd against DPDK's testpmd as vhost forwarders between two test frontends, on the
-//! same cores, alternating in one run. Called by `scripts/bench dataplane`, which builds both ends.
+//! same cores, alternating in one run; and `vnic-bench links`, vnicd against itself with other cables. Called by `scripts/bench`,
+//! which builds both ends.
 
 mod backends;
 mod dataplane;
+mod links;
 mod table;
 mod virtio_user;
 
@@ -10,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
 /// Exit status when a bar is missed, or fewer rounds count than it takes to judge it.
 const EXIT_BAR_MISSED: u8 = 3;
@@ -19,7 +21,22 @@ const EXIT_BAR_MISSED: u8 = 3;
 ///
 /// Exit status: 0 when every bar is met, 3 when one is missed or too few rounds count to judge it, 1 on failure.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    dataplane: Options,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// Other comparisons.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Links(links::LinkOptions),
+}
+
+/// Options of the comparison with testpmd.
+#[derive(Debug, Args)]
 struct Options {
     /// Alternating rounds; figures are medians over them.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -87,20 +104,33 @@ fn check_interrupted() -> anyhow::Result<()> {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let options = Options::parse();
+    let Cli {
+        dataplane: options,
+        verb,
+    } = Cli::parse();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(signal, interrupt as *const () as libc::sighandler_t) };
     }
-    let lines = dataplane::run(&options)?;
-    if options.json {
-        println!("{}", table::json(&options, &lines));
-    } else {
-        println!("{}", table::text(&options, &lines));
-    }
-    Ok(if table::all_met(&options, &lines) {
-        ExitCode::SUCCESS
-    } else {
-        EXIT_BAR_MISSED.into()
-    })
+    let met = match verb {
+        None => {
+            let lines = dataplane::run(&options)?;
+            if options.json {
+                println!("{}", table::json(&options, &lines));
+            } else {
+                println!("{}", table::text(&options, &lines));
+            }
+            table::all_met(&options, &lines)
+        }
+        Some(Verb::Links(options)) => {
+            let outcome = links::run(&options)?;
+            if options.json {
+                println!("{}", outcome.json());
+            } else {
+                println!("{}", outcome.text());
+            }
+            outcome.all_met()
+        }
+    };
+    Ok(if met { ExitCode::SUCCESS } else { EXIT_BAR_MISSED.into() })
 }
