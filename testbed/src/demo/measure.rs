@@ -225,6 +225,7 @@ impl<'a> Bench<'a> {
         let (report, counted) = self.perf::<PingPong>(bytes, count, more)?;
         Ok(Messages {
             rtt_us_median: report.us_median,
+            rtt_us: None,
             messages: report.repetitions,
             counted,
         })
@@ -234,6 +235,7 @@ impl<'a> Bench<'a> {
         let (report, counted) = self.perf::<Rate>(STREAM_BYTES, STREAM_MESSAGES, &["--rate"])?;
         Ok(Stream {
             messages_per_s: report.messages_per_s,
+            rate: None,
             messages: report.messages,
             counted,
         })

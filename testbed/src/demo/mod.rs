@@ -1,8 +1,10 @@
 //! `weft demo`: two guests, one switch, seven interrupt settings of their cards, measured in alternating rounds. Measures
 //! with the tools in the guests and the counters of the cards; decides nothing about interrupts itself.
 
+mod charts;
 mod measure;
 mod output;
+mod page;
 mod reading;
 mod result;
 
@@ -119,7 +121,10 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
         file.keep();
     }
     output::print(&demo, &text, json)?;
-    say(format_args!("text, JSON and charts are in {}", args.output.display()));
+    say(format_args!(
+        "demo.html has reading, charts and numbers; it, text, JSON and single charts are in {}",
+        args.output.display()
+    ));
     Ok(())
 }
 

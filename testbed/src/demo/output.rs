@@ -1,16 +1,16 @@
 //! The demo's results as text, JSON and charts, on standard output and in a folder.
 
-use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, path::Path};
+use std::{fmt::Write as _, io::Write as _, path::Path};
 
 use anyhow::Result;
 
 use super::{
-    measure::Setting,
-    reading,
-    result::{Demo, Interrupts, Outcome},
+    charts::charts,
+    page, reading,
+    result::{Demo, Interrupts, Outcome, Spread},
 };
 use crate::report::{
-    chart::{Bar, BarChart, short},
+    chart::short,
     file::OutFolder,
     table::{self, Columns},
 };
@@ -18,17 +18,27 @@ use crate::report::{
 /// Characters of a line of running text.
 const LINE_WIDTH: usize = 110;
 
-/// Tables and reading, as printed and as written to `demo.txt`.
-pub(super) fn text(demo: &Demo) -> String {
-    let mut text = format!(
-        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}, {} s\n\n",
+/// A heading and a table with a row for each setting.
+pub(super) struct Table {
+    pub heading: String,
+    pub columns: Columns<Outcome>,
+}
+
+/// The first line: what was measured where.
+pub(super) fn about(demo: &Demo) -> String {
+    format!(
+        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}, {} s",
         demo.accel,
         demo.qemu,
         demo.rounds,
         short(demo.seconds.round())
-    );
-    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
-    let columns = Columns::<Outcome>::default()
+    )
+}
+
+/// The tables, as printed, as written to `demo.txt`, and as shown on the page.
+pub(super) fn tables() -> Vec<Table> {
+    let optional = |value: Option<Spread>| value.map_or_else(|| "-".to_owned(), |spread| short(spread.median));
+    let measured = Columns::<Outcome>::default()
         .words("STRATEGY", |row| row.setting.to_string())
         .numbers("SMALL µs", |row| short(row.small.rtt_us_median))
         .numbers("IRQ/MSG", |row| short(row.small.interrupts_per_message()))
@@ -38,14 +48,53 @@ pub(super) fn text(demo: &Demo) -> String {
         .numbers("PACKETS/IRQ", |row| short(row.stream.counted.packets_per_interrupt()))
         .numbers("PING ms", move |row| optional(row.ping_ms))
         .numbers("TCP Mbit/s", move |row| optional(row.tcp_mbit_per_s));
-    text += &table::text(&demo.outcomes, &columns);
-    text += "\nWhy the receiving card interrupted (and packets per interrupt of that reason):\n\n";
-    let columns = Columns::<Outcome>::default()
+    let spread = Columns::<Outcome>::default()
+        .words("STRATEGY", |row| row.setting.to_string())
+        .numbers("SMALL µs", |row| quartiles(row.small.rtt_us))
+        .numbers("32 KiB µs", |row| quartiles(row.medium.rtt_us))
+        .numbers("STREAM MSG/s", |row| quartiles(row.stream.rate))
+        .numbers("PING ms", |row| quartiles(row.ping_ms))
+        .numbers("TCP Mbit/s", |row| quartiles(row.tcp_mbit_per_s));
+    let why = Columns::<Outcome>::default()
         .words("STRATEGY", |row| row.setting.to_string())
         .words("SMALL MESSAGES", |row| why(&row.small.counted))
         .words("32-KiB MESSAGES", |row| why(&row.medium.counted))
         .words("STREAM", |row| why(&row.stream.counted));
-    text += &table::text(&demo.outcomes, &columns);
+    let table = |heading: &str, columns| Table {
+        heading: heading.to_owned(),
+        columns,
+    };
+    vec![
+        table(
+            "Medians of the rounds, and interrupts of the receiving card over all of them:",
+            measured,
+        ),
+        table(
+            "Quartiles of the rounds: half of them were between the two. Settings whose quartiles overlap are not told apart by this run:",
+            spread,
+        ),
+        table(
+            "Why the receiving card interrupted (and packets per interrupt of that reason):",
+            why,
+        ),
+    ]
+}
+
+fn quartiles(spread: Option<Spread>) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |Spread {
+             quartiles: (low, high), ..
+         }| format!("{} to {}", short(low), short(high)),
+    )
+}
+
+/// Tables and reading, as printed and as written to `demo.txt`.
+pub(super) fn text(demo: &Demo) -> String {
+    let mut text = about(demo) + "\n";
+    for Table { heading, columns } in tables() {
+        text += &format!("\n{}\n{}", wrap(&heading), table::text(&demo.outcomes, &columns));
+    }
     text += "\nReading\n";
     for paragraph in reading::paragraphs(demo) {
         text.push('\n');
@@ -110,116 +159,20 @@ pub(super) fn print(demo: &Demo, text: &str, json: bool) -> Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// Writes text, JSON and charts into the folder `path`, or nothing.
+/// Writes text, JSON, charts and the page with all of it into the folder `path`, or nothing.
 pub(super) fn write(path: &Path, demo: &Demo, text: &str) -> Result<()> {
     let mut folder = OutFolder::make(path)?;
     folder.write("demo.txt", text.as_bytes())?;
     folder.write("demo.json", &serde_json::to_vec_pretty(&demo.full_json())?)?;
+    let mut drawn = Vec::new();
     for (name, chart) in charts(demo) {
-        folder.write(&format!("{name}.svg"), chart.svg()?.as_bytes())?;
+        let svg = chart.svg()?;
+        folder.write(&format!("{name}.svg"), svg.as_bytes())?;
+        drawn.push(svg);
     }
+    folder.write("demo.html", page::page(demo, &drawn).as_bytes())?;
     folder.keep();
     Ok(())
-}
-
-/// Name of each chart's file, and the chart.
-fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
-    let accel = demo.accel;
-    let plain = |title: &str, axis: &str, value: fn(&Outcome) -> f64| {
-        let bar = |outcome: &Outcome| Bar {
-            label: label(outcome.setting),
-            values: vec![value(outcome)],
-        };
-        BarChart {
-            title: format!("{title} ({accel})"),
-            axis: axis.to_owned(),
-            parts: vec![axis.to_owned()],
-            bars: demo.outcomes.iter().map(bar).collect(),
-        }
-    };
-    // Values of optional measurements are shown only when every setting has one.
-    let all = |value: fn(&Outcome) -> Option<f64>| demo.outcomes.iter().all(|outcome| value(outcome).is_some());
-    let mut charts = vec![
-        (
-            "small-time",
-            plain("Small messages: there and back", "µs", |row| row.small.rtt_us_median),
-        ),
-        (
-            "medium-time",
-            plain("32-KiB messages: there and answered", "µs", |row| {
-                row.medium.rtt_us_median
-            }),
-        ),
-        (
-            "stream-rate",
-            plain("Stream of 128-byte messages", "messages per second", |row| {
-                row.stream.messages_per_s
-            }),
-        ),
-        (
-            "small-interrupts",
-            by_reason(
-                demo,
-                "Small messages: interrupts by reason",
-                "interrupts per message",
-                |row| (&row.small.counted, row.small.messages),
-            ),
-        ),
-        (
-            "medium-interrupts",
-            by_reason(
-                demo,
-                "32-KiB messages: interrupts by reason",
-                "interrupts per message",
-                |row| (&row.medium.counted, row.medium.messages),
-            ),
-        ),
-        (
-            "stream-interrupts",
-            by_reason(demo, "Stream: interrupts by reason", "interrupts per packet", |row| {
-                (&row.stream.counted, row.stream.counted.packets)
-            }),
-        ),
-    ];
-    if all(|row| row.ping_ms) {
-        charts.push(("ping", plain("Ping", "ms", |row| row.ping_ms.unwrap_or(0.0))));
-    }
-    if all(|row| row.tcp_mbit_per_s) {
-        charts.push((
-            "tcp",
-            plain("TCP throughput", "Mbit/s", |row| row.tcp_mbit_per_s.unwrap_or(0.0)),
-        ));
-    }
-    charts
-}
-
-/// Bars stacked from the reasons of interrupts, per whatever the second number counts.
-fn by_reason(demo: &Demo, title: &str, axis: &str, part: fn(&Outcome) -> (&Interrupts, u64)) -> BarChart {
-    // The same reasons in every chart, so that each keeps its colour.
-    let all = demo
-        .outcomes
-        .iter()
-        .flat_map(|row| [&row.small.counted, &row.medium.counted, &row.stream.counted]);
-    let reasons: BTreeSet<&String> = all.flat_map(|counted| counted.reasons.keys()).collect();
-    let bars = demo.outcomes.iter().map(|outcome| {
-        let (counted, per) = part(outcome);
-        let share = |reason: &&String| counted.reasons.get(*reason).copied().unwrap_or(0) as f64 / per.max(1) as f64;
-        Bar {
-            label: label(outcome.setting),
-            values: reasons.iter().map(share).collect(),
-        }
-    });
-    BarChart {
-        title: format!("{title} ({})", demo.accel),
-        axis: axis.to_owned(),
-        bars: bars.collect(),
-        parts: reasons.into_iter().cloned().collect(),
-    }
-}
-
-/// Two lines under a bar: strategy and delay.
-fn label(setting: Setting) -> String {
-    setting.to_string().replacen(' ', "\n", 1)
 }
 
 #[cfg(test)]
@@ -239,6 +192,7 @@ mod tests {
             .collect();
         names.sort();
         let expected = [
+            "demo.html",
             "demo.json",
             "demo.txt",
             "medium-interrupts.svg",
@@ -262,11 +216,28 @@ mod tests {
         for setting in super::super::SETTINGS {
             assert_eq!(
                 text.matches(&format!("\n{setting}  ")).count(),
-                2,
+                3,
                 "{setting} in\n{text}"
             );
         }
         assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
+    }
+
+    #[test]
+    fn the_quartiles_stand_in_the_text() {
+        let text = text(&example(false));
+        let spread = text.split("Quartiles of the rounds").nth(1).expect("a table of them");
+        let row = spread
+            .lines()
+            .find(|line| line.starts_with("timeout 1 ms"))
+            .expect("a row");
+        assert!(row.contains("2610 to 2630"), "{text}");
+        assert!(
+            spread
+                .lines()
+                .any(|line| line.starts_with("disabled") && line.ends_with("380 to 540")),
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::{
     measure::Setting,
-    result::{Demo, Outcome},
+    result::{Demo, Outcome, Spread},
 };
 use crate::{accel::Accel, lab::Strategy, report::chart::short};
 
@@ -49,8 +49,9 @@ fn how(demo: &Demo) -> String {
         }
     };
     format!(
-        "{world} Times are medians (rounds in which the settings took turns: {}); interrupts are those decided by the \
-         receiving card.",
+        "{world} Times and rates are medians (rounds in which the settings took turns: {}); interrupts are those decided by the \
+         receiving card. Rounds of one setting differ, too: two settings are said to differ only where the middle halves of their \
+         rounds, from quartile to quartile, do not overlap, and there are at least three rounds.",
         demo.rounds
     )
 }
@@ -95,10 +96,10 @@ impl<'a> AtDelay<'a> {
             short(time(self.timeout)),
         );
         // Each way waits for one timer; much less than that is the noise of the machine.
-        if added < 0.5 * f64::from(self.delay_us) {
+        if added < 0.5 * f64::from(self.delay_us) || !differ(self.timeout.small.rtt_us, self.disabled.small.rtt_us) {
             text += &format!(
-                ". The time-out adds {} µs, less than half of one delay: it does not show above the noise of this machine. \
-                 Open-MX takes {} µs, Stream {} µs.",
+                ". The difference of {} µs is less than half of one delay, or within the spread of the rounds: it does not show above \
+                 the noise of this machine. Open-MX takes {} µs, Stream {} µs.",
                 short(added),
                 short(time(self.open_mx)),
                 short(time(self.stream))
@@ -157,10 +158,15 @@ impl<'a> AtDelay<'a> {
                  time-outs announce some before"
             };
             format!(
-                " {how}. It takes {} µs with Open-MX, {} µs without coalescing and {} µs with the time-out.",
+                " {how}. It takes {} µs with Open-MX, {} µs without coalescing and {} µs with the time-out{}.",
                 short(time(self.open_mx)),
                 short(time(self.disabled)),
-                short(time(self.timeout))
+                short(time(self.timeout)),
+                unless_they_differ(&[
+                    self.open_mx.medium.rtt_us,
+                    self.disabled.medium.rtt_us,
+                    self.timeout.medium.rtt_us
+                ])
             )
         } else {
             format!(
@@ -181,12 +187,15 @@ impl<'a> AtDelay<'a> {
         let share = if open_mx > 0.0 { of_stream / open_mx } else { 1.0 };
         let mut text = format!(
             "A stream of marked 128-byte messages, delay {}: {} messages per second without coalescing, {} with the time-out, \
-             {} with Open-MX, {} with Stream. Per packet, Stream decides {} of the interrupts of Open-MX",
+             {} with Open-MX, {} with Stream{}. Per packet, Stream decides {} of the interrupts of Open-MX",
             self.delay(),
             short(self.disabled.stream.messages_per_s),
             short(self.timeout.stream.messages_per_s),
             short(self.open_mx.stream.messages_per_s),
             short(self.stream.stream.messages_per_s),
+            unless_they_differ(
+                &[self.disabled, self.timeout, self.open_mx, self.stream].map(|outcome| outcome.stream.rate)
+            ),
             percent(share)
         );
         text += if share <= STREAM_SHARE_MAX {
@@ -195,6 +204,24 @@ impl<'a> AtDelay<'a> {
             ": packets do not arrive in groups large enough for Stream to save more than Open-MX does already."
         };
         text
+    }
+}
+
+/// Whether two settings differ by more than their rounds among themselves.
+fn differ(one: Option<Spread>, other: Option<Spread>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if one.differs_from(&other))
+}
+
+/// What has to be added to numbers that nobody should compare: none of these settings differs from another one.
+fn unless_they_differ(spreads: &[Option<Spread>]) -> &'static str {
+    let any = spreads
+        .iter()
+        .enumerate()
+        .any(|(index, one)| spreads[..index].iter().any(|other| differ(*one, *other)));
+    if any {
+        ""
+    } else {
+        ", which is no difference: the rounds of one setting are as far apart"
     }
 }
 
@@ -220,8 +247,9 @@ fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
         })
     };
     let (timeout, open_mx, stream) = (at(Strategy::Timeout)?, at(Strategy::OpenMx)?, at(Strategy::Stream)?);
-    let (none, with_timeout) = (disabled.ping_ms?, timeout.ping_ms?);
-    let (with_open_mx, with_stream) = (open_mx.ping_ms?, stream.ping_ms?);
+    let ping = |outcome: &Outcome| outcome.ping_ms.map(|spread| spread.median);
+    let (none, with_timeout) = (ping(disabled)?, ping(timeout)?);
+    let (with_open_mx, with_stream) = (ping(open_mx)?, ping(stream)?);
     let mut text = format!(
         "IP packets carry no mark, so every strategy treats them like the time-out does: ping takes {} ms without coalescing, \
          and with a delay of 1 ms {} ms (time-out), {} ms (Open-MX), {} ms (Stream)",
@@ -230,20 +258,20 @@ fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
         short(with_open_mx),
         short(with_stream)
     );
-    let furthest = [with_open_mx, with_stream]
+    text += if [open_mx, stream]
         .into_iter()
-        .map(|ms| (ms / with_timeout - 1.0).abs())
-        .fold(0.0, f64::max);
-    text += if furthest <= 0.25 {
-        "."
+        .any(|other| differ(other.ping_ms, timeout.ping_ms))
+    {
+        "; the last three should be alike, and this run's noise is larger than that."
     } else {
-        "; they should be alike, and this run's noise is larger than that."
+        "; the last three do not differ beyond the spread of the rounds."
     };
     if let (Some(none), Some(waiting)) = (disabled.tcp_mbit_per_s, timeout.tcp_mbit_per_s) {
         text += &format!(
-            " TCP reaches {} Mbit/s without coalescing and {} with the 1-ms time-out.",
-            short(none),
-            short(waiting)
+            " TCP reaches {} Mbit/s without coalescing and {} with the 1-ms time-out{}.",
+            short(none.median),
+            short(waiting.median),
+            unless_they_differ(&[Some(none), Some(waiting)])
         );
     }
     Some(text)
@@ -302,6 +330,30 @@ mod tests {
         );
         assert!(text.contains("do not arrive close enough together"), "{text}");
         assert!(text.contains("do not arrive in groups large enough"), "{text}");
+    }
+
+    #[test]
+    fn noise_is_not_called_a_difference() {
+        let text = paragraphs(&example(false)).join("\n");
+        assert!(
+            text.contains("Mbit/s without coalescing and 460 with the 1-ms time-out, which is no difference"),
+            "{text}"
+        );
+        assert!(text.contains("20.0 k with Stream, which is no difference"), "{text}");
+        let mut demo = example(false);
+        let tcp = |quartiles: (f64, f64)| Spread {
+            median: quartiles.0,
+            quartiles,
+            rounds: 5,
+        };
+        demo.outcomes[0].tcp_mbit_per_s = Some(tcp((590.0, 610.0)));
+        demo.outcomes[4].tcp_mbit_per_s = Some(tcp((262.0, 270.0)));
+        let text = paragraphs(&demo).join("\n");
+        assert!(
+            text.contains("590 Mbit/s without coalescing and 262 with the 1-ms time-out."),
+            "{text}"
+        );
+        assert!(text.contains("do not overlap"), "the rule is told");
     }
 
     #[test]

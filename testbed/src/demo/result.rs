@@ -1,5 +1,5 @@
-//! What the demo measured: samples of single rounds, and per setting the medians of times and rates and the sums of
-//! counters over all rounds. Arithmetic only.
+//! What the demo measured: samples of single rounds, and per setting the medians and quartiles of times and rates and the sums
+//! of counters over all rounds. Arithmetic only.
 
 use std::collections::BTreeMap;
 
@@ -55,10 +55,56 @@ impl Interrupts {
     }
 }
 
+/// What the rounds had of one figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub median: f64,
+    /// A quarter of the rounds was below the first, a quarter above the second.
+    pub quartiles: (f64, f64),
+    /// How many rounds there were.
+    pub rounds: usize,
+}
+
+/// Rounds of which quartiles say something about the next one. With fewer, two settings may seem apart by chance.
+const ROUNDS_MIN: usize = 3;
+
+impl Spread {
+    /// Of these values, one of each round; `None` of none.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let quantile = |quarters: f64| {
+            let place = quarters / 4.0 * (values.len() - 1) as f64;
+            let (below, above) = (place.floor() as usize, place.ceil() as usize);
+            values[below] + (values[above] - values[below]) * place.fract()
+        };
+        (!values.is_empty()).then(|| Self {
+            median: quantile(2.0),
+            quartiles: (quantile(1.0), quantile(3.0)),
+            rounds: values.len(),
+        })
+    }
+
+    /// Whether the two are further apart than their rounds among themselves: the middle halves of the rounds do not overlap.
+    pub(crate) fn differs_from(&self, other: &Self) -> bool {
+        let apart = self.quartiles.1 < other.quartiles.0 || other.quartiles.1 < self.quartiles.0;
+        apart && self.rounds.min(other.rounds) >= ROUNDS_MIN
+    }
+
+    fn json(spread: Option<Self>) -> serde_json::Value {
+        spread.map_or(serde_json::Value::Null, |spread| {
+            serde_json::json!([spread.quartiles.0, spread.quartiles.1])
+        })
+    }
+}
+
 /// Ping-pong of messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Messages {
+    /// Of one round, or over the rounds.
     pub rtt_us_median: f64,
+    /// Of the rounds' medians.
+    #[serde(skip)]
+    pub rtt_us: Option<Spread>,
     pub messages: u64,
     #[serde(flatten)]
     pub counted: Interrupts,
@@ -73,7 +119,11 @@ impl Messages {
 /// Messages one way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Stream {
+    /// Of one round, or the median over the rounds.
     pub messages_per_s: f64,
+    /// Over the rounds.
+    #[serde(skip)]
+    pub rate: Option<Spread>,
     pub messages: u64,
     #[serde(flatten)]
     pub counted: Interrupts,
@@ -90,8 +140,8 @@ pub(crate) struct Outcome {
     pub small: Messages,
     pub medium: Messages,
     pub stream: Stream,
-    pub ping_ms: Option<f64>,
-    pub tcp_mbit_per_s: Option<f64>,
+    pub ping_ms: Option<Spread>,
+    pub tcp_mbit_per_s: Option<Spread>,
 }
 
 /// The whole demo.
@@ -142,13 +192,17 @@ impl Demo {
     /// The JSON that `weft demo --json` prints.
     pub(crate) fn json(&self) -> serde_json::Value {
         let strategy = |outcome: &Outcome| {
-            serde_json::json!({
+            let mut strategy = serde_json::json!({
                 "name": outcome.setting.strategy.name(),
                 "delay_us": outcome.setting.delay_us,
                 "small": outcome.small,
                 "medium": outcome.medium,
                 "stream": outcome.stream,
-            })
+            });
+            strategy["small"]["rtt_us_quartiles"] = Spread::json(outcome.small.rtt_us);
+            strategy["medium"]["rtt_us_quartiles"] = Spread::json(outcome.medium.rtt_us);
+            strategy["stream"]["messages_per_s_quartiles"] = Spread::json(outcome.stream.rate);
+            strategy
         };
         let strategies: Vec<_> = self.outcomes.iter().map(strategy).collect();
         serde_json::json!({ "accel": self.accel, "strategies": strategies })
@@ -162,8 +216,10 @@ impl Demo {
         json["seconds"] = self.seconds.into();
         for (index, outcome) in self.outcomes.iter().enumerate() {
             let strategy = &mut json["strategies"][index];
-            strategy["ping_ms_median"] = outcome.ping_ms.into();
-            strategy["tcp_mbit_per_s"] = outcome.tcp_mbit_per_s.into();
+            strategy["ping_ms_median"] = outcome.ping_ms.map(|spread| spread.median).into();
+            strategy["ping_ms_quartiles"] = Spread::json(outcome.ping_ms);
+            strategy["tcp_mbit_per_s"] = outcome.tcp_mbit_per_s.map(|spread| spread.median).into();
+            strategy["tcp_mbit_per_s_quartiles"] = Spread::json(outcome.tcp_mbit_per_s);
             let parts = [
                 ("small", &outcome.small.counted),
                 ("medium", &outcome.medium.counted),
@@ -190,7 +246,8 @@ impl Outcome {
                 .iter()
                 .map(|sample| part(sample))
                 .filter(|part| part.messages > 0);
-            all.rtt_us_median = median(answered.map(|part| part.rtt_us_median).collect()).unwrap_or(0.0);
+            all.rtt_us = Spread::of(answered.map(|part| part.rtt_us_median).collect());
+            all.rtt_us_median = all.rtt_us.map_or(0.0, |spread| spread.median);
             all
         };
         let mut stream = Stream::default();
@@ -199,14 +256,15 @@ impl Outcome {
             stream.counted.add(&sample.stream.counted);
         }
         let sent = samples.iter().filter(|sample| sample.stream.messages > 0);
-        stream.messages_per_s = median(sent.map(|sample| sample.stream.messages_per_s).collect()).unwrap_or(0.0);
+        stream.rate = Spread::of(sent.map(|sample| sample.stream.messages_per_s).collect());
+        stream.messages_per_s = stream.rate.map_or(0.0, |spread| spread.median);
         Self {
             setting,
             small: messages(|sample| &sample.small),
             medium: messages(|sample| &sample.medium),
             stream,
-            ping_ms: median(samples.iter().filter_map(|sample| sample.ping_ms).collect()),
-            tcp_mbit_per_s: median(samples.iter().filter_map(|sample| sample.tcp_mbit_per_s).collect()),
+            ping_ms: Spread::of(samples.iter().filter_map(|sample| sample.ping_ms).collect()),
+            tcp_mbit_per_s: Spread::of(samples.iter().filter_map(|sample| sample.tcp_mbit_per_s).collect()),
         }
     }
 }
@@ -217,7 +275,7 @@ pub(crate) mod tests {
 
     /// A demo that shows what the papers say, or with `flat` one in which nothing makes a difference.
     pub(crate) fn example(flat: bool) -> Demo {
-        let samples: Vec<_> = (0..2)
+        let samples: Vec<_> = (0..5)
             .flat_map(|round| SETTINGS.map(|setting| sample(setting, round, flat)))
             .collect();
         Demo::of(Accel::Tcg, "7.2.22".to_owned(), &samples, 151.0)
@@ -226,6 +284,8 @@ pub(crate) mod tests {
     fn sample(setting: Setting, round: u32, flat: bool) -> Sample {
         use crate::lab::Strategy;
         let noise = f64::from(round) * 10.0;
+        // TCP is as noisy as on a busy machine: no setting is apart from another.
+        let busy = f64::from((round * 7 + setting.delay_us) % 5) * 80.0;
         let late = if setting.strategy == Strategy::Timeout && !flat {
             f64::from(setting.delay_us) * 2.0
         } else {
@@ -252,34 +312,62 @@ pub(crate) mod tests {
             setting,
             small: Messages {
                 rtt_us_median: 600.0 + late + noise,
+                rtt_us: None,
                 messages: 525,
                 counted: counted(525, 525),
             },
             medium: Messages {
                 rtt_us_median: 2_000.0 + late + noise,
+                rtt_us: None,
                 messages: 100,
                 counted: counted(100 * per_medium, 2_300),
             },
             stream: Stream {
                 messages_per_s: 20_000.0,
+                rate: None,
                 messages: 10_000,
                 counted: counted(5_000, 10_000),
             },
             ping_ms: Some(1.2),
-            tcp_mbit_per_s: Some(400.0 + noise),
+            tcp_mbit_per_s: Some(300.0 + busy),
         }
     }
 
     #[test]
     fn times_are_medians_and_counters_are_sums_over_the_rounds() {
         let demo = example(false);
-        assert_eq!((demo.rounds, demo.outcomes.len()), (2, 7));
+        assert_eq!((demo.rounds, demo.outcomes.len()), (5, 7));
         let timeout = &demo.outcomes[4];
-        assert_eq!(timeout.small.rtt_us_median, 2_605.0);
-        assert_eq!(timeout.small.messages, 1_050);
+        assert_eq!(timeout.small.rtt_us_median, 2_620.0);
+        assert_eq!(
+            timeout.small.rtt_us.map(|spread| spread.quartiles),
+            Some((2_610.0, 2_630.0))
+        );
+        assert_eq!(timeout.small.messages, 2_625);
         assert_eq!(demo.outcomes[0].medium.interrupts_per_message(), 23.0);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn what_is_within_the_spread_of_the_rounds_is_no_difference() {
+        let spread = |values: &[f64]| Spread::of(values.to_vec()).expect("values");
+        assert_eq!(spread(&[4.0, 1.0, 3.0, 2.0]).quartiles, (1.75, 3.25));
+        assert_eq!(spread(&[5.0]).quartiles, (5.0, 5.0));
+        assert_eq!(Spread::of(Vec::new()), None);
+        // Medians of 597, 388 and 262 that are all one noise.
+        let noisy = [
+            [597.0, 250.0, 610.0, 380.0, 600.0],
+            [388.0, 600.0, 240.0, 250.0, 590.0],
+            [262.0, 240.0, 610.0, 255.0, 600.0],
+        ];
+        let noisy = noisy.map(|values| spread(&values));
+        assert_eq!(noisy.map(|spread| spread.median), [597.0, 388.0, 262.0]);
+        assert!(!noisy[0].differs_from(&noisy[1]) && !noisy[2].differs_from(&noisy[0]));
+        let (slow, quick) = (spread(&[2600.0, 2610.0, 2650.0]), spread(&[600.0, 640.0, 620.0]));
+        assert!(slow.differs_from(&quick) && quick.differs_from(&slow));
+        // Of two rounds nobody knows how far a third would be off.
+        assert!(!spread(&[2600.0, 2610.0]).differs_from(&spread(&[600.0, 640.0])));
     }
 
     #[test]
@@ -314,9 +402,24 @@ pub(crate) mod tests {
         assert_eq!(keys(first), ["delay_us", "medium", "name", "small", "stream"]);
         assert_eq!(
             keys(&first["small"]),
-            ["interrupts", "messages", "reasons", "rtt_us_median"]
+            ["interrupts", "messages", "reasons", "rtt_us_median", "rtt_us_quartiles"]
         );
         assert_eq!(keys(&first["medium"]), keys(&first["small"]));
+        assert_eq!(first["small"]["rtt_us_quartiles"], serde_json::json!([610.0, 630.0]));
+        assert_eq!(
+            keys(&first["stream"]),
+            [
+                "interrupts",
+                "messages",
+                "messages_per_s",
+                "messages_per_s_quartiles",
+                "reasons"
+            ]
+        );
+        let full = example(false).full_json();
+        let first = &full["strategies"][0];
+        assert_eq!(first["ping_ms_quartiles"], serde_json::json!([1.2, 1.2]));
+        assert_eq!(first["tcp_mbit_per_s_quartiles"], serde_json::json!([380.0, 540.0]));
         assert_eq!(first["name"], "disabled");
         assert_eq!(json["accel"], "tcg");
         for strategy in json["strategies"].as_array().expect("a list") {

@@ -45,6 +45,18 @@ impl<R> Columns<R> {
     }
 }
 
+impl<R> Columns<R> {
+    /// The headings, and whether what is below them are numbers.
+    pub fn heads(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        self.0.iter().map(|column| (column.heading, column.numeric))
+    }
+
+    /// The cells of a row, and whether they are numbers.
+    pub fn cells(&self, row: &R) -> impl Iterator<Item = (String, bool)> {
+        self.0.iter().map(|column| ((column.cell)(row), column.numeric))
+    }
+}
+
 /// The table as text, headings first, without a frame: easy to read and to cut with other tools.
 #[must_use]
 pub fn text<R>(rows: &[R], columns: &Columns<R>) -> String {

@@ -98,6 +98,10 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         text.contains(" Reading ") && text.contains("the reasons add up to the total"),
         "{text}"
     );
+    // Two rounds are too few for quartiles to say anything, so nothing is coloured, but they are told.
+    assert!(find(&demo, "stream", 1000)["small"]["rtt_us_quartiles"][1].as_f64() >= Some(rtt("stream", 1000)));
+    let page = std::fs::read_to_string(world.dir.path().join("out/demo.html")).unwrap();
+    assert!(page.matches("<svg").count() >= 6 && page.contains("add up to the total"));
     for chart in ["small-time", "medium-interrupts", "stream-rate"] {
         let svg = std::fs::read_to_string(world.dir.path().join(format!("out/{chart}.svg"))).unwrap();
         assert!(svg.starts_with("<svg"), "{chart}");
