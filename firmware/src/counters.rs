@@ -2,7 +2,7 @@
 //!
 //! Plain numbers that only grow. Transmit completions and what the guest took are counted elsewhere.
 
-use crate::{Interrupt, Reason, StrategyKind};
+use crate::{Interrupt, Reason, ReasonOf, StrategyKind};
 
 /// Packets per interrupt, in fixed buckets: 0, 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, 65 and more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,6 +151,8 @@ pub struct RxCounters {
     by_strategy: [RxCounts; StrategyKind::COUNT],
     /// Packets announced, by [`Reason::index`] of the interrupt that announced them.
     announced: [u64; Reason::COUNT],
+    /// Packets announced by the interrupts that each strategy decided for a reason of its own.
+    announced_own: [u64; StrategyKind::COUNT],
 }
 
 impl RxCounters {
@@ -170,11 +172,31 @@ impl RxCounters {
     pub(crate) fn record(&mut self, strategy: StrategyKind, interrupt: &Interrupt) {
         self.strategy_mut(strategy).record(interrupt);
         self.announced[interrupt.reason.index()] += u64::from(interrupt.packets);
+        if interrupt.reason == Reason::Strategy {
+            self.announced_own[strategy.index()] += u64::from(interrupt.packets);
+        }
     }
 
     /// Packets announced by the interrupts decided for one reason, under any strategy.
     pub const fn announced_for(&self, reason: Reason) -> u64 {
         self.announced[reason.index()]
+    }
+
+    /// For each reason as it is shown, how many interrupts were decided for it and how many packets they announced, under any
+    /// strategy. All of [`Reason::ALL`] but [`Reason::Strategy`], and for that each strategy that gave it. The interrupts add up to
+    /// [`RxCounters::decided_total`].
+    pub fn by_reason(&self) -> impl Iterator<Item = (ReasonOf, u64, u64)> {
+        let plain = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Strategy);
+        let plain = plain.map(|reason| {
+            let counts = (self.decided_for(reason), self.announced_for(reason));
+            (reason.of(StrategyKind::ALL[0]), counts.0, counts.1)
+        });
+        let own = StrategyKind::ALL.iter().filter_map(|&strategy| {
+            let decided = self.strategy(strategy).decided_for(Reason::Strategy);
+            let announced = self.announced_own[strategy.index()];
+            (decided > 0).then_some((Reason::Strategy.of(strategy), decided, announced))
+        });
+        plain.chain(own)
     }
 
     /// Sum over all strategies.
@@ -204,8 +226,75 @@ impl RxCounters {
         for (sum, counts) in self.by_strategy.iter_mut().zip(&other.by_strategy) {
             sum.add(counts);
         }
-        for (sum, count) in self.announced.iter_mut().zip(other.announced) {
+        let own = self.announced_own.iter_mut().zip(other.announced_own);
+        for (sum, count) in self.announced.iter_mut().zip(other.announced).chain(own) {
             *sum += count;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::ToString, vec::Vec};
+
+    use ether::Time;
+
+    use super::*;
+
+    #[test]
+    fn what_a_strategy_decides_by_itself_is_counted_under_its_name() {
+        let mut counters = RxCounters::default();
+        let mut interrupt = |strategy, reason, packets| {
+            counters.record(
+                strategy,
+                &Interrupt {
+                    reason,
+                    packets,
+                    sequence: 1,
+                    decided_at: Time::ZERO,
+                },
+            );
+        };
+        interrupt(StrategyKind::Stream, Reason::Mark, 1);
+        interrupt(StrategyKind::Stream, Reason::Strategy, 3);
+        interrupt(StrategyKind::OpenMx, Reason::Strategy, 4);
+        interrupt(StrategyKind::OpenMx, Reason::Strategy, 5);
+        let counted: Vec<_> = counters.by_reason().filter(|(_, decided, _)| *decided > 0).collect();
+        let words: Vec<_> = counted
+            .iter()
+            .map(|(reason, decided, announced)| (reason.to_string(), *decided, *announced))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                ("mark".to_string(), 1, 1),
+                ("strategy:open-mx".to_string(), 2, 9),
+                ("strategy:stream".to_string(), 1, 3)
+            ]
+        );
+        let sum: u64 = counted.iter().map(|(_, decided, _)| decided).sum();
+        assert_eq!(sum, counters.decided_total());
+    }
+
+    #[test]
+    fn reasons_of_records_have_the_names_that_the_card_has() {
+        for &strategy in StrategyKind::ALL {
+            for reason in Reason::ALL {
+                let named = reason.of(strategy);
+                assert_eq!(
+                    ReasonOf::name_of_code(named.code(), StrategyKind::NAMES),
+                    named.to_string()
+                );
+            }
+        }
+        assert_eq!(
+            ReasonOf::name_of_code(0x81, &["disabled", "every-second"]),
+            "strategy:every-second"
+        );
+        assert_eq!(
+            ReasonOf::name_of_code(0x82, &["disabled", "every-second"]),
+            "strategy:2"
+        );
+        assert_eq!(ReasonOf::name_of_code(0x7f, StrategyKind::NAMES), "unknown");
     }
 }

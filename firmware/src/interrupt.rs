@@ -3,9 +3,12 @@
 //! A decision of the firmware, not a signal: whether the guest's driver wants the call, and what became of it, is the
 //! driver's business (`papers.md` M-GF10 keeps *decided*, *suppressed*, *signalled* and *taken* apart).
 
+use alloc::{format, string::String};
 use core::{fmt, str::FromStr};
 
 use ether::Time;
+
+use crate::StrategyKind;
 
 /// Why an interrupt was decided (`papers.md` M-GF10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,11 +33,13 @@ pub enum Reason {
     Restart = 7,
     /// A timer that the guest armed on its card rang.
     Clock = 8,
+    /// The strategy chose this moment, for a reason of its own. Its name tells which: see [`Reason::of`].
+    Strategy = 9,
 }
 
 impl Reason {
     /// How many reasons there are; counters are indexed by [`Reason::index`].
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     /// All reasons, in the order of their codes.
     pub const ALL: [Self; Self::COUNT] = [
@@ -47,6 +52,7 @@ impl Reason {
         Self::Adaptive,
         Self::Restart,
         Self::Clock,
+        Self::Strategy,
     ];
 
     /// Position in [`Reason::ALL`].
@@ -67,13 +73,66 @@ impl Reason {
             Self::Adaptive => "adaptive",
             Self::Restart => "restart",
             Self::Clock => "clock",
+            Self::Strategy => "strategy",
         }
+    }
+
+    /// The reason of an interrupt that was decided while `strategy` was configured, as reports, metrics and captures name it.
+    pub const fn of(self, strategy: StrategyKind) -> ReasonOf {
+        ReasonOf { reason: self, strategy }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// A reason together with the strategy that was configured: `mark`, `timeout`, … as [`Reason`] has them, and
+/// `strategy:NAME` for what the strategy decided for a reason of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonOf {
+    reason: Reason,
+    strategy: StrategyKind,
+}
+
+/// In [`ReasonOf::code`]: a strategy's own reason; the other bits are its code.
+const OWN_REASON: u8 = 0x80;
+
+impl ReasonOf {
+    /// In the records of a flight recorder: the number of the [`Reason`], or bit 7 and the strategy's code.
+    #[inline]
+    pub const fn code(self) -> u8 {
+        match self.reason {
+            Reason::Strategy => OWN_REASON | self.strategy.code(),
+            reason => reason as u8,
+        }
+    }
+
+    /// The name that belongs to a [`ReasonOf::code`], for strategies with these names in the order of their codes: those of the
+    /// card that recorded it, which may have others than this crate.
+    pub fn name_of_code(code: u8, strategies: &[impl AsRef<str>]) -> String {
+        let index = usize::from(code & !OWN_REASON);
+        if code & OWN_REASON != 0 {
+            return match strategies.get(index) {
+                Some(name) => format!("strategy:{}", name.as_ref()),
+                None => format!("strategy:{index}"),
+            };
+        }
+        match Reason::ALL.get(index) {
+            Some(reason) => reason.name().into(),
+            None => "unknown".into(),
+        }
+    }
+}
+
+impl fmt::Display for ReasonOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Reason::Strategy => write!(f, "strategy:{}", self.strategy),
+            reason => reason.fmt(f),
+        }
     }
 }
 

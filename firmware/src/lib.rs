@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+// A strategy that is written outside of this crate names it, and can be put into it as it is.
+extern crate self as firmware;
 
 mod card;
 pub mod clock;
@@ -35,7 +37,7 @@ pub use coalescing::{AdaptiveState, Coalescing, CoalescingChange, CoalescingErro
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
-pub use interrupt::{Interrupt, Reason, UnknownReason};
+pub use interrupt::{Interrupt, Reason, ReasonOf, UnknownReason};
 pub use lateness::Lateness;
 pub use misorder::{MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderCounters, MisorderDegreeError};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};

@@ -407,7 +407,7 @@ impl<S: Selection> Pipeline<S> {
         self.strategy.announced();
         self.counters.record(self.coalescing.strategy, &interrupt);
         self.restart_timer();
-        self.tape.note_raise(&interrupt);
+        self.tape.note_raise(self.coalescing.strategy, &interrupt);
         interrupt
     }
 

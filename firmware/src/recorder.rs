@@ -6,7 +6,7 @@
 use alloc::{boxed::Box, vec, vec::Vec};
 use ether::Time;
 
-use crate::Interrupt;
+use crate::{Interrupt, StrategyKind};
 
 /// Most events that a ring keeps: 6 MiB, and at a million packets per second a few hundred milliseconds.
 pub const RECORDER_EVENTS_MAX: usize = 1 << 18;
@@ -33,7 +33,7 @@ pub enum RecordKind {
     Mark = 4,
     /// The strategy put off the interrupt of a marked packet, since others are on their way (M-GF5).
     Defer = 5,
-    /// An interrupt was decided: `detail` is its reason, `count` the packets it announces, `number` which of the queue it is.
+    /// An interrupt was decided: `detail` is its reason ([`ReasonOf::code`](crate::ReasonOf::code)), `count` the packets it announces, `number` which of the queue it is.
     Raise = 6,
     /// The guest's driver did not want that interrupt.
     Suppress = 7,
@@ -319,9 +319,9 @@ impl Tape {
         }
     }
 
-    /// Notes a decided interrupt.
+    /// Notes an interrupt that was decided while `strategy` was configured.
     #[inline]
-    pub(crate) fn note_raise(&mut self, interrupt: &Interrupt) {
+    pub(crate) fn note_raise(&mut self, strategy: StrategyKind, interrupt: &Interrupt) {
         if let Some(recorder) = &mut self.recorder {
             let Interrupt {
                 reason,
@@ -329,7 +329,7 @@ impl Tape {
                 sequence,
                 decided_at,
             } = *interrupt;
-            let code = reason as u8;
+            let code = reason.of(strategy).code();
             recorder.put(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
         }
     }

@@ -505,7 +505,7 @@ local OPERATIONS = {
     [1] = "HELLO", [2] = "GET_COALESCING", [3] = "SET_COALESCING", [4] = "GET_COUNTERS", [5] = "GET_STEERING",
     [6] = "SET_STEERING", [7] = "GET_WATCHDOG", [8] = "SET_WATCHDOG", [9] = "ARM_TIMER", [10] = "DISARM_TIMER",
     [11] = "TIMER_EXPIRED", [12] = "JOIN_GROUP", [13] = "LEAVE_GROUP",
-    [14] = "GET_GROUPS", [15] = "GET_COPY_ENGINE", [16] = "GET_ADAPTIVE",
+    [14] = "GET_GROUPS", [15] = "GET_COPY_ENGINE", [16] = "GET_ADAPTIVE", [17] = "GET_STRATEGIES",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -545,6 +545,9 @@ declare_ctl("frames_max_max", ProtoField.uint32, "Greatest count limit", base.DE
 declare_ctl("queue", ProtoField.uint16, "Queue", base.DEC, { [0xffff] = "all" })
 declare_ctl("changes", ProtoField.uint8, "What changes", base.HEX)
 declare_ctl("strategy", ProtoField.uint8, "Strategy", base.DEC, STRATEGIES)
+declare_ctl("strategies_total", ProtoField.uint8, "Strategies of the card", base.DEC)
+declare_ctl("strategies_told", ProtoField.uint8, "Names that follow", base.DEC)
+declare_ctl("strategy_name", ProtoField.string, "Name")
 declare_ctl("delay_ns", ProtoField.uint32, "Delay (ns)", base.DEC)
 declare_ctl("frames_max", ProtoField.uint32, "Count limit (0 = none)", base.DEC)
 declare_ctl("marks", ProtoField.uint8, "Marks looked at", base.DEC)
@@ -684,6 +687,7 @@ local REQUESTS = {
     [14] = { 4, { { "group", 2 }, { "", 2 } } },
     [15] = { 4, { { "", 4 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
+    [17] = { 4, { { "strategy", 1 }, { "", 3 } } },
 }
 local REPLIES = {
     [1] = { 20, { { "version", 1 }, { "", 1 }, { "queue_pairs", 2 }, { "abilities", 4 }, { "strategies", 4 }, { "delay_ns_max", 4 }, { "frames_max_max", 4 } } },
@@ -702,7 +706,23 @@ local REPLIES = {
     [14] = { 80, GROUP_LIST },
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
     [15] = { 16 + 15 * 8, COPY_LIST },
+    [17] = { 4, { { "strategies_total", 1 }, { "strategy", 1 }, { "strategies_told", 1 }, { "", 1 } } },
 }
+
+-- The names in a reply to GET_STRATEGIES, each behind its length; how many were there.
+local function strategy_names(tree, t)
+    local at, names = 4, {}
+    while at < t:len() and #names < t(2, 1):uint() do
+        local length = t(at, 1):uint()
+        if at + 1 + length > t:len() then
+            break
+        end
+        tree:add(k.strategy_name, t(at + 1, length))
+        names[#names + 1] = t(at + 1, length):string()
+        at = at + 1 + length
+    end
+    return names
+end
 
 function ctl.dissector(t, pinfo, root)
     -- The EtherType is free for experiments: what does not carry the magic is somebody else's.
@@ -750,6 +770,13 @@ function ctl.dissector(t, pinfo, root)
             bad("the body does not have the length of this operation")
         else
             list(tree, t(CTL_HEADER_LEN, length), shape[2])
+            if code == 17 and is_reply then
+                local names = strategy_names(tree, t(CTL_HEADER_LEN, length))
+                text = text .. ", " .. table.concat(names, ", ")
+                if #names < t(CTL_HEADER_LEN + 2, 1):uint() then
+                    bad("the names do not fit the body")
+                end
+            end
             local strategy = ({ [2] = is_reply and 2, [3] = is_reply and 2 or 3, [4] = 2, [16] = is_reply and 2 })[code]
             if strategy then
                 local value = t(CTL_HEADER_LEN + strategy, 1):uint()

@@ -388,7 +388,13 @@ fn queues_that_a_guest_sets_one_by_one_are_told_and_remembered() {
         delay_ns: Some(123_000),
         ..Default::default()
     };
-    ask_card(&mut guest, &Request::SetCoalescing { queue: Some(2), change });
+    ask_card(
+        &mut guest,
+        &Request::SetCoalescing {
+            queue: Some(2),
+            change: change.into(),
+        },
+    );
     let mut line = String::new();
     watcher.read_line(&mut line).unwrap();
     let event: serde_json::Value = serde_json::from_str(&line).unwrap();

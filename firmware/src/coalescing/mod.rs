@@ -1,6 +1,6 @@
 //! Interrupt coalescing: the settings, the strategies and the one list that registers them.
 //!
-//! A strategy is one file beside this one and one line in the list at the end of it. Time-out and count limit (`papers.md`
+//! A strategy is one file beside this one and one line in the list at the end of this one. Time-out and count limit (`papers.md`
 //! M-GF1, M-GF2) are not a strategy's business: the pipeline enforces them around every strategy.
 
 use core::fmt;
@@ -17,10 +17,10 @@ mod stream;
 mod timeout;
 
 pub use adaptive::AdaptiveState;
-pub use registry::{StrategyKind, UnknownStrategy};
+pub use registry::{STRATEGY_NAME_MAX, UnknownStrategy};
 
+use adaptive::Adaptive;
 pub(crate) use disabled::Disabled;
-pub(crate) use registry::{Active, registered};
 
 /// The card's default coalescing delay, that of the Myri-10G (M-GF1).
 pub const DELAY_NS_DEFAULT: u64 = 75_000;
@@ -29,11 +29,12 @@ pub const DELAY_NS_MAX: u64 = 1_000_000_000;
 /// The greatest count limit: no more packets than this fit the largest receive ring.
 pub const FRAMES_MAX_MAX: u32 = crate::PENDING_MAX as u32;
 
-/// How a receive queue coalesces its interrupts.
+/// How a receive queue coalesces its interrupts. `S` names the strategy: [`StrategyKind`], or in what a card says of itself to a guest
+/// [`StrategyCode`](crate::control::StrategyCode), since the guest's programs may know fewer strategies than the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalescing {
+pub struct Coalescing<S = StrategyKind> {
     /// What decides when a packet's DMA has completed.
-    pub strategy: StrategyKind,
+    pub strategy: S,
     /// Longest time from the arrival of the first packet not yet announced to its interrupt, in nanoseconds (M-GF1); at
     /// most [`DELAY_NS_MAX`]. 0 turns coalescing off whatever the strategy: an interrupt for each packet.
     pub delay_ns: u64,
@@ -89,17 +90,29 @@ impl Default for Coalescing {
     }
 }
 
-/// A change of some settings; `None` leaves a setting as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoalescingChange {
+/// A change of some settings; `None` leaves a setting as it is. `S` as for [`Coalescing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoalescingChange<S = StrategyKind> {
     /// New [`Coalescing::strategy`].
-    pub strategy: Option<StrategyKind>,
+    pub strategy: Option<S>,
     /// New [`Coalescing::delay_ns`].
     pub delay_ns: Option<u64>,
     /// New [`Coalescing::frames_max`].
     pub frames_max: Option<u32>,
     /// New [`Coalescing::marks`].
     pub marks: Option<bool>,
+}
+
+impl<S> Default for CoalescingChange<S> {
+    /// No change.
+    fn default() -> Self {
+        Self {
+            strategy: None,
+            delay_ns: None,
+            frames_max: None,
+            marks: None,
+        }
+    }
 }
 
 impl CoalescingChange {
@@ -170,7 +183,9 @@ pub enum Action {
     Wait,
     /// As [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
     Defer,
-    /// An interrupt now, for everything that has completed.
+    /// An interrupt now, for everything that has completed. [`Reason::Strategy`] is for whatever a strategy decides by itself:
+    /// reports name the strategy with it. [`Reason::Mark`], [`Reason::Deferred`] and [`Reason::EveryPacket`] are for what they say; all
+    /// others are the pipeline's to give.
     Raise(Reason),
 }
 
@@ -255,4 +270,23 @@ pub trait Selection: Strategy {
 
     /// Whether this is the strategy for these settings already.
     fn serves(&self, settings: Coalescing) -> bool;
+}
+
+// One line for each strategy: its name in Rust, its code on the wire (the next free one; never change one that is in use), its name
+// for people, and its type. `mod every_second::EverySecond` is the type `EverySecond` in the file `every_second.rs` beside this one.
+registry::strategies! {
+    /// M-GF1 with a delay of 0: an interrupt for each packet.
+    Disabled = 0, "disabled", Disabled;
+    /// M-GF1: an interrupt when the delay of the first unannounced packet is over.
+    Timeout = 1, "timeout", timeout::Timeout;
+    /// M-GF4, Algorithm 1: a marked packet is announced as soon as it is in host memory.
+    OpenMx = 2, "open-mx", open_mx::OpenMx;
+    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are on their way.
+    Stream = 3, "stream", stream::Stream;
+    /// M-GF7: the delay follows the traffic, from none up to that of the settings.
+    Adaptive = 4, "adaptive", Adaptive<timeout::Timeout>;
+    /// M-GF8: adaptive, and Open-MX for marked packets.
+    AdaptiveOpenMx = 5, "adaptive-open-mx", Adaptive<open_mx::OpenMx>;
+    /// M-GF8: adaptive, and Stream for marked packets.
+    AdaptiveStream = 6, "adaptive-stream", Adaptive<stream::Stream>;
 }

@@ -1,18 +1,18 @@
-//! The list of strategies, and what follows from it: names, codes, and dispatch without virtual calls.
-//!
-//! To add a strategy, add one line to the list `strategies!` below. Codes are on the wire (`CONTROL.md`): never change one.
+//! What follows from the list of strategies at the end of `coalescing/mod.rs`: names, codes, and dispatch without virtual calls.
 
 use core::{fmt, str::FromStr};
 
-use crate::conformance::{self, Broken};
+use super::StrategyKind;
 
-use super::{
-    Action, AdaptiveState, Attention, Coalescing, Completion, Oldest, Selection, Strategy, Together,
-    adaptive::Adaptive, disabled, open_mx, stream, timeout,
-};
-
+/// Makes [`StrategyKind`] and [`Active`](super::Active) of the list. A line that names its type by `mod FILE::TYPE` declares that file
+/// as a module, too.
 macro_rules! strategies {
-    ($($(#[$doc:meta])* $kind:ident = $code:literal, $name:literal, $state:ty;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $code:literal, $name:literal, $(mod $module:ident::$own:ident)? $($state:ty)?;)*) => {
+        $($(
+            #[allow(missing_docs, reason = "a strategy's file needs no more than its rule")]
+            mod $module;
+        )?)*
+
         /// The strategies a card knows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -41,9 +41,11 @@ macro_rules! strategies {
         }
 
         /// One of the registered strategies, at work.
+        #[allow(missing_docs, reason = "the list says what each is")]
+        #[doc(hidden)]
         #[derive(Clone, Copy, Debug)]
         pub enum Active {
-            $($kind($state),)*
+            $($kind($($module::$own)? $($state)?),)*
         }
 
         impl Default for Active {
@@ -55,7 +57,7 @@ macro_rules! strategies {
         impl Selection for Active {
             fn new(settings: Coalescing) -> Self {
                 match settings.effective_strategy() {
-                    $(StrategyKind::$kind => Self::$kind(<$state>::default()),)*
+                    $(StrategyKind::$kind => Self::$kind(<$($module::$own)? $($state)?>::default()),)*
                 }
             }
 
@@ -67,9 +69,12 @@ macro_rules! strategies {
             }
         }
 
-        /// See [`conformance::registered`].
-        pub(crate) fn registered() -> Result<(), (StrategyKind, Broken)> {
-            $(conformance::strategy::<$state>().map_err(|broken| (StrategyKind::$kind, broken))?;)*
+        /// See [`conformance::registered`](crate::conformance::registered).
+        pub(crate) fn registered() -> Result<(), (StrategyKind, crate::conformance::Broken)> {
+            $(
+                crate::conformance::strategy::<$($module::$own)? $($state)?>()
+                    .map_err(|broken| (StrategyKind::$kind, broken))?;
+            )*
             Ok(())
         }
 
@@ -125,6 +130,8 @@ macro_rules! strategies {
     };
 }
 
+pub(super) use strategies;
+
 impl StrategyKind {
     /// Position in [`StrategyKind::ALL`].
     #[inline]
@@ -137,7 +144,7 @@ impl StrategyKind {
         self as u8
     }
 
-    /// The strategy with this code in control frames.
+    /// The strategy with this code in control frames; `None` if the card has none.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
@@ -155,8 +162,11 @@ pub struct UnknownStrategy;
 
 impl fmt::Display for UnknownStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a coalescing strategy; known are")?;
-        StrategyKind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+        f.write_str("there is no coalescing strategy of this name; there are ")?;
+        StrategyKind::NAMES.iter().enumerate().try_for_each(|(position, name)| {
+            let separator = if position == 0 { "" } else { ", " };
+            write!(f, "{separator}{name}")
+        })
     }
 }
 
@@ -174,31 +184,40 @@ impl FromStr for StrategyKind {
     }
 }
 
-strategies! {
-    /// M-GF1 with a delay of 0: an interrupt for each packet.
-    Disabled = 0, "disabled", disabled::Disabled;
-    /// M-GF1: an interrupt when the delay of the first unannounced packet is over.
-    Timeout = 1, "timeout", timeout::Timeout;
-    /// M-GF4, Algorithm 1: a marked packet is announced as soon as it is in host memory.
-    OpenMx = 2, "open-mx", open_mx::OpenMx;
-    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are on their way.
-    Stream = 3, "stream", stream::Stream;
-    /// M-GF7: the delay follows the traffic, from none up to that of the settings.
-    Adaptive = 4, "adaptive", Adaptive<timeout::Timeout>;
-    /// M-GF8: adaptive, and Open-MX for marked packets.
-    AdaptiveOpenMx = 5, "adaptive-open-mx", Adaptive<open_mx::OpenMx>;
-    /// M-GF8: adaptive, and Stream for marked packets.
-    AdaptiveStream = 6, "adaptive-stream", Adaptive<stream::Stream>;
-}
+/// The most strategies that a card can have: `HELLO` of the control protocol has a bit for each.
+const COUNT_MAX: usize = 32;
 
 // `index` and `from_code` rely on codes being positions.
 const _: () = {
+    assert!(StrategyKind::COUNT <= COUNT_MAX, "a card has at most 32 strategies");
     let mut position = 0;
     while position < StrategyKind::COUNT {
         assert!(
             StrategyKind::ALL[position] as usize == position,
-            "codes count from 0 without gaps"
+            "codes count from 0 without gaps: a new strategy takes the next one"
+        );
+        assert!(
+            is_name(StrategyKind::NAMES[position]),
+            "a strategy's name has 1 to 31 small letters, digits and hyphens, and begins with a letter"
         );
         position += 1;
     }
 };
+
+/// The longest name, in bytes.
+pub const STRATEGY_NAME_MAX: usize = 31;
+
+/// Whether a text may be the name of a strategy: it is typed on command lines, and goes into metrics and control frames.
+const fn is_name(name: &str) -> bool {
+    let name = name.as_bytes();
+    let mut position = 0;
+    while position < name.len() {
+        let byte = name[position];
+        let is_inner = byte.is_ascii_digit() || byte == b'-';
+        if !byte.is_ascii_lowercase() && (position == 0 || !is_inner) {
+            return false;
+        }
+        position += 1;
+    }
+    position != 0 && position <= STRATEGY_NAME_MAX
+}

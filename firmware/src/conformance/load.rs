@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::shrink::{Case, without_some};
 use crate::{Coalescing, DmaModel, PacketInfo, StrategyKind};
 
 /// SplitMix64: the same numbers from the same seed on any machine.
@@ -78,5 +79,92 @@ impl Load {
             },
             batches: batches.collect(),
         }
+    }
+}
+
+impl Case for Load {
+    fn smaller(&self) -> Vec<Self> {
+        let with = |batches| Self {
+            batches,
+            ..self.clone()
+        };
+        let mut smaller: Vec<Self> = without_some(&self.batches).into_iter().map(with).collect();
+        for (position, batch) in self.batches.iter().enumerate() {
+            smaller.extend(batch.smaller().into_iter().map(|batch| {
+                let mut load = self.clone();
+                load.batches[position] = batch;
+                load
+            }));
+        }
+        if self.coalescing.frames_max != 0 {
+            let mut load = self.clone();
+            load.coalescing.frames_max = 0;
+            smaller.push(load);
+        }
+        if self.dma != DmaModel::ZERO {
+            smaller.push(Self {
+                dma: DmaModel::ZERO,
+                ..self.clone()
+            });
+        }
+        smaller
+    }
+}
+
+impl Case for Batch {
+    fn smaller(&self) -> Vec<Self> {
+        let mut smaller = Vec::new();
+        if self.packets.len() > 1 {
+            smaller.extend(without_some(&self.packets).into_iter().map(|packets| Self {
+                packets,
+                ..self.clone()
+            }));
+        }
+        if self.change.is_some() {
+            smaller.push(Self {
+                change: None,
+                ..self.clone()
+            });
+        }
+        for position in 0..self.packets.len() {
+            let packet = self.packets[position];
+            let plainer = PacketInfo { len: 60, marked: false };
+            for simple in [plainer, PacketInfo { len: 60, ..packet }] {
+                if simple != packet {
+                    let mut batch = self.clone();
+                    batch.packets[position] = simple;
+                    smaller.push(batch);
+                }
+            }
+        }
+        if self.after_ns > 1 {
+            let after_ns = self.after_ns / 2;
+            smaller.push(Self {
+                after_ns,
+                ..self.clone()
+            });
+        }
+        smaller
+    }
+}
+
+/// A load, and another one a minute later.
+#[derive(Clone, Debug)]
+pub(super) struct Twice {
+    pub(super) first: Load,
+    pub(super) then: Load,
+}
+
+impl Case for Twice {
+    fn smaller(&self) -> Vec<Self> {
+        let first = self.first.smaller().into_iter().map(|first| Self {
+            first,
+            then: self.then.clone(),
+        });
+        let then = self.then.smaller().into_iter().map(|then| Self {
+            first: self.first.clone(),
+            then,
+        });
+        first.chain(then).collect()
     }
 }

@@ -1,21 +1,26 @@
 //! The conformance suite: does a strategy, or a whole receive path, keep its promises? If not, it says in words which one
-//! it breaks.
+//! it breaks, and shows the fewest events with which it does as a time line.
 //!
 //! Seeded random calls and loads; the same answer on any machine. For tests: nothing else in the crate uses it, so a program
 //! that does not call it does not contain it. What a strategy *should* decide is not here but in the specification of its
-//! mechanism (`tests/firmware/reference.rs`).
+//! mechanism (`tests/firmware/reference.rs`), or in expectation traces ([`Expectation`]).
 
 use alloc::{format, string::String};
 use core::fmt;
 
 use crate::StrategyKind;
 
+mod calls;
+mod expectation;
 mod load;
 mod path;
+mod shrink;
 mod strategy;
+mod timeline;
 
+pub use expectation::{Arrival, Expectation, Expected, Unexpected};
 pub use path::{ReceivePath, receive_path, receive_path_under};
-pub use strategy::strategy;
+pub use strategy::{broken_promises, strategy};
 
 /// Runs the suite on every registered strategy.
 ///
@@ -60,6 +65,9 @@ pub enum Promise {
     OwnReason,
     /// A chosen delay is at most that of the settings, and told as it is (M-GF7).
     HonestDelay,
+    /// Behind a minute without packets, it decides as a strategy that was just selected: what it counts or measures is brought
+    /// back by an announcement, or by time.
+    StartsAnew,
 }
 
 impl Promise {
@@ -82,6 +90,7 @@ impl Promise {
             Self::ForgetsWhatIsAnnounced => "keeps a mark or a flag that should not survive announced()",
             Self::OwnReason => "gives a reason that is the pipeline's to give",
             Self::HonestDelay => "chooses a delay that it may not choose, or tells another one",
+            Self::StartsAnew => "decides otherwise after a minute without packets than one that was just selected",
         }
     }
 }
@@ -93,6 +102,8 @@ pub struct Broken {
     pub promise: Promise,
     /// In which circumstances.
     pub details: String,
+    /// The fewest events that were found with which it is broken, a line for each, with times in nanoseconds.
+    pub timeline: String,
 }
 
 impl Broken {
@@ -100,12 +111,23 @@ impl Broken {
         Self {
             promise,
             details: format!("{details}"),
+            timeline: String::new(),
         }
     }
 
     fn during(mut self, what: impl fmt::Display) -> Self {
         self.details = format!("{}; {what}", self.details);
         self
+    }
+
+    fn shown(mut self, timeline: impl fmt::Display) -> Self {
+        self.timeline = format!("{timeline}");
+        self
+    }
+
+    /// The sentence and the time line.
+    pub fn report(&self) -> String {
+        format!("{self}\n{}", self.timeline)
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::{format, vec::Vec};
 
 use ether::Time;
 
-use super::{Broken, Promise, load::Load};
+use super::{Broken, Promise, load::Load, shrink::shrunk, timeline::Timeline};
 use crate::{
     Coalescing, DmaModel, Event, Interrupt, PacketInfo, Pipeline, Reason, RxCounters, StrategyKind,
     coalescing::Selection,
@@ -94,10 +94,16 @@ pub fn receive_path<P: ReceivePath>(make: impl Fn() -> P) -> Result<(), Broken> 
 pub fn receive_path_under<P: ReceivePath>(strategies: &[StrategyKind], make: impl Fn() -> P) -> Result<(), Broken> {
     (0..LOADS).try_for_each(|seed| {
         let load = Load::new(seed, strategies);
-        Watch::new(make(), &load)
-            .run(&load)
-            .map_err(|broken| broken.during(format!("load {seed}, {:?}, {:?}", load.coalescing, load.dma)))
+        run(make(), &load).map_err(|broken| shrunk(load, broken, |load| run(make(), load)))
     })
+}
+
+/// Drives a fresh receive path through a load.
+pub(super) fn run<P: ReceivePath>(path: P, load: &Load) -> Result<(), Broken> {
+    let mut watch = Watch::new(path);
+    watch.begin(load);
+    let ended = watch.run(load);
+    ended.map_err(|broken| broken.shown(&watch.timeline))
 }
 
 /// What was decided under a load.
@@ -108,15 +114,36 @@ pub(super) struct Decisions {
     pub(super) deferred: u64,
 }
 
-/// Drives a receive path through a load.
-pub(super) fn decisions<P: ReceivePath>(path: P, load: &Load) -> Result<Decisions, Broken> {
-    let mut watch = Watch::new(path, load);
+/// Drives a receive path through a load, and says what else was watched.
+pub(super) fn decisions<P: ReceivePath>(path: P, load: &Load) -> Result<(Decisions, Timeline), Broken> {
+    let mut watch = Watch::new(path);
+    watch.begin(load);
     watch.run(load)?;
-    let decided = |i: &Interrupt| (i.decided_at, i.reason, i.packets);
-    Ok(Decisions {
-        interrupts: watch.interrupts.iter().map(decided).collect(),
-        deferred: watch.path.counters().total().deferred,
-    })
+    Ok((watch.decisions(0), watch.timeline))
+}
+
+/// Drives a receive path through a load and, after `quiet_ns` without packets, through another one; and a second path through
+/// the latter alone, at the same time. Gives what both decided there, and what was seen of the first.
+pub(super) fn after_a_pause<P: ReceivePath>(
+    [path, fresh]: [P; 2],
+    (first, then): (&Load, &Load),
+    quiet_ns: u64,
+) -> Result<([Decisions; 2], Timeline), Broken> {
+    let mut watch = Watch::new(path);
+    watch.begin(first);
+    watch.run(first)?;
+    watch.now = watch.now.plus_nanos(quiet_ns);
+    watch.timeline.note(Some(watch.now), "a minute has passed");
+    let mut other = Watch::new(fresh);
+    other.now = watch.now;
+    let (before, deferred) = (watch.interrupts.len(), watch.path.counters().total().deferred);
+    watch.begin(then);
+    watch.run(then)?;
+    other.begin(then);
+    other.run(then)?;
+    let mut decided = watch.decisions(before);
+    decided.deferred -= deferred;
+    Ok(([decided, other.decisions(0)], watch.timeline))
 }
 
 /// What an onlooker knows of a packet.
@@ -136,7 +163,7 @@ impl Seen {
     }
 }
 
-struct Watch<P> {
+pub(super) struct Watch<P> {
     path: P,
     settings: Coalescing,
     /// Settings changed since the last interrupt: an interrupt may be due for the change alone.
@@ -148,39 +175,59 @@ struct Watch<P> {
     published: usize,
     announced: usize,
     interrupts: Vec<Interrupt>,
+    pub(super) timeline: Timeline,
 }
 
 impl<P: ReceivePath> Watch<P> {
-    fn new(mut path: P, load: &Load) -> Self {
-        path.set_coalescing(Time::ZERO, load.coalescing);
-        path.set_dma(load.dma);
+    pub(super) fn new(path: P) -> Self {
         Self {
             path,
-            settings: load.coalescing,
+            settings: Coalescing::DEFAULT,
             changed: false,
             changed_ever: false,
-            setup_ns: load.dma.setup_ns,
+            setup_ns: 0,
             now: Time::ZERO,
             packets: Vec::new(),
             published: 0,
             announced: 0,
             interrupts: Vec::new(),
+            timeline: Timeline::default(),
         }
     }
 
-    fn run(&mut self, load: &Load) -> Result<(), Broken> {
+    /// The settings with which a load begins, while nothing is on its way.
+    pub(super) fn begin(&mut self, load: &Load) {
+        self.path.set_coalescing(self.now, load.coalescing);
+        self.path.set_dma(load.dma);
+        (self.settings, self.setup_ns) = (load.coalescing, load.dma.setup_ns);
+        self.timeline.settings(None, load.coalescing);
+        self.timeline.dma(load.dma);
+    }
+
+    /// The interrupts from number `first` on.
+    pub(super) fn decisions(&self, first: usize) -> Decisions {
+        let decided = |i: &Interrupt| (i.decided_at, i.reason, i.packets);
+        Decisions {
+            interrupts: self.interrupts[first..].iter().map(decided).collect(),
+            deferred: self.path.counters().total().deferred,
+        }
+    }
+
+    pub(super) fn run(&mut self, load: &Load) -> Result<(), Broken> {
         for batch in &load.batches {
             let at = self.now.plus_nanos(batch.after_ns);
             // What is due in the moment of the arrivals comes after them.
             self.pass(at, false)?;
             self.now = at;
             if let Some(settings) = batch.change {
+                self.timeline.settings(Some(at), settings);
                 self.path.set_coalescing(at, settings);
                 (self.settings, self.changed, self.changed_ever) = (settings, true, true);
                 let waiting = self.packets[self.announced..].iter_mut();
                 waiting.for_each(|packet| packet.delay_ns = packet.delay_ns.max(settings.delay_ns));
             }
             for &packet in &batch.packets {
+                self.timeline.arrives(at, self.packets.len() + 1, packet);
                 self.path.arrive(at, packet);
                 // One engine: a transfer begins when the one before has completed.
                 let last = self.packets.last().map_or(Time::ZERO, |packet| packet.completes);
@@ -247,6 +294,7 @@ impl<P: ReceivePath> Watch<P> {
     }
 
     fn published(&mut self, count: u32) -> Result<(), Broken> {
+        self.timeline.completed(self.now, self.published + 1, count as usize);
         self.published += count as usize;
         let early = |packet: &Seen| packet.completes > self.now;
         if self.published > self.packets.len() || self.packets[..self.published].last().is_some_and(early) {
@@ -256,6 +304,7 @@ impl<P: ReceivePath> Watch<P> {
     }
 
     fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Broken> {
+        self.timeline.interrupt(&interrupt, self.announced + 1);
         let number = self.interrupts.len() as u64 + 1;
         if interrupt.sequence != number {
             return Err(self.broken(Promise::Numbered, format!("{} instead of {number}", interrupt.sequence)));
@@ -298,8 +347,8 @@ impl<P: ReceivePath> Watch<P> {
         match interrupt.reason {
             Reason::Mark | Reason::Deferred => any_marked,
             Reason::Timeout => over,
-            // A chosen delay may be over while the DMA takes longer.
-            Reason::Adaptive => true,
+            // A chosen delay may be over while the DMA takes longer; and a strategy may raise whenever it likes.
+            Reason::Adaptive | Reason::Strategy => true,
             Reason::Count => self.settings.frames_max != 0 && interrupt.packets >= self.settings.frames_max,
             Reason::EveryPacket => interrupt.packets == 1 || self.changed,
             // Nobody turned a watchdog or a clock on, or started anew.

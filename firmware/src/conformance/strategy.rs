@@ -1,60 +1,146 @@
 //! Does one strategy keep the promises that every strategy gives? Called directly, and at work in the real pipeline.
 
-use alloc::format;
+use alloc::{format, vec::Vec};
 
 use ether::Time;
 
 use super::{
     Broken, Promise,
-    load::{Load, Numbers},
-    path::{Decisions, decisions, receive_path},
+    calls::{honest, marks_end, same_answers, some_calls},
+    load::{Load, Twice},
+    path::{Decisions, after_a_pause, decisions, run},
+    shrink::{Case, shrunk},
+    timeline::Timeline,
 };
 use crate::{
-    Coalescing, PacketInfo, Pipeline, PipelineConfig, Reason, StrategyKind,
+    Coalescing, Pipeline, PipelineConfig, Reason, StrategyKind,
     coalescing::{Action, AdaptiveState, Attention, Completion, Disabled, Oldest, Selection, Strategy, Together},
 };
 
-/// Sequences of calls, and loads with and without the shortcut of `attention`.
+/// Sequences of calls, and loads of each kind.
 const SEQUENCES: u64 = 2_000;
-/// Calls in each.
-const CALLS: u64 = 40;
+
+/// How long nothing arrives before a strategy decides as if it were new.
+const QUIET_NS: u64 = 60_000_000_000;
 
 /// Runs the whole suite on one strategy.
 ///
 /// # Errors
 /// The first promise that is broken, and how.
 pub fn strategy<S: Strategy>() -> Result<(), Broken> {
-    let pipeline = || Pipeline::<Only<S>>::new(&PipelineConfig::default());
-    for seed in 0..SEQUENCES {
-        let [once, again] = [(); 2].map(|()| answers::<S>(&mut Numbers(seed)));
-        if once != again {
-            let details = format!("{once:?}, and {again:?} when all is done again; calls {seed}");
-            return Err(Broken::new(Promise::SameAnswers, details));
+    let mut found = Findings::new(true);
+    found.of::<S>();
+    found.broken.pop().map_or(Ok(()), Err)
+}
+
+/// Runs the whole suite on one strategy, and gives each promise that it breaks, with the fewest events that show it. One that keeps
+/// something outside itself is not asked for more: nothing that it does means anything.
+pub fn broken_promises<S: Strategy>() -> Vec<Broken> {
+    let mut found = Findings::new(false);
+    found.of::<S>();
+    found.broken
+}
+
+/// What was found so far.
+struct Findings {
+    only_first: bool,
+    broken: Vec<Broken>,
+}
+
+impl Findings {
+    fn new(only_first: bool) -> Self {
+        Self {
+            only_first,
+            broken: Vec::new(),
         }
     }
-    for seed in 0..SEQUENCES {
-        calls::<S>(&mut Numbers(seed)).map_err(|broken| broken.during(format!("calls {seed}")))?;
+
+    fn is_done(&self) -> bool {
+        let outside = |broken: &Broken| broken.promise == Promise::SameAnswers;
+        !self.broken.is_empty() && (self.only_first || self.broken.iter().any(outside))
     }
-    for seed in 0..SEQUENCES {
-        marks_end::<S>(&mut Numbers(seed)).map_err(|broken| broken.during(format!("calls {seed}")))?;
-    }
-    for seed in 0..SEQUENCES {
-        let load = Load::new(seed, StrategyKind::ALL);
-        let hearing = Pipeline::<Only<Hearing<S>>>::new(&PipelineConfig::default());
-        let (told, spared) = (decisions(hearing, &load)?, decisions(pipeline(), &load)?);
-        if let Some((told, spared)) = difference(&told, &spared) {
-            let details = format!("it would decide {told:?} and decides {spared:?}; load {seed}");
-            return Err(Broken::new(Promise::HonestAttention, details));
-        }
-        if told.deferred != spared.deferred {
-            let details = format!(
-                "{} put off one by one, and {} of packets together; load {seed}",
-                told.deferred, spared.deferred
-            );
-            return Err(Broken::new(Promise::Counted, details));
+
+    /// Runs the cases of all seeds, and shrinks the first of each promise.
+    fn check<C: Case>(&mut self, make: impl Fn(u64) -> C, run: impl Fn(&C) -> Result<(), Broken>) {
+        for seed in 0..SEQUENCES {
+            if self.is_done() {
+                return;
+            }
+            let case = make(seed);
+            if let Err(broken) = run(&case)
+                && !self.broken.iter().any(|known| known.promise == broken.promise)
+            {
+                self.broken.push(shrunk(case, broken, &run));
+            }
         }
     }
-    receive_path(pipeline)
+
+    fn of<S: Strategy>(&mut self) {
+        // Whatever its settings call it: there is one strategy only.
+        let load = |seed| Load::new(seed, &[StrategyKind::Timeout]);
+        let twice = |seed| Twice {
+            first: load(seed),
+            then: load(seed + SEQUENCES),
+        };
+        self.check(some_calls, same_answers::<S>);
+        self.check(some_calls, honest::<S>);
+        self.check(some_calls, marks_end::<S>);
+        self.check(load, attention::<S>);
+        self.check(load, |load| run(pipeline::<S>(), load));
+        self.check(twice, starts_anew::<S>);
+    }
+}
+
+/// The real pipeline with one strategy.
+pub(super) fn pipeline<S: Strategy>() -> Pipeline<Only<S>> {
+    Pipeline::new(&PipelineConfig::default())
+}
+
+/// A strategy that is told of every completion decides as one that is spared some.
+fn attention<S: Strategy>(load: &Load) -> Result<(), Broken> {
+    // What breaks other promises is told of as that.
+    let Ok((told, _)) = decisions(pipeline::<Hearing<S>>(), load) else {
+        return Ok(());
+    };
+    let Ok((spared, mut timeline)) = decisions(pipeline::<S>(), load) else {
+        return Ok(());
+    };
+    if let Some((told, spared)) = difference(&told, &spared) {
+        timeline.note(None, format!("told of every packet: an interrupt {}", words(told)));
+        let details = format!(
+            "told of every packet, it decides on an interrupt {}; told of those that it pays attention to, {}",
+            words(told),
+            words(spared)
+        );
+        return Err(Broken::new(Promise::HonestAttention, details).shown(timeline));
+    }
+    if told.deferred != spared.deferred {
+        let details = format!(
+            "{} put off one by one, and {} of packets together",
+            told.deferred, spared.deferred
+        );
+        return Err(Broken::new(Promise::Counted, details).shown(timeline));
+    }
+    Ok(())
+}
+
+/// A minute after anything, it decides as a new one.
+fn starts_anew<S: Strategy>(twice: &Twice) -> Result<(), Broken> {
+    let paths = [pipeline::<S>(), pipeline::<S>()];
+    // What breaks other promises is told of as that.
+    let Ok(([old, new], mut timeline)) = after_a_pause(paths, (&twice.first, &twice.then), QUIET_NS) else {
+        return Ok(());
+    };
+    let Some((old, new)) = difference(&old, &new) else {
+        return Ok(());
+    };
+    timeline.note(None, format!("one that was just selected: an interrupt {}", words(new)));
+    let details = format!(
+        "an interrupt {}, where one that was just selected decides on one {}",
+        words(old),
+        words(new)
+    );
+    Err(Broken::new(Promise::StartsAnew, details).shown(timeline))
 }
 
 /// The first interrupts that are not the same.
@@ -67,180 +153,16 @@ fn difference(one: &Decisions, other: &Decisions) -> Option<(Decision, Decision)
 /// When, why, for how many packets; `None` = no more.
 type Decision = Option<(Time, Reason, u32)>;
 
-/// What a strategy answers to some completions.
-fn answers<S: Strategy>(numbers: &mut Numbers) -> [Action; 8] {
-    let mut strategy = S::default();
-    let mut now = 0;
-    [(); 8].map(|()| {
-        now += numbers.one_of(&[0, 1, 5, 40]);
-        let completion = Completion {
-            at: Time::from_nanos(now),
-            packet: PacketInfo {
-                len: numbers.one_of(&[60, 1500]),
-                marked: numbers.percent(40),
-            },
-            others_pending: numbers.percent(50),
-        };
-        let action = strategy.completed(completion);
-        if matches!(action, Action::Raise(_)) {
-            strategy.announced();
-        }
-        action
-    })
-}
-
-/// Behind an interrupt, a strategy that saw marks decides about unmarked packets as one that saw the same packets without
-/// marks.
-fn marks_end<S: Strategy>(numbers: &mut Numbers) -> Result<(), Broken> {
-    let (mut saw, mut spared) = (S::default(), S::default());
-    let mut now = 0;
-    for _ in 0..CALLS / 10 {
-        for may_be_marked in [true, false] {
-            for _ in 0..numbers.one_of(&[1, 2, 5]) {
-                now += numbers.one_of(&[0, 1, 5, 40]);
-                let completion = |marked, len, others_pending| Completion {
-                    at: Time::from_nanos(now),
-                    packet: PacketInfo { len, marked },
-                    others_pending,
-                };
-                let (len, others_pending) = (numbers.one_of(&[60, 1500]), numbers.percent(50));
-                let marked = may_be_marked && numbers.percent(60);
-                let action = saw.completed(completion(marked, len, others_pending));
-                let without = spared.completed(completion(false, len, others_pending));
-                if !may_be_marked && action != without {
-                    let details = format!("without marks before the last interrupt, {without:?} and not {action:?}");
-                    return Err(Broken::new(Promise::ForgetsWhatIsAnnounced, details));
-                }
-                if [action, without]
-                    .iter()
-                    .any(|action| matches!(action, Action::Raise(_)))
-                {
-                    saw.announced();
-                    spared.announced();
-                }
-            }
-            saw.announced();
-            spared.announced();
-        }
+fn words(decision: Decision) -> alloc::string::String {
+    match decision {
+        None => "never".into(),
+        Some((at, reason, packets)) => Timeline::words(at, Some(reason), Some(packets)),
     }
-    Ok(())
-}
-
-/// What the pipeline owes a strategy is kept: completions, and an `announced` behind each interrupt.
-fn calls<S: Strategy>(numbers: &mut Numbers) -> Result<(), Broken> {
-    let mut strategy = S::default();
-    let (mut now, mut announced, mut waiting) = (0, 0, 0);
-    // A marked packet waits; an interrupt was put off.
-    let (mut marked, mut owed) = (false, false);
-    for _ in 0..CALLS {
-        now += numbers.one_of(&[0, 1, 5, 40]);
-        if strategy.is_deferring() && !owed {
-            return Err(Broken::new(
-                Promise::ForgetsWhatIsAnnounced,
-                "is_deferring() without Defer",
-            ));
-        }
-        if waiting == 0 && numbers.percent(50) {
-            delay(&mut strategy, now, announced, numbers)?;
-        }
-        if numbers.percent(15) {
-            strategy.announced();
-            if strategy.is_deferring() {
-                return Err(Broken::new(
-                    Promise::ForgetsWhatIsAnnounced,
-                    "is_deferring() behind announced()",
-                ));
-            }
-            announced += waiting;
-            (waiting, marked, owed) = (0, false, false);
-            continue;
-        }
-        let packet = PacketInfo {
-            len: numbers.one_of(&[60, 1500]),
-            marked: numbers.percent(40),
-        };
-        let completion = Completion {
-            at: Time::from_nanos(now),
-            packet,
-            others_pending: numbers.percent(50),
-        };
-        let heard = match strategy.attention() {
-            Attention::EveryPacket => true,
-            Attention::MarkedPackets | Attention::MarkedTogether => packet.marked,
-            Attention::NoPacket => false,
-        };
-        let action = strategy.completed(completion);
-        waiting += 1;
-        marked |= packet.marked;
-        if !heard && action != Action::Wait {
-            let details = format!("it answered {action:?} to {completion:?}");
-            return Err(Broken::new(Promise::HonestAttention, details));
-        }
-        match action {
-            Action::Raise(reason) => {
-                judge(reason, marked, owed)?;
-                strategy.announced();
-                announced += waiting;
-                (waiting, marked, owed) = (0, false, false);
-                if strategy.is_deferring() {
-                    return Err(Broken::new(
-                        Promise::ForgetsWhatIsAnnounced,
-                        "is_deferring() behind announced()",
-                    ));
-                }
-            }
-            Action::Defer if !completion.others_pending => {
-                return Err(Broken::new(
-                    Promise::RemembersWhatItPutOff,
-                    "nothing else was on its way",
-                ));
-            }
-            Action::Defer => owed = true,
-            Action::Wait if owed && !completion.others_pending => {
-                return Err(Broken::new(
-                    Promise::RemembersWhatItPutOff,
-                    "the last one on its way completed",
-                ));
-            }
-            Action::Wait => {}
-        }
-        if owed && !strategy.is_deferring() {
-            return Err(Broken::new(Promise::RemembersWhatItPutOff, "is_deferring() denies it"));
-        }
-    }
-    Ok(())
-}
-
-fn judge(reason: Reason, marked: bool, owed: bool) -> Result<(), Broken> {
-    match reason {
-        Reason::Mark if !marked => Err(Broken::new(Promise::ForgetsWhatIsAnnounced, "no marked packet waits")),
-        Reason::Deferred if !owed => Err(Broken::new(Promise::ForgetsWhatIsAnnounced, "nothing was put off")),
-        Reason::Mark | Reason::Deferred | Reason::EveryPacket | Reason::Adaptive => Ok(()),
-        other => Err(Broken::new(Promise::OwnReason, other)),
-    }
-}
-
-fn delay<S: Strategy>(strategy: &mut S, now: u64, announced: u64, numbers: &mut Numbers) -> Result<(), Broken> {
-    let oldest = Oldest {
-        arrived: Time::from_nanos(now),
-        announced,
-        longest_ns: numbers.one_of(&[1, 40, 75_000]),
-    };
-    let longest_ns = oldest.longest_ns;
-    let delay_ns = strategy.delay_ns(oldest);
-    let details = match strategy.adaptive(longest_ns) {
-        _ if delay_ns > longest_ns => format!("{delay_ns} ns, where at most {longest_ns} are allowed"),
-        None if delay_ns != longest_ns => format!("{delay_ns} ns, and adaptive() says nothing"),
-        Some(state) if state.delay_ns != delay_ns => format!("{delay_ns} ns, and adaptive() says {}", state.delay_ns),
-        _ if strategy.delay_ns(oldest) != delay_ns => format!("{delay_ns} ns, and another one when asked again"),
-        _ => return Ok(()),
-    };
-    Err(Broken::new(Promise::HonestDelay, details))
 }
 
 /// One strategy for all settings, but for a delay of 0, which turns coalescing off.
 #[derive(Clone, Copy, Debug)]
-enum Only<S> {
+pub(super) enum Only<S> {
     Off(Disabled),
     On(S),
 }

@@ -5,7 +5,7 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
-use super::{CopyEngineReport, Doorbell, TimerReport, WatchdogReport};
+use super::{CopyEngineReport, Doorbell, StrategyNames, TimerReport, WatchdogReport};
 use crate::{
     AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
     SteeringTable, StrategyKind, TableEntries, TimerKind, multicast::GroupCounters,
@@ -31,14 +31,19 @@ pub enum Request {
         /// Number of the receive queue; `None` = all.
         queue: Option<u16>,
         /// What to change.
-        change: CoalescingChange,
+        change: CoalescingChange<StrategyCode>,
+    },
+    /// Which strategies are there, and what are their names?
+    GetStrategies {
+        /// The strategies from this code on.
+        first: StrategyCode,
     },
     /// What was counted?
     GetCounters {
         /// Number of the receive queue; `None` = sum of all.
         queue: Option<u16>,
         /// While this strategy was configured; `None` = sum of all.
-        strategy: Option<StrategyKind>,
+        strategy: Option<StrategyCode>,
     },
     /// How are receive queues chosen?
     GetSteering {
@@ -111,6 +116,8 @@ pub enum Reply {
     GetCoalescing(CoalescingReport),
     /// To [`Request::SetCoalescing`]: the settings now in use (of queue 0, if all were changed).
     SetCoalescing(CoalescingReport),
+    /// To [`Request::GetStrategies`].
+    GetStrategies(StrategyNames),
     /// To [`Request::GetCounters`].
     GetCounters(CounterReport),
     /// To [`Request::GetSteering`].
@@ -161,6 +168,8 @@ pub mod ability {
     pub const GROUPS: u32 = 1 << 6;
     /// The card is connected to itself, and tells what its copy engine did.
     pub const COPY_ENGINE: u32 = 1 << 7;
+    /// The card tells the names of its strategies.
+    pub const STRATEGY_NAMES: u32 = 1 << 9;
 }
 
 /// What a card can do.
@@ -180,6 +189,45 @@ pub struct Abilities {
     pub frames_max_max: u32,
 }
 
+/// A strategy by its code in control frames; a card may have strategies that this crate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StrategyCode(pub u8);
+
+impl StrategyCode {
+    /// The strategy, if this crate has it.
+    pub fn kind(self) -> Option<StrategyKind> {
+        StrategyKind::from_code(self.0)
+    }
+}
+
+impl From<StrategyKind> for StrategyCode {
+    fn from(kind: StrategyKind) -> Self {
+        Self(kind.code())
+    }
+}
+
+impl From<Coalescing> for Coalescing<StrategyCode> {
+    fn from(settings: Coalescing) -> Self {
+        Self {
+            strategy: settings.strategy.into(),
+            delay_ns: settings.delay_ns,
+            frames_max: settings.frames_max,
+            marks: settings.marks,
+        }
+    }
+}
+
+impl From<CoalescingChange> for CoalescingChange<StrategyCode> {
+    fn from(change: CoalescingChange) -> Self {
+        Self {
+            strategy: change.strategy.map(StrategyCode::from),
+            delay_ns: change.delay_ns,
+            frames_max: change.frames_max,
+            marks: change.marks,
+        }
+    }
+}
+
 /// A set of strategies by their codes, which may contain some that this crate does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrategySet(pub u32);
@@ -190,17 +238,17 @@ impl StrategySet {
         Self(StrategyKind::ALL.iter().fold(0, |bits, kind| bits | 1 << kind.code()))
     }
 
-    /// True if the set contains `kind`.
-    pub const fn contains(self, kind: StrategyKind) -> bool {
-        self.0 & 1 << kind.code() != 0
+    /// True if the set contains `strategy`.
+    pub fn contains(self, strategy: impl Into<StrategyCode>) -> bool {
+        1u32.checked_shl(strategy.into().0.into())
+            .is_some_and(|bit| self.0 & bit != 0)
     }
 
-    /// The strategies in the set that this crate knows.
-    pub fn iter(self) -> impl Iterator<Item = StrategyKind> {
-        StrategyKind::ALL
-            .iter()
-            .copied()
-            .filter(move |&kind| self.contains(kind))
+    /// The strategies in the set.
+    pub fn iter(self) -> impl Iterator<Item = StrategyCode> {
+        (0..u32::BITS as u8)
+            .map(StrategyCode)
+            .filter(move |&code| self.contains(code))
     }
 }
 
@@ -210,7 +258,7 @@ pub struct CoalescingReport {
     /// The queue they are of.
     pub queue: u16,
     /// The settings.
-    pub coalescing: Coalescing,
+    pub coalescing: Coalescing<StrategyCode>,
 }
 
 /// Counters of a queue or of all, under one strategy or all.
@@ -219,7 +267,7 @@ pub struct CounterReport {
     /// The queue they are of; `None` = sum of all.
     pub queue: Option<u16>,
     /// Counted while this strategy was configured; `None` = sum of all.
-    pub strategy: Option<StrategyKind>,
+    pub strategy: Option<StrategyCode>,
     /// The counters.
     pub counts: RxCounts,
 }
@@ -251,7 +299,7 @@ pub struct AdaptiveReport {
     /// The queue it is of.
     pub queue: u16,
     /// The strategy that the queue is set to.
-    pub strategy: StrategyKind,
+    pub strategy: StrategyCode,
     /// The delay of the settings, in nanoseconds: the longest that adaptive moderation may choose.
     pub longest_ns: u64,
     /// What it measured and chose since it was selected; `None` while another strategy decides.

@@ -10,6 +10,7 @@ mod reply;
 mod request;
 mod service;
 mod steering;
+mod strategies;
 mod timed;
 mod wire;
 
@@ -17,10 +18,11 @@ pub use copy_engine::CopyEngineReport;
 pub use groups::{GROUP_CHANGES_BURST, GROUP_CHANGES_PER_S, GroupRefusal, GroupRequest};
 pub use message::{
     Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, Reply, Request,
-    SteeringReport, StrategySet, ability,
+    SteeringReport, StrategyCode, StrategySet, ability,
 };
 pub use reply::ReplyError;
 pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};
+pub use strategies::StrategyNames;
 pub use timed::{Doorbell, TimerReport, WatchdogReport, doorbell_frame};
 
 pub(crate) use groups::GroupWishes;

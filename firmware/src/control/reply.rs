@@ -9,10 +9,10 @@ use ether::{EtherType, Frame, MacAddr};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CopyEngineReport, CounterReport, Refusal, Reply,
-    StrategySet, groups, steering, timed,
+    StrategyCode, StrategyNames, StrategySet, groups, steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
-use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts, StrategyKind};
+use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts};
 
 /// The reasons whose counts stand together in a reply; one that was added since stands behind what was there before.
 const FIRST_REASONS: [Reason; 8] = [
@@ -74,6 +74,7 @@ impl Reply {
             Self::LeaveGroup(_) => (operation::LEAVE_GROUP, 0),
             Self::GetGroups(_) => (operation::GET_GROUPS, 0),
             Self::GetCopyEngine(_) => (operation::GET_COPY_ENGINE, 0),
+            Self::GetStrategies(_) => (operation::GET_STRATEGIES, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -89,7 +90,7 @@ impl Reply {
             }
             Self::GetCoalescing(report) | Self::SetCoalescing(report) => {
                 writer.u16(report.queue);
-                writer.u8(report.coalescing.strategy.code());
+                writer.u8(report.coalescing.strategy.0);
                 writer.u8(report.coalescing.marks.into());
                 writer.u32(u32::try_from(report.coalescing.delay_ns).unwrap_or(u32::MAX));
                 writer.u32(report.coalescing.frames_max);
@@ -104,6 +105,7 @@ impl Reply {
                 groups::write_report(&mut writer, report);
             }
             Self::GetCopyEngine(report) => report.write(&mut writer),
+            Self::GetStrategies(names) => names.write(&mut writer),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -137,12 +139,12 @@ impl Reply {
         let mut reader = Reader(envelope.body);
         let reply = match header.operation & !REPLY_BIT {
             operation::HELLO => read_abilities(&mut reader).map(Self::Hello),
-            operation::GET_COALESCING => read_coalescing(&mut reader)?.map(Self::GetCoalescing),
-            operation::SET_COALESCING => read_coalescing(&mut reader)?.map(Self::SetCoalescing),
-            operation::GET_COUNTERS => read_counters(&mut reader)?.map(Self::GetCounters),
+            operation::GET_COALESCING => read_coalescing(&mut reader).map(Self::GetCoalescing),
+            operation::SET_COALESCING => read_coalescing(&mut reader).map(Self::SetCoalescing),
+            operation::GET_COUNTERS => read_counters(&mut reader).map(Self::GetCounters),
             operation::GET_STEERING => steering::read_report(&mut reader)?.map(Self::GetSteering),
             operation::SET_STEERING => steering::read_report(&mut reader)?.map(Self::SetSteering),
-            operation::GET_ADAPTIVE => read_adaptive(&mut reader)?.map(Self::GetAdaptive),
+            operation::GET_ADAPTIVE => read_adaptive(&mut reader).map(Self::GetAdaptive),
             operation::GET_WATCHDOG => timed::read_watchdog(&mut reader).map(Self::GetWatchdog),
             operation::SET_WATCHDOG => timed::read_watchdog(&mut reader).map(Self::SetWatchdog),
             operation::ARM_TIMER => timed::read_timers(&mut reader).map(Self::ArmTimer),
@@ -152,6 +154,7 @@ impl Reply {
             operation::LEAVE_GROUP => groups::read_report(&mut reader).map(Self::LeaveGroup),
             operation::GET_GROUPS => groups::read_report(&mut reader).map(Self::GetGroups),
             operation::GET_COPY_ENGINE => CopyEngineReport::read(&mut reader).map(Self::GetCopyEngine),
+            operation::GET_STRATEGIES => StrategyNames::read(&mut reader)?.map(Self::GetStrategies),
             _ => return Err(ReplyError::UnknownOperation),
         };
         reply.map(|reply| (header.id, reply)).ok_or(ReplyError::Malformed)
@@ -183,26 +186,22 @@ fn read_abilities(reader: &mut Reader) -> Option<Abilities> {
     })
 }
 
-fn read_coalescing(reader: &mut Reader) -> Result<Option<CoalescingReport>, ReplyError> {
-    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?, reader.u32()?, reader.u32()?)))();
-    let Some((queue, strategy, marks, delay_ns, frames_max)) = parts else {
-        return Ok(None);
-    };
-    let strategy = StrategyKind::from_code(strategy).ok_or(ReplyError::UnknownValue)?;
+fn read_coalescing(reader: &mut Reader) -> Option<CoalescingReport> {
+    let (queue, strategy, marks) = (reader.u16()?, reader.u8()?, reader.u8()?);
     let coalescing = Coalescing {
-        strategy,
-        delay_ns: delay_ns.into(),
-        frames_max,
+        strategy: StrategyCode(strategy),
+        delay_ns: reader.u32()?.into(),
+        frames_max: reader.u32()?,
         marks: marks != 0,
     };
-    Ok(Some(CoalescingReport { queue, coalescing }))
+    Some(CoalescingReport { queue, coalescing })
 }
 
 fn write_adaptive(writer: &mut Writer, report: &AdaptiveReport) {
     let state = report.state.unwrap_or_default();
     let ns = |delay_ns| u32::try_from(delay_ns).unwrap_or(u32::MAX);
     writer.u16(report.queue);
-    writer.u8(report.strategy.code());
+    writer.u8(report.strategy.0);
     writer.u8(report.state.is_some().into());
     writer.u32(ns(report.longest_ns));
     writer.u32(ns(state.delay_ns));
@@ -212,33 +211,27 @@ fn write_adaptive(writer: &mut Writer, report: &AdaptiveReport) {
     writer.u64(state.shorter);
 }
 
-fn read_adaptive(reader: &mut Reader) -> Result<Option<AdaptiveReport>, ReplyError> {
-    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?, reader.u32()?)))();
-    let Some((queue, strategy, adapts, longest_ns)) = parts else {
-        return Ok(None);
+fn read_adaptive(reader: &mut Reader) -> Option<AdaptiveReport> {
+    let (queue, strategy, adapts, longest_ns) = (reader.u16()?, reader.u8()?, reader.u8()?, reader.u32()?);
+    let (delay_ns, _) = (reader.u32()?, reader.u32()?);
+    let state = AdaptiveState {
+        delay_ns: delay_ns.into(),
+        packets_per_s: reader.u64()?,
+        longer: reader.u64()?,
+        shorter: reader.u64()?,
     };
-    let strategy = StrategyKind::from_code(strategy).ok_or(ReplyError::UnknownValue)?;
-    let state = (|| {
-        let (delay_ns, _) = (reader.u32()?, reader.u32()?);
-        Some(AdaptiveState {
-            delay_ns: delay_ns.into(),
-            packets_per_s: reader.u64()?,
-            longer: reader.u64()?,
-            shorter: reader.u64()?,
-        })
-    })();
-    Ok(state.map(|state| AdaptiveReport {
+    Some(AdaptiveReport {
         queue,
-        strategy,
+        strategy: StrategyCode(strategy),
         longest_ns: longest_ns.into(),
         state: (adapts != 0).then_some(state),
-    }))
+    })
 }
 
 fn write_counters(writer: &mut Writer, report: &CounterReport) {
     let counts = &report.counts;
     writer.u16(report.queue.unwrap_or(QUEUE_ALL));
-    writer.u8(report.strategy.map_or(STRATEGY_ALL, StrategyKind::code));
+    writer.u8(report.strategy.map_or(STRATEGY_ALL, |strategy| strategy.0));
     writer.u8(0);
     for value in [
         counts.packets,
@@ -265,20 +258,13 @@ fn write_counters(writer: &mut Writer, report: &CounterReport) {
     writer.u64(counts.polled);
 }
 
-fn read_counters(reader: &mut Reader) -> Result<Option<CounterReport>, ReplyError> {
-    let parts = (|| Some((reader.u16()?, reader.u8()?, reader.u8()?)))();
-    let Some((queue, code, _)) = parts else { return Ok(None) };
-    let strategy = match (code, StrategyKind::from_code(code)) {
-        (STRATEGY_ALL, _) => None,
-        (_, Some(kind)) => Some(kind),
-        (_, None) => return Err(ReplyError::UnknownValue),
-    };
-    let queue = (queue != QUEUE_ALL).then_some(queue);
-    Ok(read_counts(reader).map(|counts| CounterReport {
-        queue,
-        strategy,
-        counts,
-    }))
+fn read_counters(reader: &mut Reader) -> Option<CounterReport> {
+    let (queue, code, _) = (reader.u16()?, reader.u8()?, reader.u8()?);
+    Some(CounterReport {
+        queue: (queue != QUEUE_ALL).then_some(queue),
+        strategy: (code != STRATEGY_ALL).then_some(StrategyCode(code)),
+        counts: read_counts(reader)?,
+    })
 }
 
 fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
@@ -305,5 +291,8 @@ fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
     // A card of before these were counted does not say them.
     counts.decided[Reason::Clock.index()] = reader.u64().unwrap_or(0);
     counts.polled = reader.u64().unwrap_or(0);
+    // A frame has no room for one more reason. Each interrupt stands in the histogram, too.
+    let (told, all) = (counts.decided_total(), histogram.iter().sum::<u64>());
+    counts.decided[Reason::Strategy.index()] = all.saturating_sub(told);
     Some(counts)
 }

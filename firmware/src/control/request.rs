@@ -5,10 +5,10 @@
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, groups, steering, timed,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, StrategyCode, groups, steering, timed,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
-use crate::{CoalescingChange, StrategyKind};
+use crate::CoalescingChange;
 
 /// Which settings a SET_COALESCING changes.
 mod field {
@@ -79,7 +79,7 @@ impl Request {
                 }
                 writer.u16(queue.unwrap_or(QUEUE_ALL));
                 writer.u8(fields);
-                writer.u8(change.strategy.map_or(0, StrategyKind::code));
+                writer.u8(change.strategy.map_or(0, |strategy| strategy.0));
                 writer.u32(u32::try_from(change.delay_ns.unwrap_or(0)).unwrap_or(u32::MAX));
                 writer.u32(change.frames_max.unwrap_or(0));
                 writer.u8(change.marks.unwrap_or(false).into());
@@ -87,7 +87,7 @@ impl Request {
             }
             Self::GetCounters { queue, strategy } => {
                 writer.u16(queue.unwrap_or(QUEUE_ALL));
-                writer.u8(strategy.map_or(STRATEGY_ALL, StrategyKind::code));
+                writer.u8(strategy.map_or(STRATEGY_ALL, |strategy| strategy.0));
                 writer.u8(0);
             }
             Self::GetSteering { table, first } => steering::write_get(&mut writer, table, first),
@@ -116,6 +116,10 @@ impl Request {
                 groups::write_request(&mut writer, number);
             }
             Self::GetCopyEngine => writer.u32(0),
+            Self::GetStrategies { first } => {
+                writer.u8(first.0);
+                writer.bytes(&[0; 3]);
+            }
         }
         writer.finish()
     }
@@ -137,6 +141,7 @@ impl Request {
             Self::LeaveGroup { .. } => operation::LEAVE_GROUP,
             Self::GetGroups { .. } => operation::GET_GROUPS,
             Self::GetCopyEngine => operation::GET_COPY_ENGINE,
+            Self::GetStrategies { .. } => operation::GET_STRATEGIES,
         }
     }
 
@@ -188,7 +193,6 @@ const LENGTH: Reject = Reject::new(
     "the body does not have the length of this operation",
 );
 pub(super) const RESERVED: Reject = Reject::new(RefusalCode::Reserved, "reserved bits and bytes must be zero");
-const STRATEGY: Reject = Reject::new(RefusalCode::Strategy, "the card has no strategy of this code");
 
 fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
     let body_len = match code {
@@ -199,6 +203,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         | operation::GET_WATCHDOG
         | operation::GET_COPY_ENGINE
         | operation::GET_ADAPTIVE
+        | operation::GET_STRATEGIES
         | operation::DISARM_TIMER => 4,
         operation::SET_WATCHDOG | operation::ARM_TIMER => 8,
         operation::SET_COALESCING => 16,
@@ -227,6 +232,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         operation::JOIN_GROUP | operation::LEAVE_GROUP | operation::GET_GROUPS => {
             groups::read_request(code, &mut reader).ok_or(LENGTH)?
         }
+        operation::GET_STRATEGIES => get_strategies(&mut reader).ok_or(LENGTH)?,
         operation::GET_COPY_ENGINE => zero(reader.u32().ok_or(LENGTH)?, Request::GetCopyEngine),
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }
@@ -270,11 +276,8 @@ fn set_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {
     let delay_ns = take(field::DELAY, delay_ns).map(u64::from);
     let frames_max = take(field::FRAMES, frames_max);
     let marks = take(field::MARKS, marks.into());
-    let strategy = match strategy.map(|code| StrategyKind::from_code(code as u8)) {
-        Some(None) => return Some(Err(STRATEGY)),
-        Some(known) => known,
-        None => None,
-    };
+    // It was a byte.
+    let strategy = strategy.map(|code| StrategyCode(code as u8));
     let marks = match marks {
         None => None,
         Some(0) => Some(false),
@@ -298,11 +301,7 @@ fn set_coalescing(reader: &mut Reader) -> Option<Result<Request, Reject>> {
 
 fn get_counters(reader: &mut Reader) -> Option<Result<Request, Reject>> {
     let (queue, code, reserved) = (reader.u16()?, reader.u8()?, reader.u8()?);
-    let strategy = match (code, StrategyKind::from_code(code)) {
-        (STRATEGY_ALL, _) => None,
-        (_, Some(kind)) => Some(kind),
-        (_, None) => return Some(Err(STRATEGY)),
-    };
+    let strategy = (code != STRATEGY_ALL).then_some(StrategyCode(code));
     Some(zero(
         reserved.into(),
         Request::GetCounters {
@@ -310,6 +309,12 @@ fn get_counters(reader: &mut Reader) -> Option<Result<Request, Reject>> {
             strategy,
         },
     ))
+}
+
+fn get_strategies(reader: &mut Reader) -> Option<Result<Request, Reject>> {
+    let (first, reserved) = (StrategyCode(reader.u8()?), reader.u8()?);
+    let reserved = u32::from(reserved) | u32::from(reader.u16()?);
+    Some(zero(reserved, Request::GetStrategies { first }))
 }
 
 fn watchdog(code: u8, reader: &mut Reader) -> Option<Result<Request, Reject>> {

@@ -9,12 +9,12 @@ use ether::{Frame, MacAddr, Time};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, CopyEngineReport, CounterReport,
-    Refusal, RefusalCode, Reply, Request, StrategySet, ability, groups,
+    Refusal, RefusalCode, Reply, Request, StrategyCode, StrategyNames, StrategySet, ability, groups,
     request::{Decoded, Reject},
     steering, timed,
 };
 use crate::{
-    ChangeError, Firmware, UnknownQueue,
+    ChangeError, CoalescingChange, Firmware, StrategyKind, UnknownQueue,
     card::WATCHDOG_DELAY_SENTENCE,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
 };
@@ -150,18 +150,28 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
         }
         Request::GetCoalescing { queue } => Ok(Reply::GetCoalescing(report(nic, queue)?)),
         Request::SetCoalescing { queue, change } => {
+            let change = CoalescingChange {
+                strategy: change.strategy.map(strategy).transpose()?,
+                delay_ns: change.delay_ns,
+                frames_max: change.frames_max,
+                marks: change.marks,
+            };
             nic.change_coalescing(now, queue, change)?;
             Ok(Reply::SetCoalescing(report(nic, queue.unwrap_or(0))?))
         }
         Request::GetCounters { queue, strategy } => {
             let counters = nic.counters(queue)?;
-            let counts = strategy.map_or_else(|| counters.total(), |kind| *counters.strategy(kind));
+            let counts = match strategy {
+                None => counters.total(),
+                Some(code) => *counters.strategy(self::strategy(code)?),
+            };
             Ok(Reply::GetCounters(CounterReport {
                 queue,
                 strategy,
                 counts,
             }))
         }
+        Request::GetStrategies { first } => Ok(Reply::GetStrategies(StrategyNames::from(first))),
         Request::GetSteering { table, first } => {
             Ok(Reply::GetSteering(steering::report(nic.steering(), table, first)?))
         }
@@ -174,7 +184,7 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
             let rx = nic.queues().get(usize::from(queue)).ok_or(UnknownQueue)?;
             Ok(Reply::GetAdaptive(AdaptiveReport {
                 queue,
-                strategy: rx.coalescing().strategy,
+                strategy: rx.coalescing().strategy.into(),
                 longest_ns: rx.coalescing().delay_ns,
                 state: rx.adaptive(),
             }))
@@ -209,7 +219,8 @@ fn abilities(nic: &Firmware) -> u32 {
         | ability::WATCHDOG
         | ability::TIMERS
         | ability::GROUPS
-        | ability::ADAPTIVE;
+        | ability::ADAPTIVE
+        | ability::STRATEGY_NAMES;
     if nic.copy_engine().is_some() {
         bits |= ability::COPY_ENGINE;
     }
@@ -217,10 +228,13 @@ fn abilities(nic: &Firmware) -> u32 {
 }
 
 fn report(nic: &Firmware, queue: u16) -> Result<CoalescingReport, UnknownQueue> {
-    Ok(CoalescingReport {
-        queue,
-        coalescing: nic.coalescing(queue)?,
-    })
+    let coalescing = nic.coalescing(queue)?.into();
+    Ok(CoalescingReport { queue, coalescing })
+}
+
+fn strategy(code: StrategyCode) -> Result<StrategyKind, Reject> {
+    let unknown = Reject::new(RefusalCode::Strategy, "the card has no strategy of this code");
+    code.kind().ok_or(unknown)
 }
 
 impl From<UnknownQueue> for Reject {

@@ -37,6 +37,7 @@ pub(super) mod operation {
     pub(in super::super) const LEAVE_GROUP: u8 = 13;
     pub(in super::super) const GET_GROUPS: u8 = 14;
     pub(in super::super) const GET_COPY_ENGINE: u8 = 15;
+    pub(in super::super) const GET_STRATEGIES: u8 = 17;
 }
 
 /// The common header without its constant parts.

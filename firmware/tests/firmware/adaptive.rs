@@ -208,7 +208,7 @@ fn m_gf7_the_state_comes_across_in_band() {
         other => panic!("another reply: {other:?}"),
     };
     let before = report(&mut nic);
-    assert_eq!((before.queue, before.strategy), (1, StrategyKind::Timeout));
+    assert_eq!((before.queue, before.strategy), (1, StrategyKind::Timeout.into()));
     assert_eq!((before.longest_ns, before.state), (Coalescing::DEFAULT.delay_ns, None));
     let change = CoalescingChange {
         strategy: Some(StrategyKind::AdaptiveStream),
@@ -220,7 +220,7 @@ fn m_gf7_the_state_comes_across_in_band() {
         while nic.rx(1).poll(t(n * 5_000)).is_some() {}
     }
     let after = report(&mut nic);
-    assert_eq!(after.strategy, StrategyKind::AdaptiveStream);
+    assert_eq!(after.strategy, StrategyKind::AdaptiveStream.into());
     let state = after.state.expect("adaptive moderation is on");
     assert_eq!(Some(state), nic.queues()[1].adaptive());
     assert_eq!((state.delay_ns, state.longer, state.shorter), (37_500, 3, 0));

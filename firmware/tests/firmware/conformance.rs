@@ -8,7 +8,7 @@ use ether::Time;
 use firmware::{
     Coalescing, DmaModel, Event, Interrupt, PacketInfo, PipelineConfig, Reason, RxCounters, RxPipeline,
     coalescing::{Action, AdaptiveState, Attention, Completion, Oldest, Strategy, Together},
-    conformance::{self, Promise, ReceivePath},
+    conformance::{self, Arrival, Expectation, Expected, Promise, ReceivePath},
 };
 
 use crate::{reference::SPECIFIED, sequences::agrees};
@@ -19,12 +19,13 @@ fn real() -> RxPipeline {
 
 #[test]
 fn every_registered_strategy_keeps_its_promises() {
-    conformance::registered().unwrap_or_else(|(strategy, broken)| panic!("{strategy} {broken}"));
+    conformance::registered().unwrap_or_else(|(strategy, broken)| panic!("{strategy} {}", broken.report()));
 }
 
 #[test]
 fn the_receive_path_keeps_its_promises() {
-    conformance::receive_path(real).unwrap_or_else(|broken| panic!("the receive path {broken}"));
+    conformance::receive_path_under(SPECIFIED, real)
+        .unwrap_or_else(|broken| panic!("the receive path {}", broken.report()));
 }
 
 /// What a mutant of a strategy does in place of Stream coalescing.
@@ -155,7 +156,7 @@ mutations! {
         fn completed(flag: &mut bool, completion: Completion) -> Action {
             match (completion.packet.marked, std::mem::replace(flag, completion.packet.marked)) {
                 (true, _) => Action::Raise(Reason::Mark),
-                (false, true) => Action::Raise(Reason::Adaptive),
+                (false, true) => Action::Raise(Reason::Strategy),
                 (false, false) => Action::Wait,
             }
         }
@@ -176,7 +177,7 @@ mutations! {
     KeepsSomethingElsewhere {
         fn completed(_: &mut bool, _: Completion) -> Action {
             match ELSEWHERE.fetch_add(1, Ordering::Relaxed) % 7 {
-                0 => Action::Raise(Reason::Adaptive),
+                0 => Action::Raise(Reason::Strategy),
                 _ => Action::Wait,
             }
         }
@@ -259,6 +260,203 @@ fn m_gf7_mutants_that_choose_or_tell_a_wrong_delay() {
     let sentence = "chooses a delay that it may not choose, or tells another one";
     breaks::<WaitsLongerThanTheTimeout>(Promise::HonestDelay, sentence);
     breaks::<TellsAnotherDelay>(Promise::HonestDelay, sentence);
+}
+
+/// Raises with every second packet.
+#[derive(Clone, Copy, Default)]
+struct EverySecond {
+    packets: u32,
+}
+
+impl Strategy for EverySecond {
+    fn completed(&mut self, _: Completion) -> Action {
+        self.packets += 1;
+        match self.packets {
+            2 => Action::Raise(Reason::Strategy),
+            _ => Action::Wait,
+        }
+    }
+
+    fn announced(&mut self) {
+        self.packets = 0;
+    }
+}
+
+/// The same, but its counter is never reset: it raises once in its life.
+#[derive(Clone, Copy, Default)]
+struct NeverReset(EverySecond);
+
+impl Strategy for NeverReset {
+    fn completed(&mut self, completion: Completion) -> Action {
+        self.0.completed(completion)
+    }
+}
+
+/// The same, but its counter runs on, whatever was announced meanwhile.
+#[derive(Clone, Copy, Default)]
+struct RunsOn {
+    packets: u32,
+}
+
+impl Strategy for RunsOn {
+    fn completed(&mut self, _: Completion) -> Action {
+        self.packets += 1;
+        match self.packets % 2 {
+            0 => Action::Raise(Reason::Strategy),
+            _ => Action::Wait,
+        }
+    }
+}
+
+/// Raises if the last interrupt is long enough ago, as interrupt throttling does: time brings it back, not an announcement.
+#[derive(Clone, Copy, Default)]
+struct Throttled {
+    next: Time,
+}
+
+impl Strategy for Throttled {
+    fn completed(&mut self, completion: Completion) -> Action {
+        if completion.at < self.next {
+            return Action::Wait;
+        }
+        self.next = completion.at.plus_nanos(20);
+        Action::Raise(Reason::Strategy)
+    }
+}
+
+/// Gives the reason that looks natural for a strategy that counts, and answers wrongly to more than one promise.
+#[derive(Clone, Copy, Default)]
+struct CountsAndIsDeaf(EverySecond);
+
+impl Strategy for CountsAndIsDeaf {
+    fn completed(&mut self, completion: Completion) -> Action {
+        match self.0.completed(completion) {
+            Action::Raise(_) => Action::Raise(Reason::Count),
+            other => other,
+        }
+    }
+
+    fn attention(&self) -> Attention {
+        Attention::NoPacket
+    }
+}
+
+#[test]
+fn strategies_with_a_memory_that_ends_keep_their_promises() {
+    assert_eq!(conformance::broken_promises::<EverySecond>(), []);
+    assert_eq!(conformance::broken_promises::<Throttled>(), []);
+}
+
+#[test]
+fn a_counter_that_is_never_reset_is_found_out_with_the_fewest_packets() {
+    let sentence = "decides otherwise after a minute without packets than one that was just selected";
+    for broken in [conformance::strategy::<NeverReset>(), conformance::strategy::<RunsOn>()] {
+        let broken = broken.expect_err("it is not found out");
+        assert_eq!(broken.promise, Promise::StartsAnew, "{broken}");
+        assert!(broken.to_string().starts_with(sentence), "{broken}");
+        // One packet before the minute and two behind it are enough: or one of each, if that raises at once.
+        let count = |what: &str| broken.timeline.lines().filter(|line| line.contains(what)).count();
+        assert!(count("arrives") <= 4, "{}", broken.report());
+        assert_eq!(count("a minute has passed"), 1, "{}", broken.report());
+        assert!(count("DMA done") >= 1 && count("INTERRUPT") >= 1, "{}", broken.report());
+        assert!(
+            broken.timeline.contains("one that was just selected: an interrupt"),
+            "{}",
+            broken.report()
+        );
+    }
+}
+
+#[test]
+fn each_broken_promise_is_told_once_and_what_to_do_in_place_of_it() {
+    let broken = conformance::broken_promises::<CountsAndIsDeaf>();
+    let promises: Vec<_> = broken.iter().map(|broken| broken.promise).collect();
+    assert!(promises.contains(&Promise::HonestAttention), "{promises:?}");
+    assert!(
+        promises
+            .iter()
+            .all(|promise| promises.iter().filter(|other| *other == promise).count() == 1)
+    );
+    #[derive(Clone, Copy, Default)]
+    struct Counts(EverySecond);
+    impl Strategy for Counts {
+        fn completed(&mut self, completion: Completion) -> Action {
+            match self.0.completed(completion) {
+                Action::Raise(_) => Action::Raise(Reason::Count),
+                other => other,
+            }
+        }
+        fn announced(&mut self) {
+            self.0.announced();
+        }
+    }
+    let broken = conformance::strategy::<Counts>().expect_err("`count` is the pipeline's");
+    assert_eq!(broken.promise, Promise::OwnReason);
+    assert!(broken.to_string().contains("has Reason::Strategy"), "{broken}");
+}
+
+fn pairs() -> Expectation {
+    let arrival = |at| Arrival {
+        at: Time::from_nanos(at),
+        packet: PacketInfo { len: 60, marked: false },
+    };
+    let interrupt = |at, reason, packets| Expected {
+        at: Time::from_nanos(at),
+        reason: Some(reason),
+        packets: Some(packets),
+    };
+    Expectation {
+        delay_ns: 75_000,
+        frames_max: 0,
+        dma_ns: 0,
+        arrivals: [0, 10, 1_000, 200_000, 200_010].map(arrival).into(),
+        interrupts: vec![
+            interrupt(10, Reason::Strategy, 2),
+            interrupt(76_000, Reason::Timeout, 1),
+            interrupt(200_010, Reason::Strategy, 2),
+        ],
+    }
+}
+
+#[test]
+fn an_expectation_tells_right_from_wrong_and_shows_where() {
+    pairs().check::<EverySecond>().unwrap();
+    let unexpected = pairs().check::<NeverReset>().expect_err("it raises once only");
+    assert_eq!(
+        unexpected.details,
+        "interrupt 3 should be: at 200010 ns, strategy, 2 packets; it is: at 275000 ns, timeout, 2 packets"
+    );
+    assert!(
+        unexpected
+            .timeline
+            .contains("275000 ns  INTERRUPT   timeout, announces #4 to #5"),
+        "{}",
+        unexpected.timeline
+    );
+    let unexpected = pairs().check::<RunsOn>().expect_err("it counts on");
+    assert!(
+        unexpected.details.contains("interrupt 3 should be: at 200010 ns"),
+        "{unexpected}"
+    );
+    let any = Expectation {
+        interrupts: vec![Expected {
+            at: Time::from_nanos(10),
+            reason: None,
+            packets: None,
+        }],
+        arrivals: pairs().arrivals[..2].into(),
+        ..pairs()
+    };
+    any.check::<EverySecond>().unwrap();
+    let none = Expectation {
+        interrupts: Vec::new(),
+        ..any
+    };
+    let unexpected = none.check::<EverySecond>().expect_err("an interrupt too many");
+    assert!(
+        unexpected.details.contains("interrupt 1 should be: no more"),
+        "{unexpected}"
+    );
 }
 
 /// What is spoiled of a receive path.
@@ -424,7 +622,8 @@ impl ReceivePath for Path {
 
 #[test]
 fn mutants_of_the_receive_path_break_the_promise_that_is_theirs() {
-    conformance::receive_path(|| Path::new(Spoiled::Nothing)).expect("the wrapper itself spoils nothing");
+    conformance::receive_path_under(SPECIFIED, || Path::new(Spoiled::Nothing))
+        .expect("the wrapper itself spoils nothing");
     let cases = [
         (
             Spoiled::RaisesBeforeTheDma,
@@ -464,7 +663,8 @@ fn mutants_of_the_receive_path_break_the_promise_that_is_theirs() {
 #[test]
 fn m_gf4_gf5_a_mutant_that_loses_marks_and_every_other_one_differs_from_the_specification() {
     agrees(|| Path::new(Spoiled::Nothing), 2_000).expect("the wrapper itself spoils nothing");
-    conformance::receive_path(|| Path::new(Spoiled::MarkLost)).expect("a time-out for all is a policy too");
+    conformance::receive_path_under(SPECIFIED, || Path::new(Spoiled::MarkLost))
+        .expect("a time-out for all is a policy too");
     for spoiled in [
         Spoiled::MarkLost,
         Spoiled::RaisesBeforeTheDma,

@@ -8,7 +8,7 @@ use firmware::{
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
         CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, GROUP_CHANGES_BURST, GroupRefusal,
-        RefusalCode, Reply, ReplyError, Request, StrategySet, ability,
+        RefusalCode, Reply, ReplyError, Request, StrategyCode, StrategySet, ability,
     },
 };
 
@@ -87,9 +87,15 @@ fn hello_tells_version_and_abilities() {
             | ability::TIMERS
             | ability::GROUPS
             | ability::ADAPTIVE
+            | ability::STRATEGY_NAMES
     );
     assert_eq!(abilities.strategies, StrategySet::all());
-    assert!(abilities.strategies.iter().eq(StrategyKind::ALL.iter().copied()));
+    assert!(
+        abilities
+            .strategies
+            .iter()
+            .eq(StrategyKind::ALL.iter().map(|&kind| kind.into()))
+    );
     assert_eq!(u64::from(abilities.delay_ns_max), DELAY_NS_MAX);
     assert_eq!(abilities.frames_max_max, FRAMES_MAX_MAX);
     let newer = frame_of(
@@ -102,19 +108,97 @@ fn hello_tells_version_and_abilities() {
     assert_eq!(refusal(&mut card(1), &newer), (7, RefusalCode::Version));
 }
 
+/// Settings with a strategy that this crate has.
+fn known(settings: Coalescing<StrategyCode>) -> Coalescing {
+    let Coalescing {
+        strategy,
+        delay_ns,
+        frames_max,
+        marks,
+    } = settings;
+    Coalescing {
+        strategy: strategy.kind().expect("a strategy of this crate"),
+        delay_ns,
+        frames_max,
+        marks,
+    }
+}
+
+#[test]
+fn names_of_strategies_are_told_as_many_as_a_reply_holds_and_the_rest_when_asked_again() {
+    let mut nic = card(1);
+    let mut names = Vec::new();
+    loop {
+        let first = StrategyCode(names.len() as u8);
+        let Reply::GetStrategies(some) = ask(&mut nic, Request::GetStrategies { first }) else {
+            panic!("another reply")
+        };
+        assert_eq!(usize::from(some.total), StrategyKind::COUNT);
+        let before = names.len();
+        for (code, name) in some.iter() {
+            assert_eq!(usize::from(code.0), names.len());
+            names.push(name.to_owned());
+        }
+        if names.len() == before {
+            break;
+        }
+    }
+    assert_eq!(names, StrategyKind::NAMES);
+}
+
+#[test]
+fn a_card_with_strategies_that_are_not_known_here_is_understood() {
+    // What a later card says: its settings and its names, with a strategy of code 30.
+    let mut nic = card(1);
+    let mut reply = |request: Request| {
+        let mut out = [0; CONTROL_FRAME_MAX];
+        let len = nic.handle_control(t(0), &frame_of(request, 7), &mut out);
+        out[..len].to_vec()
+    };
+    let mut settings = reply(Request::GetCoalescing { queue: 0 });
+    settings[24 + 2] = 30;
+    let Ok((7, Reply::GetCoalescing(report))) = Reply::decode(&settings) else {
+        panic!("not understood")
+    };
+    assert_eq!(
+        (report.coalescing.strategy, report.coalescing.strategy.kind()),
+        (StrategyCode(30), None)
+    );
+    let mut names = reply(Request::GetStrategies { first: StrategyCode(1) });
+    assert_eq!(
+        &names[24..28],
+        [StrategyKind::COUNT as u8, 1, StrategyKind::COUNT as u8 - 1, 0]
+    );
+    names[25] = 30;
+    let Ok((7, Reply::GetStrategies(told))) = Reply::decode(&names) else {
+        panic!("not understood")
+    };
+    assert_eq!(told.iter().next(), Some((StrategyCode(30), "timeout")));
+    // Names go to terminals: nothing but letters, digits and signs.
+    names[29] = 0x1b;
+    assert!(Reply::decode(&names).is_err());
+    // Nor is a length believed.
+    names[29] = b't';
+    names[28] = 255;
+    assert!(Reply::decode(&names).is_err());
+}
+
 #[test]
 fn coalescing_is_read_and_changed_field_by_field() {
     let mut nic = card(2);
     let get = |nic: &mut Firmware, queue| match ask(nic, Request::GetCoalescing { queue }) {
         Reply::GetCoalescing(report) => {
             assert_eq!(report.queue, queue);
-            report.coalescing
+            known(report.coalescing)
         }
         other => panic!("another reply: {other:?}"),
     };
-    let set = |nic: &mut Firmware, queue, change| match ask(nic, Request::SetCoalescing { queue, change }) {
-        Reply::SetCoalescing(report) => report.coalescing,
-        other => panic!("another reply: {other:?}"),
+    let set = |nic: &mut Firmware, queue, change: CoalescingChange| {
+        let change = change.into();
+        match ask(nic, Request::SetCoalescing { queue, change }) {
+            Reply::SetCoalescing(report) => known(report.coalescing),
+            other => panic!("another reply: {other:?}"),
+        }
     };
     assert_eq!(get(&mut nic, 1), Coalescing::DEFAULT);
     let nothing = CoalescingChange::default();
@@ -194,10 +278,11 @@ fn m_gf10_counters_come_across() {
     nic.rx(0).restart(t(u64::MAX / 2));
     for queue in [None, Some(0), Some(1)] {
         for strategy in [None].into_iter().chain(StrategyKind::ALL.iter().copied().map(Some)) {
-            let Reply::GetCounters(report) = ask(&mut nic, Request::GetCounters { queue, strategy }) else {
+            let code = strategy.map(StrategyCode::from);
+            let Reply::GetCounters(report) = ask(&mut nic, Request::GetCounters { queue, strategy: code }) else {
                 panic!("another reply")
             };
-            assert_eq!((report.queue, report.strategy), (queue, strategy));
+            assert_eq!((report.queue, report.strategy), (queue, code));
             let counters = nic.counters(queue).expect("the queue");
             let expected = strategy.map_or_else(|| counters.total(), |kind| *counters.strategy(kind));
             assert_eq!(report.counts, expected);
@@ -215,7 +300,13 @@ fn nonsense_is_refused_with_a_reason_and_changes_nothing() {
         frames_max: Some(6),
         marks: Some(false),
     };
-    let set = frame_of(Request::SetCoalescing { queue: Some(0), change }, 9);
+    let set = frame_of(
+        Request::SetCoalescing {
+            queue: Some(0),
+            change: change.into(),
+        },
+        9,
+    );
     let with = |edits: &[(usize, u8)]| {
         let mut frame = set.clone();
         edits.iter().for_each(|&(at, value)| frame[at] = value);
@@ -285,7 +376,13 @@ fn a_refused_change_of_all_queues_changes_none() {
         delay_ns: Some(DELAY_NS_MAX + 1),
         ..CoalescingChange::default()
     };
-    let Reply::Refused(refusal) = ask(&mut nic, Request::SetCoalescing { queue: None, change }) else {
+    let Reply::Refused(refusal) = ask(
+        &mut nic,
+        Request::SetCoalescing {
+            queue: None,
+            change: change.into(),
+        },
+    ) else {
         panic!("not refused")
     };
     assert_eq!(refusal.code, RefusalCode::Range.code());
@@ -407,7 +504,10 @@ fn replies_of_a_later_card_are_read_as_far_as_they_are_known() {
     assert_eq!(decode(&|frame| frame[23] += 20), decode(&|_| {}), "a longer body");
     assert_eq!(decode(&|frame| frame[23] -= 1), Err(ReplyError::Malformed));
     assert_eq!(decode(&|frame| frame[14] = 0), Err(ReplyError::Malformed));
-    assert_eq!(decode(&|frame| frame[26] = 77), Err(ReplyError::UnknownValue));
+    let Ok((3, Reply::GetCoalescing(newer))) = decode(&|frame| frame[26] = 77) else {
+        panic!("a strategy that is not known here is no reason not to read the rest")
+    };
+    assert_eq!(newer.coalescing.strategy, StrategyCode(77));
     assert_eq!(
         decode(&|frame| frame[17] = 0x80 | 77),
         Err(ReplyError::UnknownOperation)

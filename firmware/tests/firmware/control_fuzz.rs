@@ -7,7 +7,7 @@ use ether::MacAddr;
 use firmware::{
     CONTROL_FRAME_MAX, CoalescingChange, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange,
     TableEntries, TimerKind,
-    control::{GroupRefusal, RefusalCode, Reply, Request},
+    control::{GroupRefusal, RefusalCode, Reply, Request, StrategyCode},
 };
 
 use crate::{
@@ -70,7 +70,7 @@ impl Nearly<'_> {
                 };
                 Request::SetCoalescing {
                     queue: some_queue,
-                    change,
+                    change: change.into(),
                 }
             }
             3 => match self.byte() % 2 {
@@ -90,12 +90,17 @@ impl Nearly<'_> {
                     time_ns: u64::from(self.byte()) * 20_000_000,
                 },
             },
-            7 => Request::GetAdaptive { queue },
+            7 => match self.byte() % 2 {
+                0 => Request::GetAdaptive { queue },
+                _ => Request::GetStrategies {
+                    first: StrategyCode(self.byte()),
+                },
+            },
             _ => {
                 let strategy = StrategyKind::from_code(self.byte() % 8);
                 Request::GetCounters {
                     queue: some_queue,
-                    strategy,
+                    strategy: strategy.map(StrategyCode::from),
                 }
             }
         }

@@ -48,7 +48,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
             1,
             "no programmable card answers on this interface",
         );
-        fails(&["coalesce", "fast"], 2, "open-mx");
+        fails(&["coalesce", "--marks", "perhaps"], 2, "on, off");
         veth.set_up(&veth.a, false);
         fails(&["-i", &veth.a, "stats", "--json"], 1, "is down (`ip link set");
     });
@@ -77,6 +77,11 @@ fn without_the_privilege_it_says_which_one_is_missing() {
 
 /// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
 fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
+    serve_card_that_says(port, stop, |_| {})
+}
+
+/// The same, with what it says changed before it is sent.
+fn serve_card_that_says(port: &mut AfPacket, stop: &UnixStream, change: impl Fn(&mut [u8])) -> Firmware {
     let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,
         ..FirmwareConfig::default()
@@ -90,6 +95,7 @@ fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
             let now = Time::from_nanos(start.elapsed().as_nanos() as u64);
             let len = nic.handle_control(now, frame, &mut reply);
             if len > 0 {
+                change(&mut reply[..len]);
                 assert!(port.send(&[IoSlice::new(&reply[..len])]).unwrap());
             }
         }
@@ -222,6 +228,55 @@ fn nicctl_reads_and_changes_a_card() {
             drop(stopper);
             let nic = card.join().unwrap();
             assert!(nic.coalescing(1).unwrap().marks && !nic.coalescing(0).unwrap().marks);
+        });
+    });
+}
+
+/// In the place of a strategy that this tool was built with, the card has one of another name.
+fn renamed(reply: &mut [u8]) {
+    let (old, new) = (b"adaptive-stream", b"every-second-17");
+    if let Some(at) = reply.windows(old.len()).position(|window| window == old) {
+        reply[at..at + new.len()].copy_from_slice(new);
+    }
+}
+
+#[test]
+fn nicctl_takes_and_shows_strategies_that_it_was_not_built_with() {
+    in_private_network("nicctl_takes_and_shows_strategies_that_it_was_not_built_with", || {
+        let veth = Veth::new(1500);
+        let address = MacAddr::CARD.to_string();
+        assert!(
+            run("ip", &["link", "set", &veth.b, "address", &address])
+                .status
+                .success()
+        );
+        let mut port = AfPacket::open(&veth.b, EtherType::CARD_CONTROL, &AfPacketOptions::default()).unwrap();
+        let (stop, stopper) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let card = scope.spawn(move || serve_card_that_says(&mut port, &stop, renamed));
+            let ask = |args: &[&str]| {
+                let output = run(NICCTL, &[&["-i", &veth.a, "--json"], args].concat());
+                assert!(output.status.success(), "{output:?}");
+                json(&output)
+            };
+            let known = ask(&["info"])["strategies"].clone();
+            assert!(known.as_array().unwrap().contains(&"every-second-17".into()), "{known}");
+            assert_eq!(ask(&["coalesce", "every-second-17"])["strategy"], "every-second-17");
+            assert_eq!(ask(&["adaptive"])["strategy"], "every-second-17");
+            assert_eq!(
+                ask(&["stats", "--strategy", "every-second-17"])["strategy"],
+                "every-second-17"
+            );
+            let refused = run(NICCTL, &["-i", &veth.a, "--json", "coalesce", "adaptive-stream"]);
+            assert_eq!(refused.status.code(), Some(1));
+            let sentence = json(&refused)["error"].as_str().unwrap().to_owned();
+            assert!(
+                sentence.contains("no strategy \"adaptive-stream\"; it has disabled, timeout, open-mx, stream"),
+                "{sentence}"
+            );
+            drop(stopper);
+            let nic = card.join().unwrap();
+            assert_eq!(nic.coalescing(0).unwrap().strategy.code(), 6);
         });
     });
 }

@@ -2,16 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::nic_queues::{QueueList, queue_list_argument};
 use crate::{
     accel::AccelChoice,
     lab::{
-        SteeringMode, Strategy,
+        SteeringMode,
         cable::{Distribution, EcnThreshold, Loss, QueueLimit},
         settings::{
             FRAMES_MAX, coalescing_delay_argument, jitter_argument, link_delay_argument, reorder_delay_argument,
@@ -260,11 +257,6 @@ pub struct ExecArgs {
     pub command: Vec<String>,
 }
 
-/// The strategies that the firmware registers, by name.
-fn strategies() -> impl TypedValueParser<Value = Strategy> {
-    PossibleValuesParser::new(Strategy::NAMES).try_map(|name| name.parse::<Strategy>())
-}
-
 /// Verbs about cards.
 #[derive(Debug, Subcommand)]
 pub enum NicVerb {
@@ -277,9 +269,8 @@ pub enum NicVerb {
     Coalesce {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// The strategy.
-        #[arg(value_parser = strategies())]
-        strategy: Option<Strategy>,
+        /// The strategy, such as open-mx; vnicd says which there are if it does not know it.
+        strategy: Option<String>,
         /// Longest time a packet waits for its interrupt.
         #[arg(long, value_name = "TIME", value_parser = coalescing_delay_argument)]
         delay: Option<Span>,
@@ -342,9 +333,12 @@ pub enum NicVerb {
     Trace(TraceArgs),
     /// Swap a rebuilt vnicd in under running guests; their links, rings and settings stay.
     ///
-    /// The program is the vnicd beside this weft, or in $WEFT_BIN_DIR. It is tried first; if it does not start, the running one
-    /// goes on. Guests are without network for as long as their QEMU takes to find it, a second at most.
-    Reload,
+    /// It is tried first; if it does not start, the running one goes on. Guests are without network for as long as their QEMU takes to
+    /// find it, a second at most.
+    Reload {
+        /// The new vnicd, such as target/course/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
+        program: Option<std::path::PathBuf>,
+    },
     /// Copies of the cards that are connected to themselves.
     CopyEngine {
         /// `NODE` or `NODE.ethN` (default: all).

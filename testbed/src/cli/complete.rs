@@ -19,7 +19,7 @@ use clap_complete::{
 
 use super::help;
 use crate::{
-    lab::topology::Topology,
+    lab::{Strategy, topology::Topology},
     state::{self, StateDir},
     supervisor::client::Client,
 };
@@ -68,6 +68,7 @@ enum Names {
     NodesOrNics,
     Switches,
     Logs,
+    Strategies,
     Files,
     NodesOrFiles,
 }
@@ -81,6 +82,7 @@ fn named(path: &str, id: &str) -> Option<Names> {
         (_, "from" | "to") if path.starts_with("trunk") => Names::Switches,
         (_, "switch") => Names::Switches,
         ("logs", "what") => Names::Logs,
+        ("nic coalesce", "strategy") => Names::Strategies,
         ("cp", "source" | "destination") => Names::NodesOrFiles,
         (_, "file" | "topo" | "out" | "write" | "capture" | "output") => Names::Files,
         _ => return None,
@@ -134,6 +136,9 @@ fn words(names: Names) -> Vec<String> {
         Ok(lab) if !lab.is_empty() => vec![lab],
         _ => state::running_labs().unwrap_or_default(),
     };
+    if names == Names::Strategies {
+        return strategies(labs.first());
+    }
     let mut words = BTreeMap::new();
     for topology in labs.iter().filter_map(|lab| topology(lab)) {
         for word in of_topology(names, &topology) {
@@ -155,16 +160,30 @@ fn of_topology(names: Names, topology: &Topology) -> Vec<String> {
         Names::Switches => topology.switches.clone(),
         Names::Logs => nodes.chain(["vnicd", "weft"].map(str::to_owned)).collect(),
         Names::NodesOrFiles => nodes.map(|node| node + ":").collect(),
-        Names::Labs | Names::Files => Vec::new(),
+        Names::Labs | Names::Strategies | Names::Files => Vec::new(),
     }
 }
 
 /// What the lab says of itself, if it says so soon.
 fn topology(lab: &str) -> Option<Topology> {
     let client = Client::new(StateDir::of(lab));
+    soon(move || client.topology())
+}
+
+/// The strategies of the lab's cards, or without a lab those that are shipped.
+fn strategies(lab: Option<&String>) -> Vec<String> {
+    let of_lab = lab.and_then(|lab| {
+        let client = Client::new(StateDir::of(lab));
+        soon(move || Ok(client.vnicd()?.info()?.strategies))
+    });
+    of_lab.unwrap_or_else(|| Strategy::NAMES.iter().map(ToString::to_string).collect())
+}
+
+/// An answer, if it comes soon.
+fn soon<T: Send + 'static>(ask: impl FnOnce() -> Result<T> + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     // Left alone when it takes too long; this process ends anyway.
-    let asking = std::thread::Builder::new().spawn(move || sender.send(client.topology()));
+    let asking = std::thread::Builder::new().spawn(move || sender.send(ask()));
     asking.ok()?;
     receiver.recv_timeout(PATIENCE).ok()?.ok()
 }

@@ -130,7 +130,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Nic(NicVerb::Adaptive { nic }) => adaptive::adaptive(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Group(verb)) => group::group(cli, verb)?,
         Verb::Nic(NicVerb::Trace(args)) => trace::trace(cli, args)?,
-        Verb::Nic(NicVerb::Reload) => reload::reload(cli)?,
+        Verb::Nic(NicVerb::Reload { program }) => reload::reload(cli, program.as_deref())?,
         Verb::Nic(NicVerb::CopyEngine { nic }) => copies::copy_engine(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Info { nic }) => nic::info(cli, nic.as_deref())?,
         Verb::Nic(NicVerb::Watchdog { nic, delay }) => nic::watchdog(cli, nic, *delay)?,
@@ -141,7 +141,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             frames,
             marks,
         }) => {
-            nic::coalesce(cli, nic, *strategy, *delay, *frames, *marks)?;
+            nic::coalesce(cli, nic, strategy.as_deref(), *delay, *frames, *marks)?;
         }
         Verb::Nic(NicVerb::Steering {
             nic,

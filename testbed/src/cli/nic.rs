@@ -27,7 +27,7 @@ use super::{
     client,
 };
 use crate::{
-    lab::{Strategy, nearest, units::Span},
+    lab::{nearest, units::Span},
     report::{
         cable::{delay, faults, queue, rate},
         file::OutFile,
@@ -156,13 +156,13 @@ pub(super) struct Named<T> {
 pub(super) fn coalesce(
     cli: &Cli,
     target: &str,
-    strategy: Option<Strategy>,
+    strategy: Option<&str>,
     delay: Option<Span>,
     frames: Option<u32>,
     marks: Option<OnOff>,
 ) -> Result<()> {
     let change = CoalescingChange {
-        strategy: strategy.map(|strategy| strategy.name().to_owned()),
+        strategy: strategy.map(str::to_owned),
         delay_ns: delay.map(|delay| delay.0),
         frames,
         marks: marks.map(|marks| marks == OnOff::On),

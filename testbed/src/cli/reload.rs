@@ -1,5 +1,7 @@
 //! The verb `nic reload`: a rebuilt `vnicd` in the place of the running one.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 
 use super::{args::Cli, client};
@@ -9,10 +11,14 @@ use crate::{
     supervisor::protocol::{ReloadReport, Request},
 };
 
-/// Swaps the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`) in, and says what that cost.
-pub(super) fn reload(cli: &Cli) -> Result<()> {
+/// Swaps `program`, or the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`), in and says what that cost.
+pub(super) fn reload(cli: &Cli, program: Option<&Path>) -> Result<()> {
     let client = client(cli)?;
-    let program = std::path::absolute(programs::find("vnicd")?)?;
+    let program = match program {
+        Some(program) if !program.is_file() => bail!("there is no program {}", program.display()),
+        Some(program) => std::path::absolute(program)?,
+        None => std::path::absolute(programs::find("vnicd")?)?,
+    };
     let report: ReloadReport = client.request(&Request::Reload { program })?;
     if cli.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

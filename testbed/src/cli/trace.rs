@@ -104,6 +104,7 @@ fn read(client: &Client, nic: &str, mut trace: Trace, ends: &Ends) -> Result<(Ve
     let origin_unix_ns = trace.origin_unix_ns;
     let (mut traces, mut known) = (Vec::new(), 0);
     loop {
+        let strategies = std::mem::take(&mut trace.strategies);
         let later_ns = trace.origin_unix_ns.saturating_sub(origin_unix_ns);
         let (mut records, end) = trace.read_to_end()?;
         known += records.len();
@@ -113,6 +114,7 @@ fn read(client: &Client, nic: &str, mut trace: Trace, ends: &Ends) -> Result<(Ve
         let mut read = CardTrace {
             nic: nic.to_owned(),
             origin_unix_ns,
+            strategies,
             records,
         };
         read.sort();

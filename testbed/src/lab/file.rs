@@ -4,8 +4,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use firmware::StrategyKind;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, SeqAccess, Visitor},
@@ -181,17 +180,6 @@ pub struct NicSettingsFile {
     pub misorder: Option<Spanned<i64>>,
 }
 
-/// Reads the name of a strategy; what the firmware registers is what there is.
-fn strategy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StrategyKind>, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let unknown = |_| D::Error::unknown_variant(&name, StrategyKind::NAMES);
-    name.parse().map(Some).map_err(unknown)
-}
-
-fn strategy_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "enum": StrategyKind::NAMES })
-}
-
 /// When the card interrupts its guest.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(
@@ -199,10 +187,8 @@ fn strategy_schema(_: &mut SchemaGenerator) -> Schema {
     expecting = "a table, such as { strategy = \"open-mx\", delay = \"1ms\" }"
 )]
 pub struct CoalescingFile {
-    /// Strategy (default `disabled`).
-    #[serde(default, deserialize_with = "strategy")]
-    #[schemars(schema_with = "strategy_schema")]
-    pub strategy: Option<StrategyKind>,
+    /// Strategy (default `disabled`): one that `vnicd` has, such as `open-mx`, or one of your own.
+    pub strategy: Option<String>,
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,

@@ -148,8 +148,9 @@ pub(super) fn coalescing(
 ) -> CoalescingSettings {
     let mut merged = CoalescingSettings::default();
     for layer in layers.iter().copied().flatten() {
-        if let Some(strategy) = layer.strategy {
-            merged.strategy = strategy.name().to_owned();
+        if let Some(strategy) = &layer.strategy {
+            // Which there are is vnicd's to say: it may have others than were there when this program was built.
+            merged.strategy.clone_from(strategy);
         }
         if let Some(delay) = &layer.delay {
             merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);

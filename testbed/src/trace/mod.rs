@@ -5,7 +5,7 @@ pub mod perfetto;
 mod text;
 
 use firmware::{
-    Reason,
+    ReasonOf,
     recorder::{Record, RecordKind},
 };
 use vnic::shard::{DropAt, drop_reason};
@@ -19,6 +19,8 @@ pub struct CardTrace {
     pub nic: String,
     /// What time 0 of the records is, in nanoseconds since 1970.
     pub origin_unix_ns: u64,
+    /// Names of the card's coalescing strategies, in the order of their codes.
+    pub strategies: Vec<String>,
     /// What happened, in the order in which it was read.
     pub records: Vec<Record>,
 }
@@ -40,11 +42,9 @@ pub fn first_ns(traces: &[CardTrace]) -> u64 {
     times.min().unwrap_or(0)
 }
 
-/// The reason of a decided interrupt.
-fn reason(record: &Record) -> &'static str {
-    Reason::ALL
-        .get(usize::from(record.detail))
-        .map_or("unknown", |reason| reason.name())
+/// The reason of an interrupt that a card with these strategies decided.
+fn reason(record: &Record, strategies: &[String]) -> String {
+    ReasonOf::name_of_code(record.detail, strategies)
 }
 
 /// Which way a dropped frame went, and why it was dropped.

@@ -149,12 +149,19 @@ impl<W: Write> Writer<W> {
                 self.metadata("thread_name", (pid, tid + 1), &format!("{name} DMA"))?;
             }
             let queue = queues.entry(record.queue).or_default();
-            self.of_queue(queue, record, nic, (pid, tid))?;
+            let reason = reason(record, &trace.strategies);
+            self.of_queue(queue, (record, &reason), nic, (pid, tid))?;
         }
         Ok(())
     }
 
-    fn of_queue(&mut self, queue: &mut Queue, record: &Record, nic: &str, place: (usize, usize)) -> io::Result<()> {
+    fn of_queue(
+        &mut self,
+        queue: &mut Queue,
+        (record, reason): (&Record, &str),
+        nic: &str,
+        place: (usize, usize),
+    ) -> io::Result<()> {
         let at = record.at.as_nanos();
         let dma_place = (place.0, place.1 + 1);
         let packets = json!({ "packets": record.count });
@@ -184,8 +191,8 @@ impl<W: Write> Writer<W> {
             }
             RecordKind::Raise => {
                 self.waited(queue, record, place)?;
-                let args = json!({ "packets": record.count, "interrupt": record.number, "reason": reason(record) });
-                self.instant(&format!("irq: {}", reason(record)), place, at, args)?;
+                let args = json!({ "packets": record.count, "interrupt": record.number, "reason": reason });
+                self.instant(&format!("irq: {reason}"), place, at, args)?;
                 self.unannounced(queue, record, nic, place)?;
             }
             RecordKind::Lost => {
@@ -383,6 +390,7 @@ mod tests {
         let mut trace = CardTrace {
             nic: "n1.eth0".to_owned(),
             origin_unix_ns: 1_700_000_000_000_000_000,
+            strategies: StrategyKind::NAMES.iter().map(ToString::to_string).collect(),
             records: records.iter().filter_map(Record::from_bytes).collect(),
         };
         trace.sort();

@@ -12,14 +12,15 @@ use super::{CardTrace, drop_words, first_ns, is_of_card, reason};
 /// When `out` takes no more.
 pub fn write_text(traces: &[CardTrace], mut out: impl Write) -> io::Result<()> {
     let first = first_ns(traces);
-    let mut lines: Vec<(&str, &Record)> = traces
+    let mut lines: Vec<(&CardTrace, &Record)> = traces
         .iter()
-        .flat_map(|trace| trace.records.iter().map(|record| (trace.nic.as_str(), record)))
+        .flat_map(|trace| trace.records.iter().map(move |record| (trace, record)))
         .collect();
     lines.sort_by_key(|(_, record)| record.at);
     let width = traces.iter().map(|trace| trace.nic.len()).max().unwrap_or(0).max(3);
     writeln!(out, "{:>14}  {:width$}  QUEUE  EVENT", "TIME (us)", "NIC")?;
-    for (nic, record) in lines {
+    for (trace, record) in lines {
+        let nic = &trace.nic;
         let ns = record.at.as_nanos() - first;
         let time = format!("{}.{:03}", ns / 1000, ns % 1000);
         let queue = if is_of_card(record) {
@@ -27,13 +28,13 @@ pub fn write_text(traces: &[CardTrace], mut out: impl Write) -> io::Result<()> {
         } else {
             record.queue.to_string()
         };
-        let event = format!("{:10}{}", record.kind.name(), words(record));
+        let event = format!("{:10}{}", record.kind.name(), words(record, &trace.strategies));
         writeln!(out, "{time:>14}  {nic:width$}  {queue:>5}  {}", event.trim_end())?;
     }
     Ok(())
 }
 
-fn words(record: &Record) -> String {
+fn words(record: &Record, strategies: &[String]) -> String {
     let count = |what: &str| {
         let plural = if record.count == 1 { "" } else { "s" };
         format!("{} {what}{plural}", record.count)
@@ -43,7 +44,12 @@ fn words(record: &Record) -> String {
         RecordKind::Arrive => format!("{}, {} bytes", count("packet"), record.number),
         RecordKind::Forward => format!("{}, {} bytes", count("frame"), record.number),
         RecordKind::DmaStart | RecordKind::DmaEnd | RecordKind::Mark => count("packet"),
-        RecordKind::Raise => format!("irq {}: {}, {}", record.number, reason(record), count("packet")),
+        RecordKind::Raise => format!(
+            "irq {}: {}, {}",
+            record.number,
+            reason(record, strategies),
+            count("packet")
+        ),
         RecordKind::Drop => {
             let (way, why) = drop_words(record);
             format!("{} {way}: {why}", count("frame"))
@@ -69,6 +75,7 @@ mod tests {
         let trace = |nic: &str, records| CardTrace {
             nic: nic.to_owned(),
             origin_unix_ns: 0,
+            strategies: vec!["disabled".to_owned(), "every-second".to_owned()],
             records,
         };
         let traces = [
@@ -79,7 +86,15 @@ mod tests {
                     record(80_123, RecordKind::Raise, 2, 3, 17),
                 ],
             ),
-            trace("n1.eth1", vec![record(6_500, RecordKind::Drop, 0x82, 1, 0)]),
+            trace(
+                "n1.eth1",
+                vec![
+                    record(6_500, RecordKind::Drop, 0x82, 1, 0),
+                    // Reasons of the card's own strategies, known to this program or not.
+                    record(90_000, RecordKind::Raise, 0x81, 2, 3),
+                    record(91_000, RecordKind::Raise, 0x9e, 2, 4),
+                ],
+            ),
         ];
         let mut out = Vec::new();
         write_text(&traces, &mut out).expect("memory takes it");
@@ -88,7 +103,9 @@ mod tests {
             "     TIME (us)  NIC      QUEUE  EVENT\n\
              \x20        0.000  n1.eth0      0  arrive    3 packets, 4500 bytes\n\
              \x20        1.500  n1.eth1      -  drop      1 frame from the guest: bad_offload\n\
-             \x20       75.123  n1.eth0      0  raise     irq 17: timeout, 3 packets\n"
+             \x20       75.123  n1.eth0      0  raise     irq 17: timeout, 3 packets\n\
+             \x20       85.000  n1.eth1      0  raise     irq 3: strategy:every-second, 2 packets\n\
+             \x20       86.000  n1.eth1      0  raise     irq 4: strategy:30, 2 packets\n"
         );
     }
 }

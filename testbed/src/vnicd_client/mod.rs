@@ -78,6 +78,9 @@ pub struct Info {
     pub pid: u32,
     /// Time since it started, in nanoseconds.
     pub uptime_ns: u64,
+    /// Names of the coalescing strategies that its cards have.
+    #[serde(default)]
+    pub strategies: Vec<String>,
     /// Its ports.
     pub ports: Vec<PortInfo>,
 }

@@ -22,6 +22,8 @@ struct About {
     record_version: u16,
     record_bytes: usize,
     origin_unix_ns: u64,
+    #[serde(default)]
+    strategies: Vec<String>,
 }
 
 /// A flight recorder that is on as long as this lives.
@@ -31,6 +33,8 @@ pub struct Trace {
     end: CaptureEnd,
     /// What time 0 of the records is, in nanoseconds since 1970.
     pub origin_unix_ns: u64,
+    /// Names of the card's strategies, in the order of their codes.
+    pub strategies: Vec<String>,
 }
 
 /// How a trace came to its end.
@@ -70,6 +74,7 @@ impl VnicdClient {
             reader: self.reader,
             end,
             origin_unix_ns: about.origin_unix_ns,
+            strategies: about.strategies,
         })
     }
 }

@@ -73,6 +73,15 @@ fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running
     waits_for_only(world, "n2", "timeout");
     world.guest("n2", "nicctl coalesce open-mx --delay-us 500");
     waits_for_only(world, "n2", "mark");
+    // Which strategies there are is the card's to say, to the host and to the guest.
+    let known = "disabled, timeout, open-mx, stream, adaptive";
+    let unknown = world.run(&["nic", "coalesce", "n2", "every-third"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(1), "{said}");
+    assert!(said.contains("\"every-third\"") && said.contains(known), "{said}");
+    let unknown = world.run(&["exec", "n2", "--", "nicctl", "coalesce", "every-third"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(said.contains("\"every-third\"") && said.contains(known), "{said}");
     let now = world.json(&["nic", "coalesce", "n2"]);
     assert_eq!(
         (now[0]["strategy"].as_str(), now[0]["delay_ns"].as_u64()),

@@ -334,3 +334,14 @@ fn a_wrong_lab_file_is_answered_with_places_and_starts_nothing() {
         );
     }
 }
+
+#[test]
+fn a_strategy_that_vnicd_does_not_have_is_answered_with_those_that_it_has() {
+    let world = World::new(None);
+    let lab = "[[node]]\nname = \"n1\"\nnic = [{ coalescing = { strategy = \"every-third\" } }]\n";
+    let said = refused(&world, lab, |_| {});
+    assert!(
+        said.contains("\"every-third\"") && said.contains("disabled, timeout, open-mx, stream, adaptive"),
+        "{said}"
+    );
+}

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use firmware::StrategyKind;
 use firmware::recorder::{RECORD_LEN, RECORD_VERSION, RECORDER_EVENTS_MAX, RECORDER_EVENTS_MIN};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -196,6 +197,7 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
                 "record_version": RECORD_VERSION,
                 "record_bytes": RECORD_LEN,
                 "origin_unix_ns": reader.origin_unix_ns,
+                "strategies": StrategyKind::NAMES,
             });
             return Ok((answer, Next::Trace(reader)));
         }
@@ -246,6 +248,7 @@ fn info(fabric: &Fabric, started: Instant) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "uptime_ns": u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        "strategies": StrategyKind::NAMES,
         "ports": to_value(&ports),
     })
 }

@@ -141,7 +141,8 @@ pub struct InterruptStats {
     pub suppressed: u64,
     /// Really signalled to the guest.
     pub signalled: u64,
-    /// Decided, by reason (`every-packet`, `mark`, `timeout`, `count`, `deferred`, …).
+    /// Decided, by reason (`every-packet`, `mark`, `timeout`, `count`, `deferred`, …; `strategy:NAME` for what a strategy decided for a
+    /// reason of its own).
     pub by_reason: Counts,
     /// Packets announced by the interrupts of each reason.
     #[serde(default)]

@@ -317,7 +317,7 @@ pub struct PortLinks {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoalescingSettings {
-    /// Name of a strategy of `firmware`: `disabled`, `timeout`, `open-mx`, `stream`, `adaptive`, …
+    /// Name of a strategy that this `vnicd` has; `info` lists them.
     pub strategy: String,
     /// Longest time an arrived packet waits for its interrupt; 0 with `timeout` means `disabled`.
     pub delay_ns: u64,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ether::{MacAddr, Time, pcapng};
-use firmware::Interrupt;
+use firmware::{Interrupt, StrategyKind};
 
 use super::frame::FrameRef;
 use super::port::interrupt_comment;
@@ -207,17 +207,19 @@ fn write_received(
     interface: u32,
     origin_unix_ns: u64,
     frames: &[Unannounced],
-    interrupt: Option<&Interrupt>,
+    interrupt: Option<(&Interrupt, StrategyKind)>,
 ) {
     for (number, frame) in frames.iter().enumerate() {
         if frame.is_missing {
             state.drop_at(interface);
             continue;
         }
-        let comment = interrupt.filter(|_| number + 1 == frames.len()).map(interrupt_comment);
+        let comment = interrupt
+            .filter(|_| number + 1 == frames.len())
+            .map(|(interrupt, strategy)| interrupt_comment(interrupt, strategy));
         state.packet(&pcapng::Packet {
             interface,
-            at: interrupt.map_or(frame.at, |interrupt| interrupt.decided_at),
+            at: interrupt.map_or(frame.at, |(interrupt, _)| interrupt.decided_at),
             origin_unix_ns,
             bytes: &frame.bytes,
             original_len: frame.len,
@@ -343,10 +345,10 @@ impl PortCapture {
         self.whole = whole;
     }
 
-    /// The firmware decided an interrupt on `queue`.
-    pub fn announced(&mut self, queue: usize, interrupt: &Interrupt) {
+    /// The firmware decided an interrupt on `queue` while `strategy` was configured.
+    pub fn announced(&mut self, queue: usize, interrupt: &Interrupt, strategy: StrategyKind) {
         // A capture that began while packets waited has fewer frames than the interrupt announces.
-        self.write_queue(queue, interrupt.packets as usize, Some(interrupt));
+        self.write_queue(queue, interrupt.packets as usize, Some((interrupt, strategy)));
     }
 
     /// Queue `queue` has stopped: what no interrupt announced, none will.
@@ -354,7 +356,7 @@ impl PortCapture {
         self.write_queue(queue, usize::MAX, None);
     }
 
-    fn write_queue(&self, queue: usize, packets: usize, interrupt: Option<&Interrupt>) {
+    fn write_queue(&self, queue: usize, packets: usize, interrupt: Option<(&Interrupt, StrategyKind)>) {
         let mut state = self.sink.lock();
         let queues = state.queues.get_mut(self.interface as usize);
         let Some(frames) = queues.and_then(|queues| queues.get_mut(queue)) else {

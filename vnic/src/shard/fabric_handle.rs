@@ -390,7 +390,9 @@ fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricEr
 }
 
 fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result<Coalescing, FabricError> {
-    let strategy: StrategyKind = strategy.parse().map_err(invalid)?;
+    let strategy = strategy
+        .parse::<StrategyKind>()
+        .map_err(|unknown| invalid(format!("strategy {strategy:?}: {unknown}")))?;
     let coalescing = Coalescing {
         strategy,
         delay_ns,

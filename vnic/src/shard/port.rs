@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ether::Time;
 use fabric::{Link, PortId};
 use firmware::timers::ArmedTimer;
-use firmware::{Event, Firmware, Interrupt};
+use firmware::{Event, Firmware, Interrupt, StrategyKind};
 use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use virtio_queue::QueueT;
@@ -470,7 +470,7 @@ impl Port {
                 pipeline.note_suppressed();
             }
             if let Some(capture) = &mut self.capture {
-                capture.announced(queue, &interrupt);
+                capture.announced(queue, &interrupt, pipeline.coalescing().strategy);
             }
         }
     }
@@ -505,12 +505,13 @@ fn signal(vring: &SessionVring) {
     }
 }
 
-/// The bits of an interrupt that a capture shows.
-pub fn interrupt_comment(interrupt: &Interrupt) -> String {
+/// The bits of an interrupt, decided while `strategy` was configured, that a capture shows.
+pub fn interrupt_comment(interrupt: &Interrupt, strategy: StrategyKind) -> String {
     let packets = interrupt.packets;
     let plural = if packets == 1 { "" } else { "s" };
     format!(
         "irq {}: {}, {packets} packet{plural}",
-        interrupt.sequence, interrupt.reason
+        interrupt.sequence,
+        interrupt.reason.of(strategy)
     )
 }

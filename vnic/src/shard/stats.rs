@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use fabric::{Link, LinkDrop};
-use firmware::Reason;
 use firmware::multicast::TagRefusal;
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 
@@ -91,13 +90,13 @@ impl Inner {
                 decided: rx.decided_total(),
                 suppressed: rx.suppressed,
                 signalled: rx.signalled,
-                by_reason: Reason::ALL
-                    .iter()
-                    .map(|&reason| (reason.name().to_owned(), rx.decided_for(reason)))
+                by_reason: all
+                    .by_reason()
+                    .map(|(reason, decided, _)| (reason.to_string(), decided))
                     .collect(),
-                packets_by_reason: Reason::ALL
-                    .iter()
-                    .map(|&reason| (reason.name().to_owned(), all.announced_for(reason)))
+                packets_by_reason: all
+                    .by_reason()
+                    .map(|(reason, _, announced)| (reason.to_string(), announced))
                     .collect(),
                 packets_per_interrupt: rx
                     .packets_per_interrupt

@@ -3,10 +3,10 @@
 use std::{os::fd::AsFd, process::ExitCode};
 
 use anyhow::{Context, bail};
-use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use clap::{Args, Parser, Subcommand};
 use ether::EtherType;
 use firmware::{
-    CoalescingChange, StrategyKind,
+    CoalescingChange, Reason,
     control::{Reply, Request},
 };
 use netif::{AfPacket, AfPacketOptions};
@@ -17,6 +17,7 @@ use super::{
     group::Group,
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
     steering::{self, Steering},
+    strategies::Strategies,
     timed::{Timer, Watchdog, timer, watchdog},
 };
 use crate::{
@@ -70,7 +71,7 @@ enum Command {
         #[arg(long)]
         queue: Option<u16>,
         /// Only what was counted under this strategy
-        #[arg(long, value_parser = strategy_names())]
+        #[arg(long)]
         strategy: Option<String>,
     },
     /// Show or set the polling watchdog: interrupts only when this machine does not take its packets by itself
@@ -84,8 +85,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Coalesce {
-    /// New strategy
-    #[arg(value_parser = strategy_names())]
+    /// New strategy, by one of the names that `nicctl info` lists
     strategy: Option<String>,
     /// New coalescing delay in microseconds, fractions allowed; 0 turns coalescing off
     #[arg(long, value_name = "US", value_parser = microseconds)]
@@ -99,15 +99,6 @@ struct Coalesce {
     /// One receive queue only; all are changed otherwise, and queue 0 is shown
     #[arg(long)]
     queue: Option<u16>,
-}
-
-fn strategy_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(StrategyKind::ALL.iter().map(|kind| kind.name()))
-}
-
-fn strategy(name: &Option<String>) -> Option<StrategyKind> {
-    // Only names of strategies pass the command line's check.
-    name.as_ref().and_then(|name| name.parse().ok())
 }
 
 /// Microseconds as nanoseconds. The card knows its own limit; this one is what a control frame can say.
@@ -134,26 +125,29 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         Command::Info => {
             let abilities = card.hello().with_context(|| interface.clone())?;
-            print(arguments.json, &InfoOutput::from(abilities))?;
+            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
+            print(arguments.json, &InfoOutput::new(abilities, &strategies))?;
         }
         Command::Coalesce(change) => {
-            let request = coalesce(change);
+            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
+            let request = coalesce(change, &strategies).with_context(|| interface.clone())?;
             let report = match card.ask(&request).with_context(|| interface.clone())? {
                 Reply::GetCoalescing(report) | Reply::SetCoalescing(report) => report,
                 _ => bail!(CardError::Unexpected),
             };
-            print(arguments.json, &CoalescingOutput::from(report))?;
+            print(arguments.json, &CoalescingOutput::new(report, &strategies))?;
         }
         Command::Steering(change) => {
             let output = steering::run(&mut card, change).with_context(|| interface.clone())?;
             print(arguments.json, &output)?;
         }
         Command::Adaptive { queue } => {
+            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
             let request = Request::GetAdaptive { queue: *queue };
             let Reply::GetAdaptive(report) = card.ask(&request).with_context(|| interface.clone())? else {
                 bail!(CardError::Unexpected);
             };
-            print(arguments.json, &AdaptiveOutput::from(report))?;
+            print(arguments.json, &AdaptiveOutput::new(report, &strategies))?;
         }
         Command::Group(group) => {
             group
@@ -161,14 +155,8 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 .with_context(|| interface.clone())?;
         }
         Command::Stats { queue, strategy: name } => {
-            let request = Request::GetCounters {
-                queue: *queue,
-                strategy: strategy(name),
-            };
-            let Reply::GetCounters(report) = card.ask(&request).with_context(|| interface.clone())? else {
-                bail!(CardError::Unexpected);
-            };
-            print(arguments.json, &StatsOutput::from(report))?;
+            let output = stats(&mut card, *queue, name.as_deref()).with_context(|| interface.clone())?;
+            print(arguments.json, &output)?;
         }
         Command::Watchdog(change) => watchdog(&mut card, arguments.json, change).with_context(|| interface.clone())?,
         Command::Timer(verb) => timer(&mut card, arguments.json, verb).with_context(|| interface.clone())?,
@@ -183,14 +171,43 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn coalesce(arguments: &Coalesce) -> Request {
+/// Counters, and of the interrupts that strategies decided for reasons of their own which ones did.
+fn stats(card: &mut Card<'_, AfPacket>, queue: Option<u16>, strategy: Option<&str>) -> anyhow::Result<StatsOutput> {
+    let strategies = Strategies::of(card)?;
+    let mut counters = |strategy| match card.ask(&Request::GetCounters { queue, strategy })? {
+        Reply::GetCounters(report) => Ok(report),
+        _ => bail!(CardError::Unexpected),
+    };
+    let asked = strategy.map(|name| strategies.code(name)).transpose()?;
+    let report = counters(asked)?;
+    let mut left = report.counts.decided_for(Reason::Strategy);
+    let mut own = Vec::new();
+    let candidates = strategies
+        .codes()
+        .filter(|code| asked.is_none_or(|asked| asked == *code));
+    for code in candidates {
+        if left == 0 {
+            break;
+        }
+        // Traffic goes on between two questions: what came since is left out.
+        let count = counters(Some(code))?.counts.decided_for(Reason::Strategy).min(left);
+        left -= count;
+        if count > 0 {
+            own.push((strategies.name(code), count));
+        }
+    }
+    Ok(StatsOutput::new(&report, &strategies, own))
+}
+
+fn coalesce(arguments: &Coalesce, strategies: &Strategies) -> anyhow::Result<Request> {
+    let name = arguments.strategy.as_deref();
     let change = CoalescingChange {
-        strategy: strategy(&arguments.strategy),
+        strategy: name.map(|name| strategies.code(name)).transpose()?,
         delay_ns: arguments.delay_us,
         frames_max: arguments.frames,
         marks: arguments.marks.map(Switch::is_on),
     };
-    if change == CoalescingChange::default() {
+    Ok(if change == CoalescingChange::default() {
         Request::GetCoalescing {
             queue: arguments.queue.unwrap_or(0),
         }
@@ -199,5 +216,5 @@ fn coalesce(arguments: &Coalesce) -> Request {
             queue: arguments.queue,
             change,
         }
-    }
+    })
 }

@@ -7,9 +7,11 @@ mod copy_engine;
 mod group;
 mod report;
 mod steering;
+mod strategies;
 mod timed;
 
 pub use cli::{Arguments, main};
 pub use copy_engine::CopyEngineOutput;
 pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};
 pub use steering::{SteeredOutput, SteeringOutput};
+pub use strategies::Strategies;

@@ -8,6 +8,8 @@ use firmware::{
 };
 use serde::Serialize;
 
+use super::Strategies;
+
 /// `nicctl info`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InfoOutput {
@@ -18,15 +20,17 @@ pub struct InfoOutput {
     /// What the card can do.
     pub abilities: Vec<&'static str>,
     /// Coalescing strategies it has.
-    pub strategies: Vec<&'static str>,
+    pub strategies: Vec<String>,
     /// Longest coalescing delay in nanoseconds.
     pub delay_ns_max: u32,
     /// Greatest count limit.
     pub frames_max: u32,
 }
 
-impl From<Abilities> for InfoOutput {
-    fn from(card: Abilities) -> Self {
+impl InfoOutput {
+    /// Of a card with strategies of these names.
+    #[must_use]
+    pub fn new(card: Abilities, strategies: &Strategies) -> Self {
         let named = [
             (ability::COALESCING, "coalescing"),
             (ability::MARKS, "marks"),
@@ -37,6 +41,7 @@ impl From<Abilities> for InfoOutput {
             (ability::GROUPS, "groups"),
             (ability::ADAPTIVE, "adaptive state"),
             (ability::COPY_ENGINE, "copy-engine"),
+            (ability::STRATEGY_NAMES, "strategy names"),
         ];
         Self {
             version: card.version,
@@ -46,7 +51,7 @@ impl From<Abilities> for InfoOutput {
                 .filter(|(bit, _)| card.bits & bit != 0)
                 .map(|(_, name)| name)
                 .collect(),
-            strategies: card.strategies.iter().map(|kind| kind.name()).collect(),
+            strategies: card.strategies.iter().map(|code| strategies.name(code)).collect(),
             delay_ns_max: card.delay_ns_max,
             frames_max: card.frames_max_max,
         }
@@ -74,7 +79,7 @@ pub struct CoalescingOutput {
     /// The receive queue these settings are of.
     pub queue: u16,
     /// Name of the strategy.
-    pub strategy: &'static str,
+    pub strategy: String,
     /// Coalescing delay in nanoseconds.
     pub delay_ns: u64,
     /// Count limit, 0 for none.
@@ -83,12 +88,14 @@ pub struct CoalescingOutput {
     pub marks: bool,
 }
 
-impl From<CoalescingReport> for CoalescingOutput {
-    fn from(report: CoalescingReport) -> Self {
+impl CoalescingOutput {
+    /// What a card with strategies of these names said.
+    #[must_use]
+    pub fn new(report: CoalescingReport, strategies: &Strategies) -> Self {
         let settings = report.coalescing;
         Self {
             queue: report.queue,
-            strategy: settings.strategy.name(),
+            strategy: strategies.name(settings.strategy),
             delay_ns: settings.delay_ns,
             frames: settings.frames_max,
             marks: settings.marks,
@@ -119,7 +126,7 @@ pub struct AdaptiveOutput {
     /// The receive queue.
     pub queue: u16,
     /// The strategy it is set to.
-    pub strategy: &'static str,
+    pub strategy: String,
     /// The longest delay that may be chosen, in nanoseconds: that of the settings.
     pub longest_ns: u64,
     /// What was measured and chosen; absent while adaptive moderation is not on.
@@ -140,11 +147,13 @@ pub struct AdaptiveStateOutput {
     pub shorter: u64,
 }
 
-impl From<AdaptiveReport> for AdaptiveOutput {
-    fn from(report: AdaptiveReport) -> Self {
+impl AdaptiveOutput {
+    /// What a card with strategies of these names said.
+    #[must_use]
+    pub fn new(report: AdaptiveReport, strategies: &Strategies) -> Self {
         Self {
             queue: report.queue,
-            strategy: report.strategy.name(),
+            strategy: strategies.name(report.strategy),
             longest_ns: report.longest_ns,
             state: report.state.map(|state| AdaptiveStateOutput {
                 delay_ns: state.delay_ns,
@@ -183,7 +192,7 @@ pub struct StatsOutput {
     pub queue: Option<u16>,
     /// Counted while this strategy was configured; absent for the sum of all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<&'static str>,
+    pub strategy: Option<String>,
     /// Packets that arrived and were taken.
     pub packets: u64,
     /// Their bytes.
@@ -207,8 +216,8 @@ pub struct InterruptsOutput {
     pub suppressed: u64,
     /// Sent to the guest.
     pub signalled: u64,
-    /// Decided, by reason.
-    pub by_reason: BTreeMap<&'static str, u64>,
+    /// Decided, by reason; `strategy:NAME` for what a strategy decided for a reason of its own.
+    pub by_reason: BTreeMap<String, u64>,
     /// How many packets each decided interrupt announced.
     pub packets_per_interrupt: Vec<Bucket>,
     /// Times that the interrupt for a marked packet was put off.
@@ -232,8 +241,10 @@ pub struct Bucket {
     pub count: u64,
 }
 
-impl From<CounterReport> for StatsOutput {
-    fn from(report: CounterReport) -> Self {
+impl StatsOutput {
+    /// What a card with strategies of these names said, and how often each of them decided for a reason of its own.
+    #[must_use]
+    pub fn new(report: &CounterReport, strategies: &Strategies, own: Vec<(String, u64)>) -> Self {
         let counts = report.counts;
         let buckets = counts
             .packets_per_interrupt
@@ -241,7 +252,7 @@ impl From<CounterReport> for StatsOutput {
             .filter(|(from, _, count)| *from > 0 || *count > 0);
         Self {
             queue: report.queue,
-            strategy: report.strategy.map(|kind| kind.name()),
+            strategy: report.strategy.map(|code| strategies.name(code)),
             packets: counts.packets,
             bytes: counts.bytes,
             marked: counts.marked,
@@ -253,7 +264,9 @@ impl From<CounterReport> for StatsOutput {
                 signalled: counts.signalled,
                 by_reason: Reason::ALL
                     .into_iter()
-                    .map(|reason| (reason.name(), counts.decided_for(reason)))
+                    .filter(|reason| *reason != Reason::Strategy)
+                    .map(|reason| (reason.name().to_owned(), counts.decided_for(reason)))
+                    .chain(own.into_iter().map(|(name, count)| (format!("strategy:{name}"), count)))
                     .collect(),
                 packets_per_interrupt: buckets
                     .map(|(from, to, count)| Bucket {

@@ -9,7 +9,7 @@ use ether::{MacAddr, Time};
 use firmware::{
     CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Lateness, Reason, RxCounts, SteeringChange,
     SteeringMode, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
-    control::{Reply, Request, doorbell_frame},
+    control::{Reply, Request, StrategyCode, doorbell_frame},
     copy_engine::CopyEngineConfig,
     timers::Expiry,
 };
@@ -32,7 +32,9 @@ fn counters(counts: &RxCounts) -> Vec<(String, u64)> {
         ("polled", counts.polled),
     ];
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
-    let decided = Reason::ALL.into_iter().map(|reason| {
+    // Those of a strategy's own are told only as what the reasons lack to the histogram.
+    let told = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Strategy);
+    let decided = told.map(|reason| {
         (
             format!("decided.{}", reason.name().replace('-', "_")),
             counts.decided_for(reason),
@@ -57,6 +59,8 @@ fn fields() -> Vec<String> {
         "version_min",
         "version_max",
         "queue_pairs",
+        "strategies_total",
+        "strategies_told",
         "abilities",
         "strategies",
         "delay_ns_max",
@@ -142,7 +146,7 @@ fn request(numbers: &mut Numbers) -> Request {
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
     let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
-    match numbers.below(15) {
+    match numbers.below(16) {
         10 => Request::JoinGroup { group: queue },
         11 => Request::LeaveGroup { group: queue },
         9 => Request::GetGroups { after: queue },
@@ -163,6 +167,9 @@ fn request(numbers: &mut Numbers) -> Request {
             }
         }
         14 => Request::GetCopyEngine,
+        15 => Request::GetStrategies {
+            first: StrategyCode(numbers.below(9) as u8),
+        },
         0 => Request::Hello {
             version_min: numbers.below(2) as u8,
             version_max: 1 + numbers.below(3) as u8,
@@ -171,7 +178,7 @@ fn request(numbers: &mut Numbers) -> Request {
         2 => Request::SetCoalescing {
             queue: some(numbers).then_some(queue),
             change: CoalescingChange {
-                strategy: some(numbers).then_some(strategy),
+                strategy: some(numbers).then_some(strategy.into()),
                 delay_ns: some(numbers).then(|| numbers.below(1_500_000_000) as u64),
                 frames_max: some(numbers).then(|| numbers.below(1200) as u32),
                 marks: some(numbers).then(|| numbers.below(2) == 0),
@@ -179,7 +186,7 @@ fn request(numbers: &mut Numbers) -> Request {
         },
         3 => Request::GetCounters {
             queue: some(numbers).then_some(queue),
-            strategy: some(numbers).then_some(strategy),
+            strategy: some(numbers).then_some(strategy.into()),
         },
         4 => Request::GetWatchdog {
             queue: some(numbers).then_some(queue),

@@ -1,7 +1,7 @@
 //! The fields that the dissector must show of a control request and of a reply.
 
 use firmware::{
-    Lateness, SteeringMode, StrategyKind, TableChange, TimerKind,
+    Lateness, SteeringMode, TableChange, TimerKind,
     control::{Reply, Request},
 };
 
@@ -33,16 +33,17 @@ pub fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
         Request::SetCoalescing { queue, change } => vec![
             ("operation", 3),
             ("queue", queue.unwrap_or(0xffff).into()),
-            ("strategy", change.strategy.map_or(0, StrategyKind::code).into()),
+            ("strategy", change.strategy.map_or(0, |code| code.0).into()),
             ("delay_ns", change.delay_ns.unwrap_or(0)),
             ("frames_max", change.frames_max.unwrap_or(0).into()),
             ("marks", change.marks.unwrap_or(false).into()),
         ],
         Request::GetCopyEngine => vec![("operation", 15)],
+        Request::GetStrategies { first } => vec![("operation", 17), ("strategy", first.0.into())],
         Request::GetCounters { queue, strategy } => vec![
             ("operation", 4),
             ("queue", queue.unwrap_or(0xffff).into()),
-            ("strategy", strategy.map_or(0xff, StrategyKind::code).into()),
+            ("strategy", strategy.map_or(0xff, |code| code.0).into()),
         ],
         Request::GetAdaptive { queue } => vec![("operation", 16), ("queue", queue.into())],
         Request::JoinGroup { group } => vec![("operation", 12), ("group", group.into())],
@@ -101,7 +102,7 @@ pub fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
         Reply::GetCoalescing(report) | Reply::SetCoalescing(report) => named(&[
             ("status", 0),
             ("queue", report.queue.into()),
-            ("strategy", report.coalescing.strategy.code().into()),
+            ("strategy", report.coalescing.strategy.0.into()),
             ("delay_ns", report.coalescing.delay_ns),
             ("frames_max", report.coalescing.frames_max.into()),
             ("marks", report.coalescing.marks.into()),
@@ -110,17 +111,22 @@ pub fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
             let mut list = named(&[
                 ("status", 0),
                 ("queue", report.queue.unwrap_or(0xffff).into()),
-                ("strategy", report.strategy.map_or(0xff, StrategyKind::code).into()),
+                ("strategy", report.strategy.map_or(0xff, |code| code.0).into()),
             ]);
             list.extend(counters(&report.counts));
             list
         }
+        Reply::GetStrategies(names) => named(&[
+            ("status", 0),
+            ("strategies_total", names.total.into()),
+            ("strategies_told", names.iter().count() as u64),
+        ]),
         Reply::GetAdaptive(report) => {
             let state = report.state.unwrap_or_default();
             named(&[
                 ("status", 0),
                 ("queue", report.queue.into()),
-                ("strategy", report.strategy.code().into()),
+                ("strategy", report.strategy.0.into()),
                 ("adapts", report.state.is_some().into()),
                 ("delay_ns_max", report.longest_ns),
                 ("delay_ns", state.delay_ns),
