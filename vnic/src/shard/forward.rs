@@ -295,6 +295,8 @@ impl Inner {
             && frame.whole.is_none()
             && !port.waiting.is_empty()
             && let Some(queue) = port.rx_queue(frame.inline)
+            // Those that wait may do so for another queue, whose buffers say nothing about this one's.
+            && port.pairs[queue].rx.stalled_since.is_some()
             && port.may_hold(queue, now)
         {
             return self.hold(origin, index, queue, now);
