@@ -39,20 +39,31 @@ pub(super) fn needed_libraries(bytes: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Names of the modules that a kernel module (uncompressed) says it depends on; `None` when it is no module.
-pub(super) fn module_depends(bytes: &[u8]) -> Option<Vec<String>> {
+/// What a kernel module says of itself.
+#[derive(Debug)]
+pub(super) struct ModuleInfo {
+    /// Names of the modules it needs.
+    pub depends: Vec<String>,
+    /// Patterns of names that the kernel asks for when it means this module.
+    pub aliases: Vec<String>,
+}
+
+/// Reads what a kernel module (uncompressed) says of itself; `None` when it is no module.
+pub(super) fn module_info(bytes: &[u8]) -> Option<ModuleInfo> {
     let file = object::File::parse(bytes).ok()?;
     let section = file.section_by_name(".modinfo")?;
-    let mut fields = section.data().ok()?.split(|&byte| byte == 0);
-    let depends = fields.find_map(|field| field.strip_prefix(b"depends="))?;
-    let names = String::from_utf8_lossy(depends);
-    Some(
-        names
+    let fields = section.data().ok()?.split(|&byte| byte == 0);
+    let fields: Vec<_> = fields.map(String::from_utf8_lossy).collect();
+    let depends = fields.iter().find_map(|field| field.strip_prefix("depends="))?;
+    let aliases = fields.iter().filter_map(|field| field.strip_prefix("alias="));
+    Some(ModuleInfo {
+        depends: depends
             .split(',')
             .filter(|name| !name.is_empty())
             .map(str::to_owned)
             .collect(),
-    )
+        aliases: aliases.map(str::to_owned).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -72,6 +83,6 @@ mod tests {
     fn rubbish_is_no_program_and_no_module() {
         assert_eq!(is_static(b"#!/bin/sh\n"), None);
         assert_eq!(needed_libraries(&[0x7f, b'E', b'L', b'F', 2, 1, 1]), None);
-        assert_eq!(module_depends(b""), None);
+        assert!(module_info(b"").is_none());
     }
 }

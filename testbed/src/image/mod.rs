@@ -5,6 +5,7 @@ mod binaries;
 mod cache;
 mod elf;
 mod kernel;
+mod modules;
 mod packages;
 mod recipe;
 mod tree;
@@ -23,7 +24,7 @@ pub use packages::{MissingTool, missing_tools};
 pub use recipe::Recipe;
 
 /// Part of every image's hash: to be raised when the way images are made changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What can go wrong with an image, and what follows.
 #[derive(Debug, Error)]

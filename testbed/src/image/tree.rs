@@ -97,7 +97,7 @@ impl Tree {
             };
             tree.file(&format!("{folder}/{name}"), 0o755, read(&path)?);
         }
-        tree.modules(kernel);
+        tree.modules(kernel)?;
         for (path, text) in &recipe.files {
             tree.file(path.trim_start_matches('/'), 0o644, text.clone().into_bytes());
         }
@@ -114,18 +114,19 @@ impl Tree {
     }
 
     /// The modules, the list of those to load, and what `modprobe` wants to know.
-    fn modules(&mut self, kernel: &Kernel) {
+    fn modules(&mut self, kernel: &Kernel) -> Result<(), ImageError> {
         let folder = format!("lib/modules/{}", kernel.release);
-        let (mut load, mut depends) = (String::new(), String::new());
-        for module in &kernel.modules {
-            self.file(&format!("{folder}/{}", module.path), 0o644, module.contents.clone());
-            depends += &format!("{}: {}\n", module.path, module.needs.join(" "));
-            if module.load {
-                load += &format!("/{folder}/{}\n", module.path);
-            }
+        let files = kernel.modules.files();
+        for file in files.map_err(|error| ImageError::io(Path::new("/").join(&folder).as_path(), error))? {
+            self.file(&format!("{folder}/{}", file.path), 0o644, file.contents);
         }
-        self.file(&format!("{folder}/modules.dep"), 0o644, depends.into_bytes());
+        let load: String = kernel
+            .modules
+            .to_load()
+            .map(|path| format!("/{folder}/{path}\n"))
+            .collect();
         self.file("etc/weft/modules", 0o644, load.into_bytes());
+        Ok(())
     }
 
     fn directory(&mut self, path: &str) {
