@@ -177,7 +177,7 @@ fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
             kernel: Some(image.kernel.clone()),
             initramfs: Some(image.initramfs.clone()),
             append: "weft.probe".into(),
-            disk: None,
+            ..Boot::default()
         },
         nics: Vec::new(),
         uplink: None,

@@ -1,11 +1,13 @@
 //! What must be there before a lab can start: QEMU, the accelerator's verdict, the guest image. Starts no lab.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Result;
 
 use crate::{
     accel::{self, Accel, AccelChoice},
     image::{self, Cache, GuestBinaries, Recipe, Step},
-    lab::{Boot, Lab},
+    lab::{Boot, ImageSpec, Lab},
     qemu::Qemu,
     report::progress::Progress,
     supervisor::Means,
@@ -24,29 +26,41 @@ pub(crate) const fn choice_name(choice: AccelChoice) -> &'static str {
 pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Result<Means> {
     progress.say("looking for QEMU");
     let qemu = Qemu::discover()?;
-    let needs_recipe = lab.nodes.iter().any(|node| matches!(node.boot, Boot::Recipe { .. }));
+    let wanted = lab.nodes.iter().filter_map(|node| match &node.boot {
+        Boot::Recipe { image, .. } => Some(image),
+        Boot::Kernel { .. } | Boot::Disk { .. } => None,
+    });
+    let wanted: BTreeSet<&ImageSpec> = wanted.collect();
     // The test guest for KVM boots the recipe too; who names the accelerator and brings all images needs none.
     let asked_for = match choice {
         AccelChoice::Kvm => Some(Accel::Kvm),
         AccelChoice::Tcg => Some(Accel::Tcg),
         AccelChoice::Auto => None,
     };
-    if let (false, Some(accel)) = (needs_recipe, asked_for) {
+    if let (false, Some(accel)) = (!wanted.is_empty(), asked_for) {
         return Ok(Means {
             qemu,
             accel,
-            recipe: None,
+            images: BTreeMap::new(),
         });
     }
     let cache = Cache::open_default()?;
     let mut say = |step: Step| progress.say(&step.to_string());
-    let image = image::build(&Recipe::minimal(), &cache, &GuestBinaries::locate()?, &mut say)?;
+    let binaries = GuestBinaries::locate()?;
+    let image = image::build(&Recipe::minimal(), &cache, &binaries, &mut say)?;
+    let mut images = BTreeMap::new();
+    for spec in wanted {
+        images.insert(
+            spec.clone(),
+            image::build(&Recipe::of(spec), &cache, &binaries, &mut say)?,
+        );
+    }
     progress.say("finding out what runs the guests");
     let verdict = accel::resolve(choice, &qemu, &image, &cache)?;
     tracing::info!(accel = %verdict.accel, reason = verdict.reason, "accelerator");
     Ok(Means {
         qemu,
         accel: verdict.accel,
-        recipe: Some((image.kernel, image.initramfs)),
+        images,
     })
 }

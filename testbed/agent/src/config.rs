@@ -1,6 +1,7 @@
 //! The configuration a guest gets from its lab: one JSON document, handed over through QEMU's `fw_cfg`, so that it is
 //! there at every boot without anybody answering. This module says what is in it, not how it is applied.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -8,6 +9,12 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the `fw_cfg` item that carries a [`GuestConfig`] as JSON.
 pub const FW_CFG_ITEM: &str = "opt/weft/config";
+
+/// Serial number of the disk with the guest's root file system, for images whose initramfs does not hold it.
+pub const ROOT_DISK: &str = "weft-root";
+
+/// Serial number of the disk with the files that the guest's lab gives it: a tar archive.
+pub const FILES_DISK: &str = "weft-files";
 
 /// Longest configuration a guest accepts, in bytes: room for the names of some ten thousand nodes.
 pub const CONFIG_LEN_MAX: usize = 1 << 20;
@@ -27,10 +34,34 @@ pub struct GuestConfig {
     /// Name servers for `/etc/resolv.conf`.
     #[serde(default)]
     pub nameservers: Vec<IpAddr>,
-    /// Whether IPv6 runs on the interfaces. Off by default: its neighbour and router messages would be counted
-    /// among the frames of an experiment.
+    /// Whether IPv6 runs in the guest.
     #[serde(default)]
     pub ipv6: bool,
+    /// Values below `/proc/sys`, by names such as `net.ipv4.ip_forward`.
+    #[serde(default)]
+    pub sysctl: BTreeMap<String, String>,
+    /// What every process starts with, beside what all guests have.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Folders of the host.
+    #[serde(default)]
+    pub mounts: Vec<HostFolder>,
+    /// Commands for the shell, run one after the other before the guest counts as ready.
+    #[serde(default)]
+    pub exec: Vec<String>,
+}
+
+/// A folder of the host that the guest shall have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostFolder {
+    /// The name of its virtio-9p device.
+    pub tag: String,
+    /// Where it is to be, an absolute path.
+    pub to: String,
+    /// Whether the guest may only read.
+    #[serde(default)]
+    pub readonly: bool,
 }
 
 impl GuestConfig {
@@ -80,6 +111,9 @@ pub struct Interface {
     /// MTU in bytes; `None` keeps what the card says.
     #[serde(default)]
     pub mtu: Option<u32>,
+    /// Keep IPv6 off on this one, whatever the guest's own setting is.
+    #[serde(default)]
+    pub without_ipv6: bool,
     /// Default route through this interface.
     #[serde(default)]
     pub gateway: Option<IpAddr>,

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weft_agent::config::{CONFIG_LEN_MAX, FW_CFG_ITEM, GuestConfig};
 
-use crate::network;
+use crate::{disks, network, setup};
 
 /// The modules to load, one path per line, each behind those it needs.
 const MODULES: &str = "/etc/weft/modules";
@@ -53,14 +53,21 @@ pub fn run() -> anyhow::Error {
 }
 
 fn go() -> Result<Infallible> {
-    mounts()?;
+    kernel_file_systems()?;
     let mut problems = Vec::new();
     load_modules(&mut problems);
+    let free_kib = free_kib(&fs::read_to_string("/proc/meminfo")?);
+    disks::enter_root(&["/proc", "/sys", "/dev"], free_kib)?;
+    memory_folders(free_kib)?;
     let config = configuration().unwrap_or_else(|error| {
         problems.push(format!("the guest's configuration cannot be used: {error:#}"));
         GuestConfig::default()
     });
+    let environment = environment(&config);
+    setup::files(&mut problems);
+    setup::host_folders(&config.mounts, &mut problems);
     network::set_up(&config, &mut problems);
+    setup::commands(&config.exec, &environment, &mut problems);
     for problem in &problems {
         eprintln!("weft-agent: {problem}");
     }
@@ -73,25 +80,29 @@ fn go() -> Result<Infallible> {
         println!("weft-agent: booted");
         power(RebootCommand::PowerOff);
     }
-    look_after()
+    look_after(&environment)
 }
 
-fn mounts() -> Result<()> {
+fn put(kind: &str, place: &str, flags: MountFlags, data: Option<&CStr>) -> Result<()> {
+    fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
+    match mount(kind, place, kind, flags, data) {
+        // The kernel mounts /dev itself when it is configured so.
+        Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("mounting {place}")),
+    }
+}
+
+fn kernel_file_systems() -> Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-    let put = |kind: &str, place: &str, flags, data: Option<&CStr>| -> Result<()> {
-        fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
-        match mount(kind, place, kind, flags, data) {
-            // The kernel mounts /dev itself when it is configured so.
-            Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
-            Err(error) => Err(error).with_context(|| format!("mounting {place}")),
-        }
-    };
     put("proc", "/proc", quiet, None)?;
     put("sysfs", "/sys", quiet, None)?;
     put("devtmpfs", "/dev", MountFlags::NOSUID, None)?;
     let terminals = c"gid=5,mode=620,ptmxmode=666";
-    put("devpts", "/dev/pts", MountFlags::NOSUID, Some(terminals))?;
-    let free_kib = free_kib(&fs::read_to_string("/proc/meminfo")?);
+    put("devpts", "/dev/pts", MountFlags::NOSUID, Some(terminals))
+}
+
+fn memory_folders(free_kib: Option<u64>) -> Result<()> {
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     for (place, percent) in MEMORY_FOLDERS {
         let size = free_kib.map(|free| CString::new(format!("size={}k", free * percent / 100)));
         put("tmpfs", place, quiet, size.transpose()?.as_deref())?;
@@ -140,9 +151,9 @@ fn configuration() -> Result<GuestConfig> {
 }
 
 /// Reaps orphans, starts the server again when it ends, and answers the signals of `reboot` and `poweroff`.
-fn look_after() -> Result<Infallible> {
+fn look_after(environment: &[(String, String)]) -> Result<Infallible> {
     let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    let mut server = start_server()?;
+    let mut server = start_server(environment)?;
     loop {
         for signal in signals.wait() {
             match signal {
@@ -155,16 +166,23 @@ fn look_after() -> Result<Infallible> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid.as_raw_nonzero().get().unsigned_abs() == server.id() {
                 eprintln!("weft-agent: the server has ended ({status:?}), starting it again");
-                server = start_server()?;
+                server = start_server(environment)?;
             }
         }
     }
 }
 
-fn start_server() -> Result<Child> {
+/// What every process starts with. Logins that read `/etc/environment` have the lab's part of it, too.
+fn environment(config: &GuestConfig) -> Vec<(String, String)> {
+    let own = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let of_lab = config.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    own.into_iter().chain(of_lab).collect()
+}
+
+fn start_server(environment: &[(String, String)]) -> Result<Child> {
     Command::new("/proc/self/exe")
         .arg("serve")
-        .envs(ENVIRONMENT)
+        .envs(environment.iter().cloned())
         .spawn()
         .context("starting the server")
 }

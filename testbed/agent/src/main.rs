@@ -2,9 +2,11 @@
 //! switch (under the names `reboot`, `poweroff` and `halt`). As init it sets the guest up and keeps the server running; all
 //! work for the host is done by the server.
 
+mod disks;
 mod init;
 mod network;
 mod serve;
+mod setup;
 
 use std::path::Path;
 use std::process::ExitCode;

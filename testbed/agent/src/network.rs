@@ -36,6 +36,13 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
         "/etc/resolv.conf cannot be written",
         fs::write("/etc/resolv.conf", servers),
     );
+    // The lab's addresses are unlike each other. Asking first whether somebody else has one would keep it unusable for a second.
+    for which in ["all", "default"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{which}/accept_dad");
+        if fs::exists(&path).unwrap_or(false) {
+            note("duplicates of IPv6 addresses are looked for", fs::write(&path, "0"));
+        }
+    }
     if !config.ipv6 {
         for which in ["all", "default"] {
             let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
@@ -60,6 +67,7 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
     ip(problems, &["link", "set", "lo", "up"]);
     let present = interfaces();
     name_interfaces(&config.interfaces, &present, problems);
+    crate::setup::sysctl(&config.sysctl, problems);
     for interface in &config.interfaces {
         if present.contains_key(&interface.mac.to_ascii_lowercase()) {
             bring_up(interface, problems);
@@ -106,6 +114,13 @@ fn name_interfaces(wanted: &[Interface], present: &BTreeMap<String, String>, pro
 
 fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
     let name = interface.name.as_str();
+    if interface.without_ipv6
+        && let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
+        && fs::exists(&path).unwrap_or(false)
+        && let Err(error) = fs::write(&path, "1")
+    {
+        problems.push(format!("IPv6 cannot be switched off on {name}: {error}"));
+    }
     match interface.mtu {
         Some(mtu) => ip(problems, &["link", "set", name, "mtu", &mtu.to_string(), "up"]),
         None => ip(problems, &["link", "set", name, "up"]),

@@ -273,8 +273,7 @@ impl Rig {
             mac: mac(index, interface).to_string(),
             name: format!("eth{interface}"),
             addresses: vec![format!("{}/24", address(index, interface))],
-            mtu: None,
-            gateway: None,
+            ..Interface::default()
         });
         let guest = GuestConfig {
             hostname: name.to_owned(),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::packages::Package;
-use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, Recipe, hex};
+use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, ROOT_FILE, Recipe, hex};
 
 /// Half-written notes older than this were left by a weft that was killed.
 const STAGING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -117,7 +117,7 @@ impl Cache {
             .find_map(|line| line.strip_prefix("VERSION_ID="))
             .unwrap_or_default()
             .to_owned();
-        let key = hex(&Sha256::digest(format!("{release}\n{}", recipe.text)));
+        let key = hex(&Sha256::digest(format!("{release}\n{}", recipe.packages_key())));
         self.root.join("resolved").join(format!("{key}.json"))
     }
 
@@ -150,6 +150,7 @@ impl Cache {
         let image = Image {
             kernel: place.join(KERNEL_FILE),
             initramfs: place.join(INITRAMFS_FILE),
+            root: label.root_is_on_disk.then(|| place.join(ROOT_FILE)),
             kernel_release: label.kernel_release,
             hash: hash.to_owned(),
         };
@@ -158,7 +159,8 @@ impl Cache {
         if let Err(error) = used {
             tracing::debug!(%error, "an image's time of use was not noted");
         }
-        (image.kernel.exists() && image.initramfs.exists()).then_some(image)
+        let root_exists = image.root.as_ref().is_none_or(|root| root.exists());
+        (image.kernel.exists() && image.initramfs.exists() && root_exists).then_some(image)
     }
 
     /// Takes the directory `ready` in as the image with this hash.

@@ -1,12 +1,23 @@
 //! The kernel of an image: its file, its release, and which of its modules go into the image. What modules need of each
 //! other is `modules`' business.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use super::modules::{Modules, Wanted};
 use super::packages::Unpacked;
 use super::{ImageError, Recipe};
+use crate::lab::OwnKernel;
+
+/// Where a bzImage has its signature, the version of its boot protocol, and the place of its release, less 0x200.
+const SIGNATURE_OFFSET: u64 = 0x202;
+const SIGNATURE: [u8; 4] = *b"HdrS";
+const RELEASE_POINTER_OFFSET: usize = 0x20e - 0x202;
+
+/// Longest release that is read, in bytes; the kernel's own limit is 64.
+const RELEASE_LEN_MAX: usize = 128;
 
 /// The kernel and the modules a recipe asks for.
 #[derive(Debug)]
@@ -18,22 +29,23 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn find(recipe: &Recipe, unpacked: &Unpacked) -> Result<Self, ImageError> {
-        let package = unpacked.kernel();
+        match &recipe.own_kernel {
+            Some(own) => Self::of_user(recipe, own),
+            None => Self::of_package(recipe, unpacked),
+        }
+    }
+
+    fn of_package(recipe: &Recipe, unpacked: &Unpacked) -> Result<Self, ImageError> {
         let wrong = |why: String| ImageError::Package {
             package: recipe.kernel.package.clone(),
             why,
         };
+        let without_modules = || wrong("there are no modules in it".into());
+        let package = unpacked.kernel().ok_or_else(without_modules)?;
         let modules = ["lib/modules", "usr/lib/modules"].map(|path| package.join(path));
-        let modules = modules.iter().find(|path| path.is_dir());
-        let modules = modules.ok_or_else(|| wrong("there are no modules in it".into()))?;
-        let mut releases = fs::read_dir(modules)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let folder = releases
-            .next()
-            .ok_or_else(|| wrong("there are no modules in it".into()))?;
+        let modules = modules.iter().find(|path| path.is_dir()).ok_or_else(without_modules)?;
+        let mut releases = fs::read_dir(modules).into_iter().flatten().flatten();
+        let folder = releases.next().ok_or_else(without_modules)?.path();
         let release = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let image = package.join("boot").join(format!("vmlinuz-{release}"));
         if !image.is_file() {
@@ -42,6 +54,7 @@ impl Kernel {
         let wanted = Wanted {
             load: &recipe.kernel.load,
             carry: &recipe.kernel.carry,
+            carry_may_miss: false,
         };
         let modules = Modules::collect(&folder, &wanted).map_err(wrong)?;
         Ok(Self {
@@ -49,5 +62,173 @@ impl Kernel {
             release,
             modules,
         })
+    }
+
+    /// With the modules that are there of those that the recipe carries: which ones a kernel has is its maker's decision.
+    fn of_user(recipe: &Recipe, own: &OwnKernel) -> Result<Self, ImageError> {
+        let wrong = |why: String| ImageError::Kernel {
+            kernel: own.kernel.clone(),
+            why,
+        };
+        let release = release_of(&own.kernel)?;
+        let Some(folder) = &own.modules else {
+            return Ok(Self {
+                image: own.kernel.clone(),
+                release,
+                modules: Modules::none(),
+            });
+        };
+        let named = folder.canonicalize().map_err(|error| ImageError::io(folder, error))?;
+        let named = named.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if named != release && folder.join("kernel").is_dir() && named.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(wrong(format!("it is {release}, and the modules are those of {named}")));
+        }
+        if !folder.join("modules.builtin").is_file() {
+            let why = format!(
+                "{} is no folder of modules: it has no modules.builtin (name one like /lib/modules/{release}, as `make modules_install` makes it)",
+                folder.display()
+            );
+            return Err(wrong(why));
+        }
+        let wanted = Wanted {
+            load: &recipe.kernel.load,
+            carry: &recipe.kernel.carry,
+            carry_may_miss: true,
+        };
+        let modules = Modules::collect(folder, &wanted).map_err(|why| {
+            wrong(format!(
+                "{why}, neither built in nor in {}; guests need {}",
+                folder.display(),
+                recipe.kernel.load.join(", ")
+            ))
+        })?;
+        Ok(Self {
+            image: own.kernel.clone(),
+            release,
+            modules,
+        })
+    }
+}
+
+/// What tells two states of a user's kernel apart.
+pub(super) fn fingerprint(own: &OwnKernel) -> Result<String, ImageError> {
+    let mut text = String::new();
+    let order = own.modules.iter().flat_map(|folder| {
+        [
+            folder.clone(),
+            folder.join("modules.dep"),
+            folder.join("modules.builtin"),
+        ]
+    });
+    for path in [own.kernel.clone()].into_iter().chain(order) {
+        // `modules.dep` need not be there.
+        let Ok(meta) = fs::metadata(&path) else { continue };
+        let modified = meta.modified().map_err(|error| ImageError::io(&path, error))?;
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        text += &format!("{} {} {since}\n", path.display(), meta.len());
+    }
+    Ok(text)
+}
+
+/// The release that a bzImage says it is.
+fn release_of(path: &Path) -> Result<String, ImageError> {
+    let wrong = |why: &str| ImageError::Kernel {
+        kernel: path.to_path_buf(),
+        why: why.to_owned(),
+    };
+    let read = |offset: u64, bytes: &mut [u8]| -> std::io::Result<usize> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut len = 0;
+        while len < bytes.len() {
+            match file.read(&mut bytes[len..])? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        Ok(len)
+    };
+    let mut header = [0; RELEASE_POINTER_OFFSET + 2];
+    let len = read(SIGNATURE_OFFSET, &mut header).map_err(|error| ImageError::io(path, error))?;
+    if len < header.len() || header[..4] != SIGNATURE {
+        return Err(wrong(
+            "it is no bzImage (arch/x86/boot/bzImage of a kernel that was built, or a vmlinuz)",
+        ));
+    }
+    let pointer = u16::from_le_bytes([header[RELEASE_POINTER_OFFSET], header[RELEASE_POINTER_OFFSET + 1]]);
+    let mut text = [0; RELEASE_LEN_MAX];
+    let len = read(u64::from(pointer) + 0x200, &mut text).map_err(|error| ImageError::io(path, error))?;
+    let text = String::from_utf8_lossy(&text[..len]);
+    let release = text.split([' ', '\0']).next().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-~".contains(c);
+    if release.is_empty() || release.starts_with('.') || !release.chars().all(plain) {
+        return Err(wrong("it does not say which release it is"));
+    }
+    Ok(release.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bz_image(release: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 0x400];
+        bytes[0x202..0x206].copy_from_slice(&SIGNATURE);
+        bytes[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        bytes.splice(0x300.., release.bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_release_of_a_kernel_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vmlinuz");
+        fs::write(&path, bz_image("6.18.0-mine (me@here) #1 SMP\0")).unwrap();
+        assert_eq!(release_of(&path).unwrap(), "6.18.0-mine");
+        for (bytes, says) in [
+            (b"\x7fELF".to_vec(), "is no bzImage"),
+            (vec![0; 0x400], "is no bzImage"),
+            (bz_image("../../etc \0"), "does not say which release"),
+            (bz_image(""), "does not say which release"),
+        ] {
+            fs::write(&path, bytes).unwrap();
+            let error = release_of(&path).unwrap_err().to_string();
+            assert!(error.starts_with("the kernel /") && error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_what_guests_need_is_refused_with_what_that_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, modules) = (dir.path().join("vmlinuz"), dir.path().join("modules"));
+        fs::write(&kernel, bz_image("6.18.0-mine \0")).unwrap();
+        fs::create_dir(&modules).unwrap();
+        let of = |modules| {
+            let own = OwnKernel {
+                kernel: kernel.clone(),
+                modules,
+            };
+            Kernel::of_user(&Recipe::minimal(), &own).map_err(|error| error.to_string())
+        };
+        assert!(
+            of(Some(modules.clone()))
+                .unwrap_err()
+                .contains("it has no modules.builtin")
+        );
+        let builtin =
+            "kernel/a/virtio_pci.ko\nkernel/a/virtio_net.ko\nkernel/a/virtio_blk.ko\nkernel/a/qemu_fw_cfg.ko\n";
+        fs::write(modules.join("modules.builtin"), builtin).unwrap();
+        let error = of(Some(modules.clone())).unwrap_err();
+        assert!(
+            error.contains("it has no module virtio_console, neither built in nor in"),
+            "{error}"
+        );
+        fs::write(
+            modules.join("modules.builtin"),
+            format!("{builtin}kernel/a/virtio_console.ko\n"),
+        )
+        .unwrap();
+        assert_eq!(of(Some(modules)).unwrap().release, "6.18.0-mine");
+        assert_eq!(of(None).unwrap().modules.to_load().count(), 0);
     }
 }

@@ -4,6 +4,7 @@
 mod binaries;
 mod cache;
 mod elf;
+mod erofs;
 mod kernel;
 mod modules;
 mod packages;
@@ -21,7 +22,7 @@ use thiserror::Error;
 pub use binaries::GuestBinaries;
 pub use cache::Cache;
 pub use packages::{MissingTool, missing_tools};
-pub use recipe::Recipe;
+pub use recipe::{Recipe, is_package_name};
 
 /// Part of every image's hash: to be raised when the way images are made changes.
 const FORMAT: u32 = 2;
@@ -56,6 +57,14 @@ pub enum ImageError {
     /// One of weft's own programs for guests is missing.
     #[error("{0}")]
     Binary(String),
+    /// The user's kernel cannot be used.
+    #[error("the kernel {}: {why}", .kernel.display())]
+    Kernel {
+        /// Its file.
+        kernel: PathBuf,
+        /// One clause, with what to do.
+        why: String,
+    },
     /// The disk is full.
     #[error("no space left at {}: free some, or name another place in XDG_CACHE_HOME", .0.display())]
     NoSpace(PathBuf),
@@ -90,6 +99,9 @@ pub struct Image {
     pub kernel: PathBuf,
     /// Initramfs.
     pub initramfs: PathBuf,
+    /// The root file system, where the initramfs does not hold it: to be attached as a read-only disk with the serial number
+    /// [`weft_agent::config::ROOT_DISK`].
+    pub root: Option<PathBuf>,
     /// The kernel's release, such as `6.1.0-56-cloud-amd64`.
     pub kernel_release: String,
     /// Hash of everything that went into it, in hexadecimal.
@@ -134,11 +146,13 @@ impl fmt::Display for Step {
 struct Label {
     recipe: String,
     kernel_release: String,
+    root_is_on_disk: bool,
     packages: Vec<packages::Package>,
 }
 
 const KERNEL_FILE: &str = "vmlinuz";
 const INITRAMFS_FILE: &str = "initramfs.cpio";
+const ROOT_FILE: &str = "root.erofs";
 const LABEL_FILE: &str = "image.json";
 
 /// Makes the image of `recipe`, or finds it in the cache. Once a recipe's packages were looked up they stay the same
@@ -153,8 +167,10 @@ pub fn build(
     progress: &mut dyn FnMut(Step),
 ) -> Result<Image, ImageError> {
     let own = binaries.for_recipe(recipe)?;
+    let kernel = recipe.own_kernel.as_ref().map(kernel::fingerprint).transpose()?;
+    let hash = |packages: &[packages::Package]| hash(recipe, kernel.as_deref(), packages, &own);
     if let Some(packages) = cache.resolved(recipe) {
-        let hash = hash(recipe, &packages, &own);
+        let hash = hash(&packages);
         if let Some(image) = cache.image(&hash) {
             return Ok(image);
         }
@@ -171,7 +187,7 @@ pub fn build(
             packages
         }
     };
-    let hash = hash(recipe, &set, &own);
+    let hash = hash(&set);
     // Another weft may have made it while this one waited.
     if let Some(image) = cache.image(&hash) {
         return Ok(image);
@@ -184,10 +200,17 @@ pub fn build(
     std::fs::create_dir(&ready).map_err(|error| ImageError::io(&ready, error))?;
     let copied = std::fs::copy(&kernel.image, ready.join(KERNEL_FILE));
     copied.map_err(|error| ImageError::io(&ready.join(KERNEL_FILE), error))?;
-    tree.write(&ready.join(INITRAMFS_FILE))?;
+    let root_is_on_disk = recipe.root_is_on_disk();
+    if root_is_on_disk {
+        tree.write_disk(&ready.join(ROOT_FILE))?;
+        tree.boot_part(&kernel).write(&ready.join(INITRAMFS_FILE))?;
+    } else {
+        tree.write(&ready.join(INITRAMFS_FILE))?;
+    }
     let label = Label {
         recipe: recipe.name.clone(),
         kernel_release: kernel.release,
+        root_is_on_disk,
         packages: set,
     };
     let text = serde_json::to_vec_pretty(&label).expect("plain strings become JSON");
@@ -196,11 +219,12 @@ pub fn build(
     cache.put_image(&ready, &hash)
 }
 
-/// The hash of an image: of the recipe, the packages and our own programs.
-fn hash(recipe: &Recipe, packages: &[packages::Package], own: &[binaries::OwnFile]) -> String {
+/// The hash of an image: of the recipe, a kernel of the user's own, the packages and our own programs.
+fn hash(recipe: &Recipe, kernel: Option<&str>, packages: &[packages::Package], own: &[binaries::OwnFile]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(FORMAT.to_le_bytes());
-    hasher.update(recipe.text.as_bytes());
+    hasher.update(recipe.packages_key().as_bytes());
+    hasher.update(format!("{:?} {kernel:?}", recipe.kernel.load).as_bytes());
     for package in packages {
         hasher.update(package.sha256.as_bytes());
     }

@@ -19,6 +19,8 @@ pub(super) struct Wanted<'a> {
     pub load: &'a [String],
     /// Only there, for `modprobe` and for whatever makes the kernel ask for one.
     pub carry: &'a [String],
+    /// Whether those need not exist.
+    pub carry_may_miss: bool,
 }
 
 /// Modules of one kernel.
@@ -54,6 +56,15 @@ pub(super) struct ModuleFile {
 }
 
 impl Modules {
+    /// Those of a kernel that has everything built in.
+    pub(super) fn none() -> Self {
+        Self {
+            list: Vec::new(),
+            load_order: Vec::new(),
+            builtin: String::new(),
+        }
+    }
+
     /// The modules in `folder` that are wanted, and all that they need.
     ///
     /// # Errors
@@ -70,7 +81,10 @@ impl Modules {
             collector.collect(name, true)?;
         }
         for name in wanted.carry {
-            collector.collect(name, false)?;
+            let exists = collector.files.contains_key(&canonical(name));
+            if exists || !wanted.carry_may_miss {
+                collector.collect(name, false)?;
+            }
         }
         let mut list: Vec<Module> = collector.found.into_values().collect();
         let order = fs::read_to_string(folder.join("modules.order")).unwrap_or_default();
@@ -378,10 +392,19 @@ mod tests {
         )
         .unwrap();
         let (load, carry) = (["virtio-console".to_owned()], ["no-such".to_owned()]);
-        let wanted = |carry| Wanted { load: &load, carry };
+        let wanted = |carry| Wanted {
+            load: &load,
+            carry,
+            carry_may_miss: false,
+        };
         let modules = Modules::collect(dir.path(), &wanted(&[])).unwrap();
         assert_eq!(modules.to_load().count(), 0);
         let error = Modules::collect(dir.path(), &wanted(&carry)).unwrap_err();
         assert_eq!(error, "it has no module no_such");
+        let may_miss = Wanted {
+            carry_may_miss: true,
+            ..wanted(&carry)
+        };
+        assert!(Modules::collect(dir.path(), &may_miss).is_ok());
     }
 }

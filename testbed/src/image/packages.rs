@@ -14,8 +14,40 @@ use sha2::{Digest, Sha256};
 use super::binaries::OwnFile;
 use super::{Cache, ImageError, Recipe, Step, elf, hex};
 
-/// Packages of one image; more means that a dependency was followed astray.
+/// Packages that are fetched for single programs of a recipe; more means that a dependency was followed astray.
 const PACKAGES_MAX: usize = 64;
+
+/// Packages of a guest with all they depend on: a desktop would be too many.
+const WHOLE_PACKAGES_MAX: usize = 600;
+
+/// Packages that others depend on only to be installed, looked after or started by a system that guests do not have. They are left
+/// out, unless the user names them.
+const LEFT_OUT: [&str; 24] = [
+    "adduser",
+    "cron",
+    "cron-daemon-common",
+    "dbus",
+    "debconf",
+    "debianutils",
+    "default-mta",
+    "dpkg",
+    "init-system-helpers",
+    "install-info",
+    "libpam-runtime",
+    "libpam-modules",
+    "logrotate",
+    "lsb-base",
+    "mailcap",
+    "passwd",
+    "runit-helper",
+    "sensible-utils",
+    "systemd",
+    "systemd-sysv",
+    "sysvinit-utils",
+    "ucf",
+    "usr-is-merged",
+    "usrmerge",
+];
 
 /// Programs this module starts, and the Debian packages they come in.
 const TOOLS: [(&str, &str); 3] = [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg")];
@@ -38,9 +70,22 @@ pub fn missing_tools() -> Vec<MissingTool> {
     missing.map(|&(tool, package)| MissingTool { tool, package }).collect()
 }
 
+/// What a package is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Role {
+    /// The kernel and its modules come out of it.
+    Kernel,
+    /// Single programs and libraries come out of it.
+    Parts,
+    /// It is in the guest as a whole.
+    Whole,
+}
+
 /// One package of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Package {
+    /// What it is for.
+    pub role: Role,
     pub name: String,
     pub version: String,
     /// Hash of the package file, in hexadecimal.
@@ -54,6 +99,7 @@ impl Package {
 }
 
 /// What apt knows of a package.
+#[derive(Clone)]
 struct Record {
     name: String,
     version: String,
@@ -61,19 +107,28 @@ struct Record {
     depends: Vec<String>,
 }
 
-/// Packages that were unpacked, each in a folder of its own. The first one is the kernel's.
+/// Packages that were unpacked, each in a folder of its own.
 pub(super) struct Unpacked {
-    folders: Vec<(String, PathBuf)>,
+    folders: Vec<(Role, String, PathBuf)>,
 }
 
 impl Unpacked {
-    pub(super) fn kernel(&self) -> &Path {
-        &self.folders[0].1
+    /// The folder of the kernel's package, if there is one.
+    pub(super) fn kernel(&self) -> Option<&Path> {
+        let mut folders = self.folders.iter();
+        let kernel = folders.find(|(role, ..)| *role == Role::Kernel);
+        kernel.map(|(.., folder)| folder.as_path())
+    }
+
+    /// The folders of the packages that are in the guest as a whole.
+    pub(super) fn whole(&self) -> impl Iterator<Item = &Path> {
+        let whole = self.folders.iter().filter(|(role, ..)| *role == Role::Whole);
+        whole.map(|(.., folder)| folder.as_path())
     }
 
     /// The program `name` out of `package`: the same path with and without `/usr`, as Debian is moving them.
     pub(super) fn program(&self, package: &str, name: &str) -> Option<PathBuf> {
-        let (_, folder) = self.folders.iter().find(|(have, _)| have == package)?;
+        let (.., folder) = self.folders.iter().find(|(_, have, _)| have == package)?;
         let places = ["usr/bin", "usr/sbin", "bin", "sbin"].map(|place| folder.join(place).join(name));
         places.into_iter().find(|path| path.is_file())
     }
@@ -88,7 +143,7 @@ impl Unpacked {
             "usr/lib",
             "lib",
         ];
-        self.folders.iter().find_map(|(_, folder)| {
+        self.folders.iter().find_map(|(.., folder)| {
             let real = PLACES.map(|place| fs::canonicalize(folder.join(place).join(name)).ok());
             // An absolute link would lead out of the package, into this machine's own libraries.
             real.into_iter()
@@ -134,11 +189,14 @@ impl<'a> Store<'a> {
             .all(|package| self.cache.packages().join(package.file_name()).is_file())
     }
 
-    /// Finds and fetches the packages of `recipe`: the kernel's first, then those of its programs, then those with
-    /// the libraries the programs need.
+    /// Finds and fetches the packages of `recipe`: the kernel's, those of its programs, those with the libraries that the programs
+    /// need, and those that are in the guest as a whole.
     pub(super) fn resolve(&mut self, recipe: &Recipe) -> Result<Vec<Package>, ImageError> {
         (self.progress)(Step::Resolving);
-        let mut packages = vec![self.kernel(&recipe.kernel.package)?];
+        let mut packages = Vec::new();
+        if recipe.own_kernel.is_none() {
+            packages.push(self.kernel(&recipe.kernel.package)?);
+        }
         let mut names = BTreeSet::new();
         let mut later = VecDeque::new();
         let named = recipe.programs.iter().map(|program| &program.package);
@@ -146,14 +204,14 @@ impl<'a> Store<'a> {
             if names.insert(package.clone()) {
                 let record = record(package)?;
                 later.extend(record.depends.clone());
-                packages.push(self.fetch(&record)?);
+                packages.push(self.fetch(Role::Parts, &record)?);
             }
         }
         loop {
             let unpacked = self.unpack(&packages)?;
             let missing = missing_libraries(recipe, &unpacked)?;
             if missing.is_empty() {
-                return Ok(packages);
+                break;
             }
             // One step further along the dependencies: libraries come in packages called lib…, and in zlib1g.
             let mut found = false;
@@ -163,7 +221,7 @@ impl<'a> Store<'a> {
                 }
                 let record = record(&name)?;
                 later.extend(record.depends.clone());
-                packages.push(self.fetch(&record)?);
+                packages.push(self.fetch(Role::Parts, &record)?);
                 found = true;
             }
             if !found || packages.len() > PACKAGES_MAX {
@@ -172,6 +230,72 @@ impl<'a> Store<'a> {
                 return Err(ImageError::Package { package, why });
             }
         }
+        for record in self.closure(&recipe.packages)? {
+            packages.push(self.fetch(Role::Whole, &record)?);
+        }
+        Ok(packages)
+    }
+
+    /// These packages with all that they depend on, as apt would install them on a machine that has nothing else.
+    fn closure(&mut self, names: &BTreeSet<String>) -> Result<Vec<Record>, ImageError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let failed = |why: String| ImageError::Package {
+            package: names.iter().map(String::as_str).collect::<Vec<_>>().join(" "),
+            why,
+        };
+        let folder = self.staging.join("apt");
+        let (archives, status) = (folder.join("archives"), folder.join("status"));
+        fs::create_dir_all(archives.join("partial")).map_err(|error| ImageError::io(&archives, error))?;
+        let there = LEFT_OUT.iter().filter(|name| !names.contains(**name));
+        let there: String = there
+            .map(|name| {
+                format!("Package: {name}\nStatus: install ok installed\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\nMaintainer: -\nDescription: -\n\n")
+            })
+            .collect();
+        fs::write(&status, there).map_err(|error| ImageError::io(&status, error))?;
+        let option = |name: &str, value: &Path| format!("{name}={}", value.display());
+        let mut apt = Command::new("apt-get");
+        apt.args([
+            "-q",
+            "-y",
+            "--print-uris",
+            "--no-install-recommends",
+            "-o",
+            "Debug::NoLocking=1",
+            "-o",
+        ])
+        .arg(option("Dir::State::status", &status))
+        .arg("-o")
+        .arg(option("Dir::Cache::archives", &archives))
+        .arg("install")
+        .args(names);
+        let text = run(apt).map_err(failed)?;
+        let wanted: Vec<String> = text.lines().filter_map(name_and_version).collect();
+        if wanted.is_empty() || wanted.len() > WHOLE_PACKAGES_MAX {
+            return Err(failed(format!(
+                "{} packages would be needed, at most {WHOLE_PACKAGES_MAX} are possible",
+                wanted.len()
+            )));
+        }
+        let mut apt = Command::new("apt-cache");
+        let text = run({
+            apt.arg("show").args(&wanted);
+            apt
+        })
+        .map_err(failed)?;
+        let records: Vec<Record> = text.split("\n\n").filter_map(parse_record).collect();
+        let of = |wanted: &String| {
+            records
+                .iter()
+                .find(|record| format!("{}={}", record.name, record.version) == *wanted)
+        };
+        let missing = |wanted: &String| failed(format!("apt does not say where {wanted} is"));
+        wanted
+            .iter()
+            .map(|wanted| of(wanted).cloned().ok_or_else(|| missing(wanted)))
+            .collect()
     }
 
     /// The package that really has the kernel.
@@ -184,15 +308,16 @@ impl<'a> Store<'a> {
         {
             record = self::record(&real.clone())?;
         }
-        self.fetch(&record)
+        self.fetch(Role::Kernel, &record)
     }
 
     /// Puts the package file into the cache, if it is not there.
-    fn fetch(&mut self, record: &Record) -> Result<Package, ImageError> {
+    fn fetch(&mut self, role: Role, record: &Record) -> Result<Package, ImageError> {
         let Record {
             name, version, sha256, ..
         } = record;
         let package = Package {
+            role,
             name: name.clone(),
             version: version.clone(),
             sha256: sha256.clone(),
@@ -263,7 +388,11 @@ impl<'a> Store<'a> {
                 }
                 self.folders.insert(package.sha256.clone(), folder);
             }
-            folders.push((package.name.clone(), self.folders[&package.sha256].clone()));
+            folders.push((
+                package.role,
+                package.name.clone(),
+                self.folders[&package.sha256].clone(),
+            ));
         }
         Ok(Unpacked { folders })
     }
@@ -332,6 +461,18 @@ fn record(name: &str) -> Result<Record, ImageError> {
     parse_record(&text).ok_or_else(|| failed(unknown.into()))
 }
 
+/// `NAME=VERSION` out of a line of `apt-get --print-uris`, in which the name of the file says both.
+fn name_and_version(line: &str) -> Option<String> {
+    let file = line
+        .strip_prefix('\'')?
+        .split_whitespace()
+        .nth(1)?
+        .strip_suffix(".deb")?;
+    let mut parts = file.split('_');
+    let (name, version) = (parts.next()?, parts.next()?);
+    Some(format!("{name}={}", version.replace("%3a", ":")))
+}
+
 /// Reads the first paragraph of `apt-cache show`.
 fn parse_record(text: &str) -> Option<Record> {
     let field = |name: &str| {
@@ -394,6 +535,13 @@ mod tests {
         assert_eq!((record.name.as_str(), record.version.as_str()), ("iperf3", "3.12-1"));
         assert_eq!(record.depends, ["init-system-helpers", "debconf", "libc6", "libiperf0"]);
         assert!(parse_record("").is_none());
+    }
+
+    #[test]
+    fn names_of_package_files_are_read() {
+        let line = "'http://deb.example/x/openssh-client_9.2p1-2_amd64.deb' openssh-client_1%3a9.2p1-2_amd64.deb 993532 MD5Sum:ee";
+        assert_eq!(name_and_version(line).as_deref(), Some("openssh-client=1:9.2p1-2"));
+        assert_eq!(name_and_version("Reading package lists..."), None);
     }
 
     #[test]

@@ -1,12 +1,23 @@
 //! The recipe of an image as it is written in TOML (`images/minimal.toml`), checked once. It names packages, programs
 //! and files; where they come from is `packages`' business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::ImageError;
+use crate::lab::{ImageName, ImageSpec, OwnKernel};
+
+/// Debian's kernel with all its modules.
+const FULL_KERNEL: &str = "linux-image-amd64";
+
+/// Whether Debian could have a package of this name.
+#[must_use]
+pub fn is_package_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()) && name.chars().all(plain)
+}
 
 /// A checked recipe.
 #[derive(Clone, Debug)]
@@ -14,6 +25,9 @@ pub struct Recipe {
     pub(super) text: String,
     pub(super) name: String,
     pub(super) kernel: KernelPart,
+    pub(super) own_kernel: Option<OwnKernel>,
+    /// Packages that are in the guest as a whole, with all they depend on.
+    pub(super) packages: BTreeSet<String>,
     pub(super) programs: Vec<Program>,
     pub(super) libraries: Vec<Library>,
     pub(super) own: Vec<Own>,
@@ -25,6 +39,8 @@ pub struct Recipe {
 struct Written {
     name: String,
     kernel: KernelPart,
+    #[serde(default)]
+    packages: BTreeSet<String>,
     #[serde(default)]
     program: Vec<Program>,
     #[serde(default)]
@@ -85,6 +101,63 @@ impl Recipe {
         Self::parse(include_str!("../../../images/minimal.toml"), "minimal").expect("the recipe inside is right")
     }
 
+    /// The recipe of what a lab asks for.
+    ///
+    /// # Panics
+    /// Never: a test reads all recipes that weft carries inside.
+    #[must_use]
+    pub fn of(spec: &ImageSpec) -> Self {
+        let mut recipe = match spec.recipe {
+            ImageName::Minimal => Self::minimal(),
+            ImageName::Network => {
+                let own = include_str!("../../../images/network.toml");
+                let common = include_str!("../../../images/minimal.toml");
+                let recipe = Self::parse(common, "minimal").expect("the recipe inside is right");
+                recipe.extended(own, "network").expect("the recipe inside is right")
+            }
+        };
+        recipe.packages.extend(spec.packages.iter().cloned());
+        if recipe.root_is_on_disk() {
+            recipe.kernel.load.extend(["erofs", "overlay"].map(str::to_owned));
+        }
+        if spec.host_folders {
+            recipe.kernel.load.extend(["9pnet_virtio", "9p"].map(str::to_owned));
+            // Debian's cloud kernel has no 9p.
+            recipe.kernel.package = FULL_KERNEL.to_owned();
+        }
+        recipe.own_kernel.clone_from(&spec.kernel);
+        recipe
+    }
+
+    /// Whether the guest's root file system is on a disk, because it is too large for memory.
+    pub(super) fn root_is_on_disk(&self) -> bool {
+        !self.packages.is_empty()
+    }
+
+    /// All that decides which packages there are.
+    pub(super) fn packages_key(&self) -> String {
+        let own_kernel = self.own_kernel.is_some();
+        format!(
+            "{}\n{} {own_kernel} {:?}",
+            self.text, self.kernel.package, self.packages
+        )
+    }
+
+    /// This recipe with what a second text adds to it: packages, modules and files, which take the place of those of the same path.
+    fn extended(mut self, text: &str, whence: &str) -> Result<Self, ImageError> {
+        let added = Self::parse(text, whence)?;
+        self.text += text;
+        self.name = added.name;
+        self.kernel.load.extend(added.kernel.load);
+        self.kernel.carry.extend(added.kernel.carry);
+        self.packages.extend(added.packages);
+        self.programs.extend(added.programs);
+        self.libraries.extend(added.libraries);
+        self.own.extend(added.own);
+        self.files.extend(added.files);
+        Ok(self)
+    }
+
     /// A recipe from a file.
     ///
     /// # Errors
@@ -105,11 +178,10 @@ impl Recipe {
             .iter()
             .map(|program| &program.package)
             .chain(written.library.iter().map(|library| &library.package))
+            .chain(&written.packages)
             .chain([&written.kernel.package]);
         for package in packages {
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
-            let starts = package.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-            if !starts || !package.chars().all(plain) {
+            if !is_package_name(package) {
                 return Err(wrong(format!("{package:?} is not the name of a Debian package")));
             }
         }
@@ -135,6 +207,8 @@ impl Recipe {
             text: text.to_owned(),
             name: written.name,
             kernel: written.kernel,
+            own_kernel: None,
+            packages: written.packages,
             programs: written.program,
             libraries: written.library,
             own: written.own,
@@ -157,6 +231,25 @@ mod tests {
                 .any(|own| own.name == "weft-agent" && own.path == "/init")
         );
         assert!(recipe.kernel.load.iter().any(|module| module == "virtio_net"));
+    }
+
+    #[test]
+    fn every_recipe_inside_is_right_and_one_with_packages_mounts_its_root() {
+        let of = |recipe, packages: &[&str]| {
+            Recipe::of(&ImageSpec {
+                recipe,
+                packages: packages.iter().map(|&name| name.to_owned()).collect(),
+                ..ImageSpec::default()
+            })
+        };
+        let network = of(ImageName::Network, &[]);
+        assert!(network.root_is_on_disk() && network.name == "network");
+        assert!(network.kernel.load.iter().any(|module| module == "erofs"));
+        let minimal = of(ImageName::Minimal, &[]);
+        assert!(!minimal.root_is_on_disk());
+        let with = of(ImageName::Minimal, &["tcpdump"]);
+        assert!(with.root_is_on_disk());
+        assert_ne!(with.packages_key(), minimal.packages_key());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cpio::newc;
@@ -29,6 +29,16 @@ const LINKS: [(&str, &str); 5] = [
     ("var/run", "../run"),
 ];
 
+/// What packages hold for people and translators, and guests have no use for.
+const LEFT_OUT: [&str; 6] = [
+    "usr/share/doc",
+    "usr/share/info",
+    "usr/share/lintian",
+    "usr/share/locale",
+    "usr/share/man",
+    "usr/share/bash-completion",
+];
+
 /// Where programs look for libraries, and where they look for their loader.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 const LOADER_FOLDER: &str = "lib64";
@@ -43,10 +53,45 @@ pub(super) struct Tree {
     entries: BTreeMap<String, Entry>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    mode: u32,
-    contents: Vec<u8>,
+/// One file, directory or symbolic link.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Kind and permissions, as in `st_mode`.
+    pub mode: u32,
+    pub contents: Contents,
+}
+
+/// What is in a file, or where a link leads.
+#[derive(Clone, Debug)]
+pub(super) enum Contents {
+    Bytes(Vec<u8>),
+    /// What is in this file, which stays as it is until the tree was written.
+    File(PathBuf),
+}
+
+impl Entry {
+    pub(super) fn directory() -> Self {
+        Self {
+            mode: DIRECTORY | 0o755,
+            contents: Contents::Bytes(Vec::new()),
+        }
+    }
+}
+
+impl Contents {
+    fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+            Self::File(path) => Ok(path.metadata()?.len()),
+        }
+    }
+
+    fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::Bytes(bytes) => out.write_all(bytes),
+            Self::File(path) => io::copy(&mut File::open(path)?, out).map(drop),
+        }
+    }
 }
 
 impl Tree {
@@ -77,7 +122,10 @@ impl Tree {
                 }
             }
         }
-        // After all links, so that a real program takes an applet's place.
+        // After the applets' links, so that a real program takes an applet's place.
+        for folder in unpacked.whole() {
+            tree.package(folder).map_err(|error| ImageError::io(folder, error))?;
+        }
         for program in &recipe.programs {
             if let Some(path) = unpacked.program(&program.package, &program.name) {
                 tree.file(&format!("bin/{}", program.name), 0o755, read(&path)?);
@@ -133,10 +181,7 @@ impl Tree {
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.directory(parent);
         }
-        self.entries.entry(path.to_owned()).or_insert(Entry {
-            mode: DIRECTORY | 0o755,
-            contents: Vec::new(),
-        });
+        self.entries.entry(path.to_owned()).or_insert_with(Entry::directory);
     }
 
     fn link(&mut self, path: &str, target: &str) {
@@ -148,10 +193,77 @@ impl Tree {
     }
 
     fn put(&mut self, path: &str, mode: u32, contents: Vec<u8>) {
+        self.put_entry(
+            path,
+            Entry {
+                mode,
+                contents: Contents::Bytes(contents),
+            },
+        );
+    }
+
+    fn put_entry(&mut self, path: &str, entry: Entry) {
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.directory(parent);
         }
-        self.entries.insert(path.to_owned(), Entry { mode, contents });
+        self.entries.insert(path.to_owned(), entry);
+    }
+
+    /// Puts the files of an unpacked package where they belong in a guest, which has one folder for programs and one for libraries.
+    fn package(&mut self, folder: &Path) -> io::Result<()> {
+        let mut open = vec![folder.to_path_buf()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory)? {
+                let path = entry?.path();
+                let below = path
+                    .strip_prefix(folder)
+                    .unwrap_or(&path)
+                    .to_string_lossy()
+                    .into_owned();
+                if LEFT_OUT.contains(&below.as_str()) {
+                    continue;
+                }
+                let at = place(&below);
+                let meta = fs::symlink_metadata(&path)?;
+                let mode = std::os::unix::fs::MetadataExt::mode(&meta);
+                if meta.is_dir() {
+                    self.directory(&at);
+                    open.push(path);
+                } else if meta.is_symlink() {
+                    let target = fs::read_link(&path)?.to_string_lossy().into_owned();
+                    // `sbin/ip` may be a link to `bin/ip`: here both are the same place.
+                    if place(&resolved(&below, &target)) != at {
+                        self.link(&at, &target);
+                    }
+                } else if meta.is_file() {
+                    let contents = Contents::File(path);
+                    self.put_entry(&at, Entry { mode, contents });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What boots a guest whose root file system is on a disk: the agent and the modules that it loads.
+    pub(super) fn boot_part(&self, kernel: &Kernel) -> Self {
+        let mut part = Self::default();
+        for path in ["dev", "proc", "sys"] {
+            part.directory(path);
+        }
+        let folder = format!("lib/modules/{}", kernel.release);
+        let modules = kernel.modules.to_load().map(|path| format!("{folder}/{path}"));
+        for path in modules.chain(["etc/weft/modules".to_owned(), "init".to_owned()]) {
+            if let Some(entry) = self.entries.get(&path) {
+                part.put_entry(&path, entry.clone());
+            }
+        }
+        part.file("etc/weft/root-is-on-disk", 0o644, Vec::new());
+        part
+    }
+
+    /// Writes the tree as a disk image.
+    pub(super) fn write_disk(&self, path: &Path) -> Result<(), ImageError> {
+        super::erofs::write(&self.entries, path).map_err(|error| ImageError::io(path, error))
     }
 
     /// Writes the initramfs.
@@ -159,16 +271,46 @@ impl Tree {
         let write = || -> io::Result<()> {
             let mut out = BufWriter::new(File::create(path)?);
             for (inode, (name, entry)) in self.entries.iter().enumerate() {
-                let len = u32::try_from(entry.contents.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                let len = u32::try_from(entry.contents.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
                 let builder = newc::Builder::new(name).ino(inode as u32 + 1).mode(entry.mode).nlink(1);
                 let mut writer = builder.write(&mut out, len);
-                writer.write_all(&entry.contents)?;
+                entry.contents.copy_to(&mut writer)?;
                 writer.finish()?;
             }
             newc::trailer(&mut out)?.flush()
         };
         write().map_err(|error| ImageError::io(path, error))
     }
+}
+
+/// Where a path leads when links between directories are followed.
+fn place(path: &str) -> String {
+    for (link, target) in LINKS {
+        let target = target.trim_start_matches("../");
+        match path.strip_prefix(link) {
+            Some("") => return target.to_owned(),
+            Some(rest) if rest.starts_with('/') => return format!("{target}{rest}"),
+            _ => {}
+        }
+    }
+    path.to_owned()
+}
+
+/// The path that a link at `link` with this target means.
+fn resolved(link: &str, target: &str) -> String {
+    if let Some(from_root) = target.strip_prefix('/') {
+        return from_root.to_owned();
+    }
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            ".." => _ = parts.pop(),
+            "." | "" => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
@@ -187,6 +329,26 @@ fn applets(busybox: &Path) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_package_is_laid_out_as_guests_are_and_links_lead_where_they_did() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["bin", "sbin", "usr/sbin", "usr/lib/x", "usr/share/doc"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, dir.path().join(at)).unwrap();
+        fs::write(dir.path().join("bin/ip"), "program").unwrap();
+        fs::write(dir.path().join("usr/share/doc/text"), "long").unwrap();
+        link("/bin/ip", "sbin/ip");
+        link("../../bin/ip", "usr/sbin/ip");
+        link("ip", "bin/other");
+        link("a.so.1", "usr/lib/x/a.so");
+        let mut tree = Tree::default();
+        tree.package(dir.path()).unwrap();
+        let is_link = |path: &str| tree.entries[path].mode & 0o170_000 == SYMLINK;
+        assert!(!is_link("bin/ip") && is_link("bin/other") && is_link("lib/x/a.so"));
+        assert!(!tree.entries.contains_key("usr/share/doc/text") && !tree.entries.contains_key("sbin/ip"));
+    }
 
     #[test]
     fn an_initramfs_holds_every_entry_behind_its_directory() {

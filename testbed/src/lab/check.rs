@@ -11,8 +11,8 @@ use ether::MacAddr;
 use toml::Spanned;
 
 use super::{
-    Boot, CPUS_MAX, Ipv4Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX,
-    Trunk, count, domains::Domains, error::nearest, file::*, settings,
+    Boot, CPUS_MAX, ImageSpec, Ipv4Net, Ipv6Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, OwnKernel, Problem,
+    QUEUE_PAIRS_MAX, SWITCHES_MAX, Setup, Trunk, count, domains::Domains, error::nearest, file::*, settings, setup,
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
@@ -22,6 +22,8 @@ const MEMORY_MIB_MIN: u64 = 112;
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// Memory of a node that says nothing.
 const MEMORY_MIB_DEFAULT: u32 = 128;
+/// The same with a root file system on a disk.
+const MEMORY_MIB_ON_DISK_DEFAULT: u32 = 256;
 
 /// Mistakes found so far.
 #[derive(Default)]
@@ -57,6 +59,7 @@ pub(super) fn check(file: LabFile, stem: &str, folder: &Path, before: Option<&La
     let mut domains = Domains::new(&switches);
     let trunks = check_trunks(file, &switches, before, &mut domains, &mut problems);
     domains.set_subnets(file, &switches, &mut problems);
+    domains.set_subnets6(&name, file, &switches, &mut problems);
     let nodes = Nodes {
         file,
         folder,
@@ -274,13 +277,24 @@ impl Nodes<'_> {
                 let message = format!("the lab uses {}, which `uplink` needs for itself", Ipv4Net::UPLINK);
                 problems.add(node.name.span(), message, "choose another `subnet` for the switch");
             }
+            let boot = self.boot(node, problems);
+            let own = match &boot {
+                Boot::Recipe { .. } => setup::setup(&file.defaults, node, self.folder, problems),
+                Boot::Kernel { .. } | Boot::Disk { .. } => {
+                    setup::refuse(node, problems);
+                    Setup::default()
+                }
+            };
             nodes.push(Node {
                 place,
                 cpus: self.cpus(node, problems),
-                memory_mib: self.memory_mib(node, problems),
+                memory_mib: self.memory_mib(node, &boot, problems),
                 nics,
                 uplink: node.uplink.unwrap_or(false),
-                boot: self.boot(node, problems),
+                ipv6: node.ipv6.or(file.defaults.ipv6).unwrap_or(true),
+                boot,
+                setup: own,
+                labels: setup::labels(&file.defaults, node, problems),
                 name,
             });
         }
@@ -300,14 +314,25 @@ impl Nodes<'_> {
         settings::within(cpus, &(1..=CPUS_MAX), mistake, problems)
     }
 
-    fn memory_mib(&self, node: &NodeFile, problems: &mut Problems) -> u32 {
+    fn memory_mib(&self, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> u32 {
+        let on_disk = matches!(boot, Boot::Recipe { image, .. } if image.root_is_on_disk());
+        let (min, default) = if on_disk {
+            (setup::DISK_MEMORY_MIB_MIN, MEMORY_MIB_ON_DISK_DEFAULT)
+        } else {
+            (MEMORY_MIB_MIN, MEMORY_MIB_DEFAULT)
+        };
         let Some(memory) = node.memory.as_ref().or(self.file.defaults.memory.as_ref()) else {
-            return MEMORY_MIB_DEFAULT;
+            return default;
         };
         let size = *memory.get_ref();
         let mib = size.0 >> 20;
-        if !(MEMORY_MIB_MIN..=MEMORY_MIB_MAX).contains(&mib) || size.0 % (1 << 20) != 0 {
-            let help = format!("whole MiB from {MEMORY_MIB_MIN}M to {}G", MEMORY_MIB_MAX >> 10);
+        if !(min..=MEMORY_MIB_MAX).contains(&mib) || size.0 % (1 << 20) != 0 {
+            let why = if on_disk {
+                " (with `packages`, or `image = \"network\"`)"
+            } else {
+                ""
+            };
+            let help = format!("whole MiB from {min}M{why} to {}G", MEMORY_MIB_MAX >> 10);
             problems.add(memory.span(), format!("a guest cannot have {size} of memory"), help);
         }
         u32::try_from(mib).unwrap_or(u32::MAX)
@@ -319,7 +344,7 @@ impl Nodes<'_> {
             .as_ref()
             .map(|text| text.get_ref().clone())
             .unwrap_or_default();
-        let mut path = |path: &Spanned<PathBuf>, what: &str| {
+        let path = |path: &Spanned<PathBuf>, what: &str, problems: &mut Problems| {
             let full = self.folder.join(path.get_ref());
             if !full.is_file() {
                 let message = format!("there is no {what} {}", full.display());
@@ -327,9 +352,12 @@ impl Nodes<'_> {
             }
             full
         };
-        let disk = node.disk.as_ref().map(|disk| path(disk, "disk image"));
-        let kernel = node.kernel.as_ref().map(|kernel| path(kernel, "kernel"));
-        let initramfs = node.initramfs.as_ref().map(|initramfs| path(initramfs, "initramfs"));
+        let disk = node.disk.as_ref().map(|disk| path(disk, "disk image", problems));
+        let kernel = node.kernel.as_ref().map(|kernel| path(kernel, "kernel", problems));
+        let initramfs = node
+            .initramfs
+            .as_ref()
+            .map(|initramfs| path(initramfs, "initramfs", problems));
         if let (None, Some(writable)) = (&disk, &node.disk_writable) {
             problems.add(
                 writable.span(),
@@ -337,6 +365,21 @@ impl Nodes<'_> {
                 "name the image: disk = \"image.qcow2\"",
             );
         }
+        let modules = node.modules.as_ref().map(|modules| {
+            let full = self.folder.join(modules.get_ref());
+            if !full.is_dir() {
+                let message = format!("there is no folder {}", full.display());
+                problems.add(modules.span(), message, "a folder like /lib/modules/VERSION");
+            }
+            if node.kernel.is_none() {
+                problems.add(
+                    modules.span(),
+                    "`modules` without a `kernel`",
+                    "name both, or neither for our recipe's",
+                );
+            }
+            full
+        });
         match (disk, kernel, initramfs) {
             (Some(image), None, None) => {
                 if let Some(append) = &node.append {
@@ -351,23 +394,24 @@ impl Nodes<'_> {
                 initramfs,
                 append,
             },
-            (None, None, None) => Boot::Recipe { append },
+            (None, kernel, None) => {
+                let kernel = kernel.map(|kernel| OwnKernel { kernel, modules });
+                let image = setup::image(&self.file.defaults, node, kernel, problems);
+                Boot::Recipe { image, append }
+            }
             (disk, ..) => {
-                let span = [&node.kernel, &node.initramfs]
-                    .into_iter()
-                    .flatten()
-                    .next()
-                    .map_or(0..0, Spanned::span);
+                let keys = [&node.kernel, &node.initramfs];
+                let span = keys.into_iter().flatten().next().map_or(0..0, Spanned::span);
                 let message = match disk {
-                    Some(_) => "a node boots either from `disk` or from `kernel` and `initramfs`",
-                    None => "`kernel` and `initramfs` belong together",
+                    Some(_) => "a node boots either from `disk` or from `kernel`",
+                    None => "`initramfs` needs its `kernel`",
                 };
-                problems.add(
-                    span,
-                    message,
-                    "name both `kernel` and `initramfs`, or only `disk`, or nothing for our recipe",
-                );
-                Boot::Recipe { append }
+                let help = "name `kernel` with or without `initramfs`, or only `disk`, or nothing for our recipe";
+                problems.add(span, message, help);
+                Boot::Recipe {
+                    image: ImageSpec::default(),
+                    append,
+                }
             }
         }
     }
@@ -448,6 +492,7 @@ impl Nodes<'_> {
         let mac = self.mac(nic, node, (place, nic_index), problems);
         let kept = self.kept_address(nic, node.get_ref(), nic_index, domains);
         let address = nic_address(nic, node, (domain, kept), domains, problems);
+        let address6 = nic_address6(nic, node, (domain, address), domains, problems);
         let queue_pairs = nic.queue_pairs.as_ref().or(defaults.nic.queue_pairs.as_ref());
         let mistake = |pairs| {
             (
@@ -482,6 +527,7 @@ impl Nodes<'_> {
             switch: self.switches[switch].clone(),
             mac,
             address,
+            address6,
             queue_pairs,
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
@@ -587,4 +633,71 @@ fn nic_address(
         Ok(address) => return Some(address),
     }
     None
+}
+
+/// The IPv6 address of a NIC: as the file says, or with the host number of its IPv4 address.
+fn nic_address6(
+    nic: &NicFile,
+    node: &Spanned<String>,
+    (domain, address): (usize, Option<Ipv4Net>),
+    domains: &mut Domains,
+    problems: &mut Problems,
+) -> Option<Ipv6Net> {
+    let subnet = domains.subnets6[domain].0;
+    let (found, span) = match &nic.address6 {
+        None if is_loopback(nic) => return None,
+        None => {
+            let number = u32::from(address?.address) - u32::from(address?.network().address);
+            let found = subnet.host(number);
+            if found.is_none() {
+                let message = format!(
+                    "the network {subnet} has no address for host {number}, node {}",
+                    node.get_ref()
+                );
+                problems.add(
+                    node.span(),
+                    message,
+                    "a larger `subnet6`, such as \"fd00:1::/64\", or `address6`",
+                );
+            }
+            (found?, node.span())
+        }
+        Some(text) if text.get_ref() == "none" => return None,
+        Some(text) => match text.get_ref().parse::<Ipv6Net>() {
+            Err(message) => {
+                problems.add(text.span(), message, "write it as \"fd00::7/64\", or \"none\"");
+                return None;
+            }
+            Ok(stated) if stated.network() != subnet && !is_loopback(nic) => {
+                let message = format!("{stated} is not in the network {subnet} of this switch");
+                problems.add(
+                    text.span(),
+                    message,
+                    "the same network for every NIC on a switch: set its `subnet6`",
+                );
+                return None;
+            }
+            Ok(stated) if !stated.is_host() => {
+                problems.add(
+                    text.span(),
+                    format!("{stated} is not an address of a host"),
+                    "such as \"fd00::7/64\"",
+                );
+                return None;
+            }
+            Ok(stated) => (stated, text.span()),
+        },
+    };
+    if is_loopback(nic) {
+        return Some(found);
+    }
+    let is_stated = nic.address6.is_some();
+    let was_stated = domains.taken6[domain].insert(found.address, is_stated);
+    // Two that are both made from an IPv4 address are alike because that one was taken twice, which was said.
+    if was_stated.is_some_and(|was_stated| was_stated || is_stated) {
+        let message = format!("the address {} is taken by another NIC", found.address);
+        let help = "another one; those that no `address6` states have the host number of the IPv4 address";
+        problems.add(span, message, help);
+    }
+    Some(found)
 }

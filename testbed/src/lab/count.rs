@@ -54,6 +54,7 @@ fn numbered(node: &NodeFile, number: u32, problems: &mut Problems) -> NodeFile {
         switch: nic.switch.as_ref().map(&mut *text),
         mac: nic.mac.as_ref().map(&mut *text),
         address: nic.address.as_ref().map(&mut *text),
+        address6: nic.address6.as_ref().map(&mut *text),
         ..nic.clone()
     };
     let name = if node.name.get_ref().contains('{') {

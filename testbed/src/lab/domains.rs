@@ -1,8 +1,12 @@
-//! Which switches form one broadcast domain, and the IPv4 network of each. Gives out no address itself.
+//! Which switches form one broadcast domain, and the networks of each. Gives out no address itself.
 
-use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
 
-use super::{Ipv4Net, check::Problems, file::LabFile};
+use super::{Ipv4Net, Ipv6Net, check::Problems, file::LabFile};
 
 /// Switches joined by trunks form one broadcast domain and share one IPv4 network.
 pub(super) struct Domains {
@@ -12,6 +16,10 @@ pub(super) struct Domains {
     pub(super) subnets: Vec<(Ipv4Net, bool)>,
     /// Addresses that have an owner, by domain.
     pub(super) taken: Vec<BTreeSet<Ipv4Addr>>,
+    /// IPv6 network of each domain and whether the file said so (or an address implied it).
+    pub(super) subnets6: Vec<(Ipv6Net, bool)>,
+    /// IPv6 addresses that have an owner, by domain, and whether the file states them.
+    pub(super) taken6: Vec<BTreeMap<Ipv6Addr, bool>>,
     /// Addresses that nodes of a running lab have and keep, by domain.
     pub(super) kept: Vec<BTreeSet<Ipv4Addr>>,
 }
@@ -23,6 +31,8 @@ impl Domains {
             of_switch: (0..switches.len()).collect(),
             subnets: (0..switches.len()).map(default).collect(),
             taken: vec![BTreeSet::new(); switches.len()],
+            subnets6: Vec::new(),
+            taken6: vec![BTreeMap::new(); switches.len()],
             kept: vec![BTreeSet::new(); switches.len()],
         }
     }
@@ -80,6 +90,57 @@ impl Domains {
                 let (a, b) = (self.subnets[a].0, self.subnets[b].0);
                 if a.overlaps(b) {
                     let help = "switches that no trunk joins need networks that do not overlap: set `subnet`";
+                    problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
+                }
+            }
+        }
+    }
+
+    /// The same for IPv6, in the lab of this name.
+    pub(super) fn set_subnets6(&mut self, lab: &str, file: &LabFile, switches: &[String], problems: &mut Problems) {
+        let default = |number: usize| Ipv6Net::default_for(lab, u16::try_from(number + 1).unwrap_or(u16::MAX));
+        self.subnets6 = (0..switches.len()).map(|number| (default(number), false)).collect();
+        for (index, switch) in file.switch.iter().enumerate() {
+            let Some(text) = &switch.subnet6 else { continue };
+            let (subnet, stated) = &mut self.subnets6[self.of_switch[index]];
+            match text.get_ref().parse::<Ipv6Net>() {
+                Err(message) => problems.add(text.span(), message, "write it as \"fd00:1::/64\""),
+                Ok(net) if net.network() != net => {
+                    let help = format!("the network is \"{}\"", net.network());
+                    problems.add(text.span(), format!("{net} is an address in a network"), help);
+                }
+                Ok(net) if *stated && *subnet != net => {
+                    let message = format!("a switch joined to this one by a trunk says the network is {subnet}");
+                    problems.add(text.span(), message, "switches joined by trunks share one network");
+                }
+                Ok(net) => (*subnet, *stated) = (net, true),
+            }
+        }
+        // An address of the file implies the network where no switch states one.
+        for nic in file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
+            let switch = match &nic.switch {
+                _ if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) => None,
+                None => Some(0),
+                Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
+            };
+            let address = nic
+                .address6
+                .as_ref()
+                .and_then(|text| text.get_ref().parse::<Ipv6Net>().ok());
+            if let (Some(switch), Some(address)) = (switch, address) {
+                let (subnet, stated) = &mut self.subnets6[self.of_switch[switch]];
+                if !*stated {
+                    (*subnet, *stated) = (address.network(), true);
+                }
+            }
+        }
+        let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
+        let used: BTreeSet<usize> = self.of_switch.iter().copied().collect();
+        for (position, &a) in used.iter().enumerate() {
+            for &b in used.iter().skip(position + 1) {
+                let (a, b) = (self.subnets6[a].0, self.subnets6[b].0);
+                if a.overlaps(b) {
+                    let help = "switches that no trunk joins need networks that do not overlap: set `subnet6`";
                     problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
                 }
             }

@@ -2,11 +2,11 @@
 //! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see. Numbers
 //! are read as any whole number, so that `check` answers one that is out of range with the range.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
 use toml::Spanned;
@@ -47,6 +47,32 @@ pub struct DefaultsFile {
     /// Memory per node (`128M`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
+    /// The recipe of the nodes' user space: `minimal` (busybox, iperf3, ethtool, tc; the default) or `network` (besides tcpdump, nftables,
+    /// bird, openssh and Python; at least 192M of memory).
+    #[schemars(with = "Option<ImageName>")]
+    pub image: Option<Spanned<ImageName>>,
+    /// Debian packages put into the guest with all they depend on, out of this machine's apt sources. They are unpacked: their
+    /// installation scripts do not run. With packages, at least 192M of memory.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub packages: Option<Vec<Spanned<String>>>,
+    /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
+    pub files: Option<Vec<GuestFileFile>>,
+    /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
+    pub exec: Option<Vec<String>>,
+    /// Environment variables of every command in the guest.
+    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    pub env: Option<Spanned<BTreeMap<String, String>>>,
+    /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
+    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
+    pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
+    /// Words of your own about the node, shown by `weft ps --json`.
+    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    pub labels: Option<Spanned<BTreeMap<String, String>>>,
+    /// Folders of this machine that the guest has, as in `{ from = "results", to = "/results" }`. With Debian's larger kernel, which
+    /// takes longer to boot.
+    pub mount: Option<Vec<HostFolderFile>>,
+    /// IPv6 in the guest (default true). `false` for an experiment that counts frames.
+    pub ipv6: Option<bool>,
     /// NIC settings.
     #[serde(default)]
     pub nic: NicSettingsFile,
@@ -69,6 +95,70 @@ pub struct SwitchFile {
     /// Default: `10.77.N.0/24`, the same for switches joined by trunks.
     #[schemars(with = "Option<String>")]
     pub subnet: Option<Spanned<String>>,
+    /// IPv6 network of the NICs on this switch, such as `fd00:1::/64`. Default: `fdXX:XXXX:XXXX:N::/64`, whose first part is a hash
+    /// of the lab's name, the same for switches joined by trunks.
+    #[schemars(with = "Option<String>")]
+    pub subnet6: Option<Spanned<String>>,
+}
+
+/// Recipe of a user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageName {
+    /// Busybox and what measuring needs, all in memory.
+    #[default]
+    Minimal,
+    /// Programs for routing, filtering and looking at packets; on a disk that all guests share.
+    Network,
+}
+
+/// A file or folder for a guest: either `from` or `text`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each file, such as { from = \"server.conf\", to = \"/etc/server.conf\" }"
+)]
+pub struct GuestFileFile {
+    /// A file or folder of this machine, relative to the lab file.
+    #[schemars(with = "Option<String>")]
+    pub from: Option<Spanned<PathBuf>>,
+    /// What is in the file.
+    pub text: Option<String>,
+    /// Where it is in the guest: an absolute path.
+    #[schemars(with = "String")]
+    pub to: Spanned<String>,
+    /// Permissions, such as `0755`. Default: those of `from`, and `0644` for `text`.
+    #[schemars(with = "Option<String>")]
+    pub mode: Option<Spanned<String>>,
+}
+
+/// A folder of this machine in a guest.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each folder, such as { from = \"results\", to = \"/results\" }"
+)]
+pub struct HostFolderFile {
+    /// The folder, relative to the lab file.
+    #[schemars(with = "String")]
+    pub from: Spanned<PathBuf>,
+    /// Where it is in the guest: an absolute path.
+    #[schemars(with = "String")]
+    pub to: Spanned<String>,
+    /// Whether the guest may only read (default false).
+    pub readonly: Option<bool>,
+}
+
+/// The value of a kernel setting, or those below it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a number or a text, such as { \"net.ipv4.ip_forward\" = 1 }")]
+pub enum SysctlFile {
+    /// A number.
+    Number(i64),
+    /// Anything else.
+    Text(String),
+    /// As `net.ipv4.ip_forward = 1` is written without quotes.
+    Below(BTreeMap<String, SysctlFile>),
 }
 
 /// One QEMU guest, or several alike.
@@ -95,10 +185,40 @@ pub struct NodeFile {
     pub nic: Option<Vec<NicFile>>,
     /// A second way out: a QEMU user-mode NIC behind the others, with address translation to the host's network.
     pub uplink: Option<bool>,
-    /// A Linux kernel of your own (bzImage) instead of the recipe's; relative to the lab file. Needs `initramfs`.
+    /// The recipe of its user space: `minimal` (busybox, iperf3, ethtool, tc; the default) or `network` (besides tcpdump, nftables,
+    /// bird, openssh and Python; at least 192M of memory).
+    #[schemars(with = "Option<ImageName>")]
+    pub image: Option<Spanned<ImageName>>,
+    /// Debian packages put into the guest with all they depend on, out of this machine's apt sources. They are unpacked: their
+    /// installation scripts do not run. With packages, at least 192M of memory.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub packages: Option<Vec<Spanned<String>>>,
+    /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
+    pub files: Option<Vec<GuestFileFile>>,
+    /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
+    pub exec: Option<Vec<String>>,
+    /// Environment variables of every command in the guest.
+    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    pub env: Option<Spanned<BTreeMap<String, String>>>,
+    /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
+    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
+    pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
+    /// Words of your own about the node, shown by `weft ps --json`.
+    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    pub labels: Option<Spanned<BTreeMap<String, String>>>,
+    /// Folders of this machine that the guest has, as in `{ from = "results", to = "/results" }`. With Debian's larger kernel, which
+    /// takes longer to boot.
+    pub mount: Option<Vec<HostFolderFile>>,
+    /// IPv6 in the guest (default true). `false` for an experiment that counts frames.
+    pub ipv6: Option<bool>,
+    /// A Linux kernel of your own (bzImage) instead of the recipe's; relative to the lab file. It boots the recipe's user space,
+    /// unless there is an `initramfs`.
     #[schemars(with = "Option<String>")]
     pub kernel: Option<Spanned<PathBuf>>,
-    /// The initramfs for `kernel`. Run `weft-agent` in it if `weft exec` shall reach the guest.
+    /// The modules of `kernel`: a folder like `/lib/modules/VERSION`. Without one, all that guests need has to be built in.
+    #[schemars(with = "Option<String>")]
+    pub modules: Option<Spanned<PathBuf>>,
+    /// An initramfs of your own for `kernel`. Run `weft-agent` in it if `weft exec` shall reach the guest.
     #[schemars(with = "Option<String>")]
     pub initramfs: Option<Spanned<PathBuf>>,
     /// Words added to the kernel's command line (with the recipe or `kernel`).
@@ -128,6 +248,10 @@ pub struct NicFile {
     /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network.
     #[schemars(with = "Option<String>")]
     pub address: Option<Spanned<String>>,
+    /// IPv6 address with prefix, such as `fd00::7/64`, or `none`. Default: the host number of the IPv4 address in the switch's
+    /// `subnet6`; none without an IPv4 address. A link-local address is always there.
+    #[schemars(with = "Option<String>")]
+    pub address6: Option<Spanned<String>>,
     /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
     pub queue_pairs: Option<Spanned<i64>>,

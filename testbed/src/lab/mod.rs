@@ -2,6 +2,7 @@
 //! Starts nothing and touches no file but the lab file and the ones it names.
 
 mod address;
+mod address6;
 pub mod cable;
 mod check;
 mod count;
@@ -10,10 +11,12 @@ mod error;
 mod file;
 pub mod plan;
 pub mod settings;
+pub mod setup;
 pub mod topology;
 pub mod units;
 
 use std::{
+    collections::BTreeMap,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -22,11 +25,13 @@ use ether::MacAddr;
 use serde::{Serialize, Serializer};
 
 pub use address::Ipv4Net;
+pub use address6::Ipv6Net;
 
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
-pub use file::{LabFile, SteeringMode};
+pub use file::{ImageName, LabFile, SteeringMode};
 pub use firmware::StrategyKind as Strategy;
+pub use setup::{ImageSpec, OwnKernel, Setup};
 
 use crate::vnicd_client::report::{
     CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks,
@@ -76,15 +81,23 @@ pub struct Node {
     pub nics: Vec<Nic>,
     /// Whether there is a QEMU user-mode NIC behind the others.
     pub uplink: bool,
+    /// Whether IPv6 runs in it.
+    pub ipv6: bool,
     /// What it boots.
     pub boot: Boot,
+    /// What is set up in it, if it boots a recipe.
+    pub setup: Setup,
+    /// The user's words about it.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a guest boots. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Boot {
-    /// Kernel and initramfs of the recipe `minimal`.
+    /// The user space of a recipe.
     Recipe {
+        /// What the image is made of.
+        image: ImageSpec,
         /// Words added to the kernel's command line.
         append: String,
     },
@@ -117,6 +130,9 @@ pub struct Nic {
     /// Its IPv4 address, if it shall have one.
     #[serde(serialize_with = "as_text_if_any")]
     pub address: Option<Ipv4Net>,
+    /// Its IPv6 address, if it shall have one beside the link-local one.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub address6: Option<Ipv6Net>,
     /// Queue pairs.
     pub queue_pairs: u16,
     /// MTU in bytes.
@@ -222,6 +238,12 @@ impl Node {
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Net> {
         self.nics.iter().find_map(|nic| nic.address)
+    }
+
+    /// The first IPv6 address, if IPv6 runs in it.
+    #[must_use]
+    pub fn address6(&self) -> Option<Ipv6Net> {
+        self.nics.iter().find_map(|nic| nic.address6).filter(|_| self.ipv6)
     }
 }
 

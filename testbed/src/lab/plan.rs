@@ -14,6 +14,9 @@ const NIC_KEYS_LIVE: [&str; 6] = ["switch", "coalescing", "dma", "steering", "mi
 /// The settings of a NIC that are its cable's.
 const CABLE: &str = "link";
 
+/// What the user says of a node, and nobody else looks at.
+const LABELS: &str = "labels";
+
 /// What is nobody's setting: it follows from the other nodes or trunks.
 const PLACE: &str = "place";
 
@@ -223,6 +226,7 @@ fn compare_switches(before: &Lab, after: &Lab, changes: &mut Vec<Change>) {
 fn compare_nodes(old: &Node, new: &Node, is_off: bool, changes: &mut Vec<Change>) {
     let seen = |node: &Node| {
         let mut value = json(node);
+        value.as_object_mut().map(|node| node.remove(LABELS));
         for nic in value["nics"].as_array_mut().into_iter().flatten() {
             for key in NIC_KEYS_LIVE {
                 nic.as_object_mut().map(|nic| nic.remove(key));

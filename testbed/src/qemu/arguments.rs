@@ -78,6 +78,30 @@ pub struct Boot {
     pub append: String,
     /// First disk, `/dev/vda`.
     pub disk: Option<Disk>,
+    /// Raw disks that the guest finds by their serial numbers and only reads; several guests may share one.
+    pub shared_disks: Vec<SharedDisk>,
+    /// Folders of the host.
+    pub host_folders: Vec<HostFolder>,
+}
+
+/// A disk that is only read.
+#[derive(Clone, Debug)]
+pub struct SharedDisk {
+    /// Serial number, at most 20 characters.
+    pub serial: &'static str,
+    /// The image file.
+    pub path: PathBuf,
+}
+
+/// A folder of the host, by virtio-9p. The guest has what QEMU's own user may do there; whom files belong to cannot be changed.
+#[derive(Clone, Debug)]
+pub struct HostFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The name that the guest mounts.
+    pub tag: String,
+    /// Whether QEMU refuses whatever would change it.
+    pub readonly: bool,
 }
 
 /// A disk image.
@@ -306,6 +330,29 @@ fn boot(list: &mut List, boot: &Boot, accel: Accel) {
         );
         list.text("-device", "virtio-blk-pci,drive=disk0");
     }
+    for (index, disk) in boot.shared_disks.iter().enumerate() {
+        list.file(
+            "-drive",
+            &format!("if=none,id=shared{index},file="),
+            &disk.path,
+            ",format=raw,readonly=on",
+        );
+        list.text(
+            "-device",
+            &format!("virtio-blk-pci,drive=shared{index},serial={}", disk.serial),
+        );
+    }
+    for (index, folder) in boot.host_folders.iter().enumerate() {
+        let readonly = if folder.readonly { ",readonly=on" } else { "" };
+        list.file(
+            "-fsdev",
+            &format!("local,id=folder{index},path="),
+            &folder.path,
+            &format!(",security_model=none,multidevs=remap{readonly}"),
+        );
+        let tag = escape(&folder.tag);
+        list.text("-device", &format!("virtio-9p-pci,fsdev=folder{index},mount_tag={tag}"));
+    }
 }
 
 fn console(list: &mut List, machine: &Machine) {
@@ -413,7 +460,8 @@ fn check(machine: &Machine) -> Result<(), QemuError> {
         boot.initramfs.as_ref(),
         boot.disk.as_ref().map(|disk| &disk.path),
     ];
-    for file in files.into_iter().flatten().chain(&machine.guest_config) {
+    let shared = boot.shared_disks.iter().map(|disk| &disk.path);
+    for file in files.into_iter().flatten().chain(&machine.guest_config).chain(shared) {
         if let Err(error) = std::fs::File::open(file) {
             return wrong(format!("{} cannot be read: {error}", file.display()));
         }

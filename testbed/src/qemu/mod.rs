@@ -12,7 +12,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use arguments::{Boot, Disk, DiskFormat, Machine, Nic, NicBackend, OnReboot, SocketMode, Uplink};
+pub use arguments::{
+    Boot, Disk, DiskFormat, HostFolder, Machine, Nic, NicBackend, OnReboot, SharedDisk, SocketMode, Uplink,
+};
 pub use discover::{Qemu, Version};
 pub use process::{QemuProcess, spawn_bound};
 pub use qmp::Qmp;

@@ -30,6 +30,8 @@ impl Guest {
             recipe: matches!(node.boot, Boot::Recipe { .. }),
             note: None,
             address: node.address().map(|net| net.address.to_string()),
+            address6: node.address6().map(|net| net.address.to_string()),
+            labels: node.labels.clone(),
             cpus: node.cpus,
             memory_mib: node.memory_mib,
             pid: None,

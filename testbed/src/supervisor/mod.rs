@@ -5,6 +5,7 @@ mod apply;
 mod carrier;
 pub mod client;
 mod guest;
+mod guest_files;
 mod memory;
 mod node;
 pub mod protocol;
@@ -40,7 +41,8 @@ use self::{
 };
 use crate::{
     accel::Accel,
-    lab::{Boot, Lab},
+    image::Image,
+    lab::{Boot, ImageSpec, Lab},
     qemu::Qemu,
     state::{Lock, StateDir},
     vnicd_client::VnicdClient,
@@ -65,8 +67,8 @@ pub struct Means {
     pub qemu: Qemu,
     /// What runs the guests' instructions.
     pub accel: Accel,
-    /// Kernel and initramfs of the recipe, if a node boots it.
-    pub recipe: Option<(PathBuf, PathBuf)>,
+    /// The images of the nodes that boot a recipe.
+    pub images: BTreeMap<ImageSpec, Image>,
 }
 
 /// A running lab. [`Supervisor::stop`] ends it; so does the end of this process, whatever its cause.

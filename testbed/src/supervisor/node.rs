@@ -1,6 +1,7 @@
 //! One guest's life: its QEMU is started, its agent listened for, its end noticed; on request it is started again.
 
 use std::{
+    net::IpAddr,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -8,12 +9,13 @@ use std::{
 
 use anyhow::{Context, Result};
 use rustix::process::{Signal, pidfd_send_signal};
-use weft_agent::config::{GuestConfig, Host, Interface};
+use weft_agent::config::{FILES_DISK, GuestConfig, Host, HostFolder, Interface, ROOT_DISK};
 
-use super::{Inner, Shared, carrier, handle_of, protocol::LabPhase, thread, vnicd::describe};
+use super::{Inner, Shared, carrier, guest_files, handle_of, protocol::LabPhase, thread, vnicd::describe};
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
-    lab::{Boot, Lab, Node, port_name},
+    image::Image,
+    lab::{Boot, Lab, Nic, Node, port_name},
     qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
 };
 
@@ -237,16 +239,18 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
-    let recipe = || shared.means().recipe.clone().context("the guest image was not built");
     let boot = match &node.boot {
-        Boot::Recipe { append } => {
-            let (kernel, initramfs) = recipe()?;
-            qemu::Boot {
-                kernel: Some(kernel),
-                initramfs: Some(initramfs),
+        Boot::Recipe { image, append } => {
+            let means = shared.means();
+            let image = means.images.get(image).context("the guest image was not built")?;
+            let mut boot = qemu::Boot {
+                kernel: Some(image.kernel.clone()),
+                initramfs: Some(image.initramfs.clone()),
                 append: append.clone(),
-                disk: None,
-            }
+                ..qemu::Boot::default()
+            };
+            attach(shared, node, image, &mut boot)?;
+            boot
         }
         Boot::Kernel {
             kernel,
@@ -256,7 +260,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
             kernel: Some(kernel.clone()),
             initramfs: Some(initramfs.clone()),
             append: append.clone(),
-            disk: None,
+            ..qemu::Boot::default()
         },
         Boot::Disk { image, writable } => qemu::Boot {
             disk: Some(disk(image, *writable)?),
@@ -279,6 +283,35 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         guest_config: Some(config_path),
         on_reboot: OnReboot::BootAgain,
     })
+}
+
+/// Disks and folders that a node's image and its lab give it.
+fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) -> Result<()> {
+    let root = image.root.iter().map(|path| qemu::SharedDisk {
+        serial: ROOT_DISK,
+        path: path.clone(),
+    });
+    boot.shared_disks.extend(root);
+    if !node.setup.files.is_empty() {
+        let path = shared.state.file(&format!("{}.files", node.name));
+        guest_files::write(node, &path)?;
+        boot.shared_disks.push(qemu::SharedDisk {
+            serial: FILES_DISK,
+            path,
+        });
+    }
+    let folders = node.setup.mount.iter().zip(0..);
+    boot.host_folders.extend(folders.map(|(mount, index)| qemu::HostFolder {
+        path: mount.from.clone(),
+        tag: folder_tag(index),
+        readonly: mount.readonly,
+    }));
+    Ok(())
+}
+
+/// What the guest calls its folder of the host with this number.
+fn folder_tag(index: usize) -> String {
+    format!("weft{index}")
 }
 
 fn disk(image: &Path, writable: bool) -> Result<qemu::Disk> {
@@ -306,8 +339,10 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
         .map(|(index, nic)| Interface {
             mac: nic.mac.to_string(),
             name: format!("eth{index}"),
-            addresses: nic.address.iter().map(ToString::to_string).collect(),
+            addresses: addresses(node, nic).map(|(_, text)| text).collect(),
             mtu: Some(nic.mtu),
+            // A copy engine: nobody but the card itself would hear what IPv6 asks its neighbours.
+            without_ipv6: nic.loopback && nic.address6.is_none(),
             gateway: None,
         })
         .collect();
@@ -318,36 +353,60 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
             name: "uplink".to_owned(),
             addresses: vec![Uplink::ADDRESS.to_owned()],
             mtu: None,
+            // QEMU would announce a network there that leads nowhere on most hosts.
+            without_ipv6: true,
             gateway: Uplink::GATEWAY.parse().ok(),
         });
         nameservers.extend(Uplink::NAMESERVER.parse::<std::net::IpAddr>());
     }
-    let hosts = lab.nodes.iter().flat_map(hosts_of).collect();
+    let hosts = lab.nodes.iter().flat_map(|other| hosts_of(other, node.ipv6)).collect();
+    let folders = node.setup.mount.iter().zip(0..);
     GuestConfig {
         hostname: node.name.clone(),
         interfaces,
         hosts,
         nameservers,
-        ipv6: false,
+        ipv6: node.ipv6,
+        sysctl: node.setup.sysctl.clone(),
+        env: node.setup.env.clone(),
+        mounts: folders
+            .map(|(mount, index)| HostFolder {
+                tag: folder_tag(index),
+                to: mount.to.clone(),
+                readonly: mount.readonly,
+            })
+            .collect(),
+        exec: node.setup.exec.clone(),
     }
 }
 
-/// `n1` means a node's first address; each card is also known as `n1.eth0`.
-fn hosts_of(node: &Node) -> impl Iterator<Item = Host> {
-    let first = node.address();
-    node.nics.iter().enumerate().filter_map(move |(index, nic)| {
-        let address = nic.address?;
-        let own = port_name(&node.name, index);
-        let names = if Some(address) == first {
-            vec![node.name.clone(), own]
-        } else {
-            vec![own]
-        };
-        Some(Host {
-            address: address.address.into(),
-            names,
+/// The addresses of a node's card, alone and with their prefix length.
+fn addresses(node: &Node, nic: &Nic) -> impl Iterator<Item = (IpAddr, String)> {
+    let four = nic.address.map(|net| (net.address.into(), net.to_string()));
+    let six = nic.address6.filter(|_| node.ipv6);
+    four.into_iter()
+        .chain(six.map(|net| (net.address.into(), net.to_string())))
+}
+
+/// `n1` means a node's first address of each kind; each card is also known as `n1.eth0`. To one `with_ipv6`, both kinds mean
+/// something.
+fn hosts_of(node: &Node, with_ipv6: bool) -> impl Iterator<Item = Host> {
+    let first: [Option<IpAddr>; 2] = [
+        node.address().map(|net| net.address.into()),
+        node.address6().map(|net| net.address.into()),
+    ];
+    let cards = node.nics.iter().enumerate();
+    let all = cards.flat_map(move |(index, nic)| addresses(node, nic).map(move |(address, _)| (index, address)));
+    all.filter(move |(_, address)| with_ipv6 || address.is_ipv4())
+        .map(move |(index, address)| {
+            let own = port_name(&node.name, index);
+            let names = if first.contains(&Some(address)) {
+                vec![node.name.clone(), own]
+            } else {
+                vec![own]
+            };
+            Host { address, names }
         })
-    })
 }
 
 /// Sends a signal to every QEMU.
@@ -391,8 +450,8 @@ mod tests {
 
     #[test]
     fn guests_know_their_own_addresses_and_each_other() {
-        let text =
-            "[[node]]\nname = \"n1\"\nuplink = true\nnic = [{}, {address = \"none\"}]\n[[node]]\nname = \"n2\"\n";
+        let text = "name = \"pair\"\n\
+            [[node]]\nname = \"n1\"\nuplink = true\nnic = [{}, {address = \"none\"}]\n[[node]]\nname = \"n2\"\n";
         let lab = Lab::parse(text, "lab.toml", "pair", Path::new("/")).expect("valid");
         let config = guest_config(&lab, &lab.nodes[0]);
         let names: Vec<_> = config
@@ -401,10 +460,25 @@ mod tests {
             .map(|interface| interface.name.as_str())
             .collect();
         assert_eq!(names, ["eth0", "eth1", "uplink"]);
-        assert_eq!(config.interfaces[0].addresses, ["10.77.1.1/24"]);
+        assert_eq!(
+            config.interfaces[0].addresses,
+            ["10.77.1.1/24", "fd47:d8bd:4687:1::1/64"]
+        );
         assert!(config.interfaces[1].addresses.is_empty());
-        assert_eq!(config.hosts[1].names, ["n2", "n2.eth0"]);
+        let n2: Vec<_> = config
+            .hosts
+            .iter()
+            .filter(|host| host.names == ["n2", "n2.eth0"])
+            .collect();
+        assert_eq!(n2.len(), 2, "by IPv4 and by IPv6");
         assert_eq!(config.nameservers.len(), 1);
         assert_eq!(guest_config(&lab, &lab.nodes[1]).interfaces.len(), 1);
+
+        let without = format!("{text}ipv6 = false\n");
+        let lab = Lab::parse(&without, "lab.toml", "pair", Path::new("/")).expect("valid");
+        let config = guest_config(&lab, &lab.nodes[1]);
+        assert!(!config.ipv6 && config.hosts.iter().all(|host| host.address.is_ipv4()));
+        let of_n1 = guest_config(&lab, &lab.nodes[0]).hosts;
+        assert!(of_n1.iter().all(|host| host.address.is_ipv4() || host.names[0] == "n1"));
     }
 }

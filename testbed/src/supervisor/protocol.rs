@@ -2,7 +2,7 @@
 //! After the answer to `watch` a line per change of state follows; after the answer to `agent` the frames of a guest's
 //! agent (`testbed/agent/PROTOCOL.md`).
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -166,8 +166,14 @@ pub struct NodeStatus {
     pub recipe: bool,
     /// Why it is not running, or what the guest could not set up.
     pub note: Option<String>,
-    /// First address.
+    /// First IPv4 address.
     pub address: Option<String>,
+    /// First IPv6 address, beside the link-local ones.
+    #[serde(default)]
+    pub address6: Option<String>,
+    /// The user's words about it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Processors.
     pub cpus: u32,
     /// Memory in MiB.

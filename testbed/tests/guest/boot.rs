@@ -19,6 +19,7 @@ fn a_guest_boots_with_its_name_addresses_and_neighbours() {
         addresses: vec![Uplink::ADDRESS.into(), "10.9.8.7/24".into()],
         mtu: Some(1400),
         gateway: Some(Uplink::GATEWAY.parse().unwrap()),
+        ..Interface::default()
     };
     let missing = Interface {
         mac: "52:54:00:00:00:99".into(),
@@ -58,6 +59,10 @@ fn a_guest_boots_with_its_name_addresses_and_neighbours() {
     guest.sh("ls -L /lib/x86_64-linux-gnu/libopen-mx.so.0 /lib/x86_64-linux-gnu/libmyriexpress.so");
     guest.sh("modprobe sch_netem && /sbin/tc qdisc add dev lo root netem delay 1ms && /sbin/tc qdisc del dev lo root");
     guest.sh("modprobe overlay && grep -q overlay /proc/filesystems");
+    let all = "for path in $(cut -d: -f1 /lib/modules/*/modules.dep); do name=${path##*/}; modprobe ${name%%.ko*} || echo $name; done";
+    assert_eq!(guest.sh(all), "", "every module that is carried can be loaded");
+    // The kernel asks for modules by other names.
+    guest.sh("ip link add link lan0 name lan0.5 type vlan id 5 && ip link add br0 type bridge && ip link add v0 type veth peer name v1");
     let report = guest.channel.report().unwrap();
     let lan0 = report
         .interfaces

@@ -207,7 +207,7 @@ fn machine(folder: &Path) -> Machine {
         name: format!("eth{index}"),
         addresses: vec![format!("10.{index}.0.1/24")],
         mtu: None,
-        gateway: None,
+        ..Interface::default()
     };
     let config = GuestConfig {
         interfaces: nics.iter().enumerate().map(interface).collect(),

@@ -19,4 +19,5 @@ mod reload;
 mod resume;
 mod steering;
 mod support;
+mod userspace;
 mod watchdog;

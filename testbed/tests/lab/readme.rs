@@ -45,11 +45,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The commands of the `console` block, without their prompts.
-fn commands() -> Vec<&'static str> {
-    let block = blocks("console").pop().expect("the README has a console block");
+/// The commands of each `console` block, without their prompts.
+fn commands() -> Vec<Vec<&'static str>> {
     let command = |line: &'static str| line.strip_prefix("$ ").expect("every line of the block is a command");
-    block.lines().map(command).collect()
+    let blocks = blocks("console");
+    blocks
+        .iter()
+        .map(|block| block.lines().map(command).collect())
+        .collect()
 }
 
 /// The search path with weft's own programs first.
@@ -66,11 +69,18 @@ fn path() -> std::ffi::OsString {
 #[test]
 fn the_commands_of_the_readme_work_as_typed() {
     let commands = commands();
-    assert_eq!(commands.first(), Some(&"weft init"));
-    assert_eq!(commands.last(), Some(&"weft down"));
-    let world = World::new(None);
-    for line in commands {
-        println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
+    assert_eq!(commands[0].first(), Some(&"weft init"));
+    for block in commands {
+        assert_eq!(block.last(), Some(&"weft down"));
+        let world = World::new(None);
+        // Lab files that the README shows say their names in their first lines.
+        for text in blocks("toml") {
+            let name = text.lines().next().and_then(|line| line.strip_prefix("# "));
+            world.file(name.expect("a file name"), text);
+        }
+        for line in block {
+            println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
+        }
     }
 }
 

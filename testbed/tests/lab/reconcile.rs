@@ -4,6 +4,8 @@ use crate::support::{World, eventually};
 
 const BEFORE: &str = "\
 name = \"grows\"
+[defaults]
+ipv6 = false
 [[switch]]
 name = \"s1\"
 [[node]]
@@ -17,6 +19,8 @@ nic = [{ switch = \"s1\" }]
 /// `n1` goes, `n2` stays on its switch, `n3` comes behind a trunk.
 const AFTER: &str = "\
 name = \"grows\"
+[defaults]
+ipv6 = false
 [[switch]]
 name = \"s1\"
 [[switch]]

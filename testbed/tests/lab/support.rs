@@ -112,9 +112,10 @@ impl World {
         path
     }
 
-    /// Starts a lab and leaves it running until this world ends.
+    /// Starts a lab and leaves it running until this world ends. Nobody sends in it who was not asked to, so that frames can be
+    /// counted: IPv6 is off, unless the lab says something of it.
     pub fn up(&self, text: &str) {
-        self.file("lab.toml", text);
+        self.file("lab.toml", &silent(text));
         self.ok(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
     }
 
@@ -158,6 +159,24 @@ impl World {
     /// Runs a command in a guest and gives what it prints; it must succeed.
     pub fn guest(&self, node: &str, script: &str) -> String {
         self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
+    }
+}
+
+/// The lab file with IPv6 off, unless it says something of it.
+fn silent(text: &str) -> String {
+    let (table, off) = ("[defaults]", "[defaults]\nipv6 = false\n");
+    if text.contains("ipv6") {
+        text.to_owned()
+    } else if text.contains(table) {
+        text.replacen(table, off, 1)
+    } else {
+        let is_table = |line: &&str| line.trim_start().starts_with('[');
+        let before: usize = text
+            .split_inclusive('\n')
+            .take_while(|line| !is_table(line))
+            .map(str::len)
+            .sum();
+        format!("{}{off}{}", &text[..before], &text[before..])
     }
 }
 

@@ -1,0 +1,201 @@
+//! What a lab gives its nodes: files, commands, variables, kernel settings, folders of the host, packages, recipes, kernels of the
+//! user's own, and IPv6.
+
+use std::{fs, process::Command};
+
+use testbed::image::{self, Cache, GuestBinaries, Image, Recipe};
+
+use crate::support::World;
+
+const OWN: &str = r##"
+name = "own"
+[defaults]
+ipv6 = true
+labels = { course = "networks" }
+
+[[node]]
+name = "n1"
+files = [
+    { from = "conf", to = "/etc/conf" },
+    { text = "#!/bin/sh\necho $GREETING\n", to = "/bin/greet", mode = "0755" },
+]
+exec = ["greet >/root/said", "echo why >&2; false", "touch /root/later"]
+env = { GREETING = "hello" }
+sysctl = { "net.ipv4.ip_forward" = 1, "net.no.such" = 1 }
+labels = { role = "client" }
+
+[[node]]
+name = "n2"
+ipv6 = false
+"##;
+
+fn minimal() -> Image {
+    image::build(
+        &Recipe::minimal(),
+        &Cache::open_default().unwrap(),
+        &GuestBinaries::locate().unwrap(),
+        &mut |_| {},
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
+    let world = World::new(None);
+    let conf = world.dir.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    fs::write(conf.join("a"), "first\n").unwrap();
+    world.file("lab.toml", OWN);
+    let up = world.run(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
+    let said = String::from_utf8(up.stderr).unwrap();
+    assert!(up.status.success(), "{said}");
+    assert!(
+        said.contains("exec `echo why >&2; false`: exit status: 1: why"),
+        "{said}"
+    );
+    assert!(said.contains("sysctl net.no.such = 1 failed: No such file"), "{said}");
+    let of_n1 = world.guest(
+        "n1",
+        "cat /etc/conf/a /root/said /proc/sys/net/ipv4/ip_forward; echo $GREETING; ls /root",
+    );
+    assert_eq!(of_n1, "first\nhello\n1\nhello\nlater\nsaid\n");
+    assert!(
+        world.ok(&["logs", "n1"]).contains("why"),
+        "what commands say is on the serial line"
+    );
+    let rows = world.json(&["ps"]);
+    assert_eq!(
+        rows[0]["labels"],
+        serde_json::json!({ "course": "networks", "role": "client" })
+    );
+    assert_eq!(rows[1]["labels"], serde_json::json!({ "course": "networks" }));
+
+    // Its own network comes from the lab's name; the node without IPv6 has none, and nobody is told of one.
+    let address = rows[0]["address6"].as_str().unwrap().to_owned();
+    assert!(address.starts_with("fd") && address.ends_with("::1"), "{address}");
+    assert_eq!(rows[1]["address6"], serde_json::Value::Null);
+    world.guest(
+        "n1",
+        &format!("ping -6 -c 1 n1; grep -q '^{address} n1 n1.eth0$' /etc/hosts"),
+    );
+    world.guest(
+        "n1",
+        "! grep -q '^fd.* n2' /etc/hosts && ip addr show eth0 | grep -q 'inet6 fe80' && ping -c 1 -W 20 n2",
+    );
+    world.guest("n2", "! ip addr | grep -q inet6 && ! grep -q '^fd' /etc/hosts");
+
+    // What changed comes with the next start.
+    fs::write(conf.join("a"), "second\n").unwrap();
+    world.ok(&["restart", "n1"]);
+    world.ok(&["wait", "n1"]);
+    assert_eq!(world.guest("n1", "cat /etc/conf/a"), "second\n");
+}
+
+#[test]
+fn nodes_reach_each_other_by_ipv6_and_names() {
+    let world = World::new(None);
+    world.up("name = \"six\"\n[defaults]\nipv6 = true\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n");
+    let said = world.guest("n1", "ping -6 -c 5 -W 20 n2 && ping -c 5 -W 20 n2");
+    assert!(said.contains("(fd") && said.contains("(10.77.1.2)"), "{said}");
+}
+
+#[test]
+fn the_recipe_boots_a_kernel_of_the_users_own_with_its_modules() {
+    let world = World::new(None);
+    let image = minimal();
+    // The recipe's kernel, as a user would have it.
+    let label = fs::read_to_string(image.kernel.with_file_name("image.json")).unwrap();
+    let label: serde_json::Value = serde_json::from_str(&label).unwrap();
+    let package = label["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|package| package["role"] == "Kernel")
+        .unwrap();
+    let package = Cache::open_default()
+        .unwrap()
+        .root()
+        .join("packages")
+        .join(format!("{}.deb", package["sha256"].as_str().unwrap()));
+    let unpacked = Command::new("dpkg-deb")
+        .arg("-x")
+        .arg(package)
+        .arg(world.dir.path().join("kernel"))
+        .status();
+    assert!(unpacked.unwrap().success());
+    let release = &image.kernel_release;
+    let lab = format!(
+        "name = \"mine\"\n[[node]]\nname = \"n1\"\nnic = []\nkernel = \"kernel/boot/vmlinuz-{release}\"\nmodules = \"kernel/lib/modules/{release}\"\n"
+    );
+    world.up(&lab);
+    world.guest(
+        "n1",
+        "modprobe bridge && modprobe overlay && omx_info --version; nicctl --help >/dev/null",
+    );
+    world.ok(&["down"]);
+    // A kernel whose modules lack one that guests need is refused before anything starts.
+    let console = world.dir.path().join(format!(
+        "kernel/lib/modules/{release}/kernel/drivers/char/virtio_console.ko"
+    ));
+    let console = [console.clone(), console.with_extension("ko.xz")]
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap();
+    fs::remove_file(console).unwrap();
+    fs::write(
+        world
+            .dir
+            .path()
+            .join(format!("kernel/lib/modules/{release}/modules.dep")),
+        "",
+    )
+    .unwrap();
+    let refused = world.run(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        said.contains("it has no module virtio_console, neither built in nor in"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_network_recipe_has_its_programs_and_packages_come_with_what_they_need() {
+    let world = World::new(None);
+    let share = world.dir.path().join("share");
+    fs::create_dir(&share).unwrap();
+    fs::write(share.join("from-host"), "host\n").unwrap();
+    world.up(
+        r#"
+        name = "net"
+        [[node]]
+        name = "n1"
+        image = "network"
+        exec = ["ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key", "mkdir -p /run/sshd /run/bird", "/usr/sbin/sshd", "bird"]
+        [[node]]
+        name = "n2"
+        packages = ["tcpdump"]
+        mount = [{ from = "share", to = "/share" }, { from = "share", to = "/read", readonly = true }]
+        "#,
+    );
+    let notes = world.json(&["ps"]);
+    assert!(
+        notes.as_array().unwrap().iter().all(|row| row["note"].is_null()),
+        "{notes}"
+    );
+    let n1 = "set -e; tcpdump --version; python3 -c 'print(6 * 7)'; birdc show protocols | grep kernel1; ssh-keyscan -t ed25519 localhost; \
+              nft add table inet t; nft list tables; modprobe wireguard; ip -br link; bash -c 'echo $BASH_VERSION'";
+    let said = world.guest("n1", n1);
+    for word in ["42", "kernel1", "ssh-ed25519", "table inet t"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    world.guest(
+        "n2",
+        "tcpdump -c 1 -i eth0 icmp & sleep 1; ping -c 2 -W 20 n1 >/dev/null; wait $!",
+    );
+    let said = world.guest(
+        "n2",
+        "cat /share/from-host && echo guest >/share/from-guest && ! touch /read/x 2>/dev/null && echo refused",
+    );
+    assert_eq!(said, "host\nrefused\n");
+    assert_eq!(fs::read_to_string(share.join("from-guest")).unwrap(), "guest\n");
+}
