@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 mod link;
+mod stp;
 mod switch;
 mod topology;
 
@@ -18,8 +19,13 @@ pub use link::{
     Admission, FRAME_OVERHEAD_BYTES, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError,
     LinkCounters, LinkDrop, PPM, QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
 };
+pub use stp::{
+    BRIDGE_GROUP, BridgeId, CONTROL_FRAME_LEN, ControlFrame, PortRole, PortState, SpanningTree, StpConfig,
+    StpPortConfig, StpPortCounters, StpPortStatus, StpStatus, path_cost,
+};
 pub use switch::{
-    DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId, PORTS_MAX, PortCounters, PortId,
-    Switch, SwitchConfig, SwitchFull, TableEntry, TrunkId,
+    AGGREGATE_MEMBERS_MAX, AggregateError, DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId,
+    PORTS_MAX, PortCounters, PortId, PortVlans, Switch, SwitchConfig, SwitchFull, TableEntry, TagChange, TaggedHead,
+    Target, TrunkId, VLAN_TAG_LEN, VlanId, VlanSet,
 };
 pub use topology::{LoopError, TrunkGraph};

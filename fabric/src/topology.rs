@@ -63,6 +63,23 @@ impl TrunkGraph {
         Ok(())
     }
 
+    /// Adds a trunk between two switches that may close a loop, since a spanning tree keeps frames from going round in it. To be
+    /// added before all others: then [`join`](Self::join) refuses every loop that is not made of such trunks alone.
+    ///
+    /// # Errors
+    /// A trunk from a switch to itself.
+    ///
+    /// # Panics
+    /// If `a` or `b` is not below the number of switches given to [`TrunkGraph::new`].
+    pub fn join_redundant(&mut self, a: usize, b: usize) -> Result<(), LoopError> {
+        if a == b {
+            return Err(LoopError { a, b });
+        }
+        let (root_a, root_b) = (self.root(a), self.root(b));
+        self.parent[root_a] = root_b;
+        Ok(())
+    }
+
     /// One of the switches that can be reached from `switch`, the same for all of them and for itself.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use core::fmt;
 use super::PORTS_MAX;
 
 /// Largest table that can be asked for (8 MiB of memory: two slots of 16 bytes per entry).
-pub(super) const TABLE_ENTRIES_LIMIT: usize = 1 << 18;
+const TABLE_ENTRIES_LIMIT: usize = 1 << 18;
 
 /// Settings of a switch, fixed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,13 @@ pub struct SwitchConfig {
     /// Secret that spreads addresses over the table. A daemon takes a random one, so that guests cannot choose
     /// addresses that are slow to find; decisions do not depend on it. Default 0.
     pub hash_seed: u64,
+}
+
+impl SwitchConfig {
+    /// Addresses that the table has room for.
+    pub(super) fn entries_max(&self) -> usize {
+        self.table_entries_max.min(TABLE_ENTRIES_LIMIT)
+    }
 }
 
 impl Default for SwitchConfig {

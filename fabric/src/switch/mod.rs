@@ -1,28 +1,37 @@
 //! A learning Ethernet switch: told the first bytes of a frame and where it came from, it says where it goes.
 //!
 //! It learns and ages addresses, floods what it does not know, serves multicast groups and counts. It holds no frames:
-//! queues belong to links and rings. It knows no VLANs (tags are carried, not read) and no spanning tree.
+//! queues belong to links and rings. Where it takes part in a spanning tree (`stp`, `spanning`), that opens and closes its ports. Unless a port is given VLANs, tags are carried and not read; VLANs and link aggregation
+//! take a way of their own (`managed`), which costs those nothing who use neither.
 
+mod aggregate;
 mod config;
 mod decision;
 mod groups;
+mod managed;
 mod ports;
+mod spanning;
 mod table;
 mod types;
+mod vlan;
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 
 use ether::{ETHERNET_HEADER_LEN, MacAddr, Time};
 
+pub use aggregate::{AGGREGATE_MEMBERS_MAX, AggregateError};
 pub use config::{SwitchConfig, SwitchFull};
 pub use groups::{GROUPS_MAX, GroupError};
 pub use ports::{FloodTargets, PORTS_MAX};
-pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, TrunkId};
+pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, Target, TrunkId};
+pub use vlan::{PortVlans, TagChange, TaggedHead, VLAN_TAG_LEN, VlanId, VlanSet};
 
+use crate::stp::{BRIDGE_GROUP, PortState, SpanningTree};
+use aggregate::Aggregates;
 use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
 use ports::{PortSet, take_lowest};
-use table::{MacTable, SlotIndex};
+use table::{Found, MacTable, SlotIndex};
 
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
 /// than it fills.
@@ -42,7 +51,12 @@ struct Port {
     decisions: [Decision; DECISIONS_PER_PORT],
     egress: Egress,
     present: bool,
+    /// It has a carrier.
     up: bool,
+    /// It takes frames and gets them.
+    open: bool,
+    /// What it carries, if somebody said so.
+    vlans: Option<PortVlans>,
     /// Entries of the table that name this port.
     entries: usize,
     entries_max: usize,
@@ -60,7 +74,21 @@ static NO_COUNTERS: PortCounters = PortCounters::ZERO;
 pub struct Switch {
     config: SwitchConfig,
     ports: Vec<Port>,
-    up: PortSet,
+    /// Ports that get frames. Of an aggregate it is the first member alone, for all of them.
+    open: PortSet,
+    /// Whether frames take the way of `managed`.
+    is_managed: bool,
+    /// Whether the switch has VLANs: one of its ports was given some.
+    has_vlans: bool,
+    /// Whether 01:80:c2:00:00:0x is forwarded.
+    forwards_reserved: bool,
+    aggregates: Aggregates,
+    /// The spanning tree, if the switch takes part in one.
+    tree: Option<Box<SpanningTree>>,
+    /// The ways that [`Forward::Several`] stands for.
+    targets: Vec<Target>,
+    /// The port that counted the last frame for which the answer was [`Forward::One`], in a managed switch.
+    last_out: Option<PortId>,
     table: MacTable,
     groups: Groups,
     /// No sweep for want of room before this.
@@ -72,12 +100,19 @@ pub struct Switch {
 impl Switch {
     /// A switch without ports.
     pub fn new(config: SwitchConfig) -> Self {
-        let entries_max = config.table_entries_max.min(config::TABLE_ENTRIES_LIMIT);
+        let entries_max = config.entries_max();
         Self {
             config,
             ports: Vec::new(),
-            up: PortSet::EMPTY,
-            table: MacTable::new(entries_max, config.hash_seed),
+            open: PortSet::EMPTY,
+            is_managed: false,
+            has_vlans: false,
+            forwards_reserved: false,
+            aggregates: Aggregates::default(),
+            tree: None,
+            targets: Vec::new(),
+            last_out: None,
+            table: MacTable::new(entries_max, config.hash_seed, false),
             groups: Groups::default(),
             next_sweep_at: Time::ZERO,
             generation: 1,
@@ -123,6 +158,8 @@ impl Switch {
             egress: trunk.map_or(Egress::Local(id), Egress::Trunk),
             present: true,
             up: true,
+            open: true,
+            vlans: None,
             entries: 0,
             entries_max: if trunk.is_some() {
                 usize::MAX
@@ -136,8 +173,12 @@ impl Switch {
         } else {
             self.ports[free] = port;
         }
-        self.up.insert(id);
+        self.open.insert(id);
+        // So that nothing is allocated for a frame.
+        self.targets.reserve(self.ports.len());
         self.generation += 1;
+        self.join_tree(id);
+        self.set_open(id);
         Ok(id)
     }
 
@@ -145,10 +186,15 @@ impl Switch {
     /// Nothing happens if there is no such port.
     pub fn remove_port(&mut self, port: PortId) {
         self.set_port_up(port, false);
+        self.leave_aggregate(port);
         if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.present = false;
+            state.vlans = None;
             self.groups.leave_all(port);
             self.generation += 1;
+            self.refresh_vlans();
+            self.leave_tree(port);
+            self.apply_tree();
         }
     }
 
@@ -163,19 +209,76 @@ impl Switch {
             return;
         }
         state.up = up;
-        if up {
-            self.up.insert(port);
+        self.refresh_open(port);
+    }
+
+    /// The state of a port, or of a member of an aggregate, changed: opens or closes what has to be.
+    fn refresh_open(&mut self, port: PortId) {
+        let logical = self.aggregates.logical(port);
+        self.generation += 1;
+        self.join_tree(logical);
+        if self.tree.is_some() {
+            self.apply_tree();
         } else {
+            self.set_open(logical);
+        }
+    }
+
+    /// Whether a port, or one member of the aggregate that it stands for, has a carrier.
+    fn has_carrier(&self, logical: PortId) -> bool {
+        match self.aggregates.members(logical) {
+            Some(members) => members.iter().any(|member| self.is_port_up(*member)),
+            None => self.is_port_up(logical),
+        }
+    }
+
+    /// Opens or closes a port as its carrier and the spanning tree say.
+    fn set_open(&mut self, logical: PortId) {
+        let open = self.has_carrier(logical) && self.tree_state(logical) == PortState::Forwarding;
+        let Some(state) = self.ports.get_mut(usize::from(logical.0)) else {
+            return;
+        };
+        if state.open == open {
+            return;
+        }
+        state.open = open;
+        self.generation += 1;
+        if open {
+            self.open.insert(logical);
+        } else {
+            self.open.remove(logical);
+            self.forget_stations(logical);
+        }
+    }
+
+    /// Forgets everything learned on a port.
+    fn forget_stations(&mut self, port: PortId) {
+        self.table.remove_port(port);
+        if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.entries = 0;
-            self.up.remove(port);
-            self.table.remove_port(port);
         }
         self.generation += 1;
     }
 
     /// Whether the port exists and is up.
     pub fn is_port_up(&self, port: PortId) -> bool {
-        self.up.contains(port)
+        self.ports
+            .get(usize::from(port.0))
+            .is_some_and(|state| state.present && state.up)
+    }
+
+    /// Whether frames to 01:80:c2:00:00:00 to 01:80:c2:00:00:0f, which end at the first bridge by IEEE 802.1D (LLDP, LACP,
+    /// 802.1X, spanning tree, pause), are forwarded as to any other group address: then the switch is to the stations behind
+    /// it like a cable. Off at first.
+    pub fn set_forwards_reserved(&mut self, forwards: bool) {
+        self.forwards_reserved = forwards;
+        self.generation += 1;
+    }
+
+    /// Its ports, in rising order.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        let present = self.ports.iter().enumerate().filter(|(_, port)| port.present);
+        present.map(|(number, _)| PortId(number as u16))
     }
 
     /// The way out that a port stands for; `None` if there is no such port.
@@ -227,6 +330,9 @@ impl Switch {
         };
         port.counters.in_frames += frames;
         port.counters.in_bytes += bytes;
+        if self.is_managed {
+            return self.count_repeated_managed(frames, bytes);
+        }
         let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
             return;
         };
@@ -255,12 +361,17 @@ impl Switch {
         let bytes = frame_len as u64;
         port.counters.in_frames += 1;
         port.counters.in_bytes += bytes;
-        let (header, dst, src) = match check(port.up, header) {
+        if self.is_managed {
+            return self.forward_managed(now, ingress, header, bytes);
+        }
+        let (header, dst, src) = match check(port.open, header) {
             Ok(checked) => checked,
-            Err(reason) => {
-                port.counters.dropped[reason as usize] += 1;
-                return Forward::Drop(reason);
+            Err(DropReason::ReservedAddress)
+                if self.forwards_reserved && !(self.tree.is_some() && is_bridge_group(header)) =>
+            {
+                return self.flood_reserved(now, ingress, header, bytes);
             }
+            Err(reason) => return self.refuse(now, ingress, header, reason),
         };
         let key = PairKey::new(header);
         let mut decision = port.decisions[key.place()];
@@ -274,8 +385,27 @@ impl Switch {
         decision.forward
     }
 
+    /// Floods a frame to 01:80:c2:00:00:0x.
+    #[cold]
+    #[inline(never)]
+    fn flood_reserved(&mut self, now: Time, ingress: PortId, header: &[u8], bytes: u64) -> Forward {
+        let (dst, src) = (
+            MacAddr::from_slice(header),
+            header.get(6..).and_then(MacAddr::from_slice),
+        );
+        self.learn(now, ingress, src.unwrap_or_default(), 0);
+        let flood = Decision {
+            forward: Forward::Flood,
+            ..Decision::NONE
+        };
+        self.count(ingress, &flood, dst.unwrap_or_default(), 1, bytes);
+        Forward::Flood
+    }
+
+    // Apart, so that a frame whose decision is remembered pays nothing for it.
+    #[inline(never)]
     fn learn_and_decide(&mut self, now: Time, ingress: PortId, key: PairKey, dst: MacAddr, src: MacAddr) -> Decision {
-        let src_slot = self.learn(now, ingress, src);
+        let src_slot = self.learn(now, ingress, src, 0);
         let generation = self.generation;
         let (forward, out, mut valid_until) = self.decide(now, ingress, dst);
         if src_slot == SlotIndex::NONE {
@@ -293,8 +423,9 @@ impl Switch {
         }
     }
 
-    fn learn(&mut self, now: Time, ingress: PortId, src: MacAddr) -> SlotIndex {
-        if let Some(found) = self.table.find(src) {
+    #[inline(always)]
+    fn learn(&mut self, now: Time, ingress: PortId, src: MacAddr, vlan: u16) -> SlotIndex {
+        if let Some(found) = self.table.find(src, vlan) {
             if found.port == ingress {
                 self.table.touch(found.index, now);
                 return found.index;
@@ -312,7 +443,7 @@ impl Switch {
             self.sweep(now, SWEEP_SLOTS_FULL);
         }
         let slot = if self.has_room(ingress) {
-            self.table.insert(src, ingress, now)
+            self.table.insert(src, vlan, ingress, now)
         } else {
             None
         };
@@ -359,15 +490,9 @@ impl Switch {
             let forward = self.groups.find(dst).map_or(Forward::Flood, Forward::Group);
             return (forward, ingress, Time::MAX);
         }
-        let Some(found) = self.table.find(dst) else {
+        let Some(found) = self.find_station(now, dst, 0) else {
             return (Forward::Flood, ingress, Time::MAX);
         };
-        if self.is_expired(now, found.last_seen) {
-            self.table.remove(found.index);
-            self.ports[usize::from(found.port.0)].entries -= 1;
-            self.generation += 1;
-            return (Forward::Flood, ingress, Time::MAX);
-        }
         let forward = if found.port == ingress {
             Forward::Drop(DropReason::SamePort)
         } else {
@@ -376,24 +501,33 @@ impl Switch {
         (forward, found.port, found.last_seen.plus_nanos(self.config.ageing_ns))
     }
 
+    /// What the table knows of a station now. An expired entry is removed.
+    #[inline(always)]
+    fn find_station(&mut self, now: Time, mac: MacAddr, vlan: u16) -> Option<Found> {
+        let found = self.table.find(mac, vlan)?;
+        if self.is_expired(now, found.last_seen) {
+            self.table.remove(found.index);
+            self.ports[usize::from(found.port.0)].entries -= 1;
+            self.generation += 1;
+            return None;
+        }
+        Some(found)
+    }
+
     /// Counts a decision about so many frames at the port they came from and at those they go to.
     fn count(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, frames: u64, bytes: u64) {
         let counters = &mut self.ports[usize::from(ingress.0)].counters;
         match decision.forward {
             Forward::Drop(reason) => counters.dropped[reason as usize] += frames,
+            // Not of a plain switch.
+            Forward::Several | Forward::Taken => {}
             Forward::One(_) => {
                 let out = &mut self.ports[usize::from(decision.out.0)].counters;
                 out.out_frames += frames;
                 out.out_bytes += bytes;
             }
             Forward::Flood | Forward::Group(_) => {
-                if dst.is_broadcast() {
-                    counters.in_broadcast += frames;
-                } else if dst.is_multicast() {
-                    counters.in_multicast += frames;
-                } else {
-                    counters.in_unknown += frames;
-                }
+                counters.note_flooded(dst, frames);
                 for word in 0..self.words() {
                     let mut targets = self.target_word(ingress, decision.forward, word);
                     while let Some(target) = take_lowest(&mut targets, word) {
@@ -417,12 +551,12 @@ impl Switch {
     #[inline]
     fn target_word(&self, ingress: PortId, forward: Forward, word: usize) -> u64 {
         let ports = match forward {
-            Forward::Flood => self.up.word(word),
+            Forward::Flood => self.open.word(word),
             Forward::Group(id) => self
                 .groups
                 .members(id)
-                .map_or(0, |members| self.up.word(word) & members.word(word)),
-            Forward::One(_) | Forward::Drop(_) => 0,
+                .map_or(0, |members| self.open.word(word) & members.word(word)),
+            Forward::One(_) | Forward::Several | Forward::Taken | Forward::Drop(_) => 0,
         };
         if usize::from(ingress.0) / 64 == word {
             ports & !(1 << (ingress.0 % 64))
@@ -474,13 +608,19 @@ impl Switch {
     pub fn table(&self, now: Time) -> impl Iterator<Item = TableEntry> + '_ {
         self.table
             .iter()
-            .map(move |(mac, port, last_seen)| TableEntry {
+            .map(move |(mac, vlan, port, last_seen)| TableEntry {
                 mac,
+                vlan: VlanId::new(vlan),
                 port,
                 age_ns: now.nanos_since(last_seen),
             })
             .filter(|entry| entry.age_ns <= self.config.ageing_ns)
     }
+}
+
+#[cold]
+fn is_bridge_group(header: &[u8]) -> bool {
+    MacAddr::from_slice(header) == Some(BRIDGE_GROUP)
 }
 
 /// 01:80:c2:00:00:00 to 01:80:c2:00:00:0f.
@@ -489,8 +629,9 @@ fn is_reserved(mac: MacAddr) -> bool {
 }
 
 /// The header of a frame that may be forwarded with its destination and source, or why it may not.
-fn check(up: bool, header: &[u8]) -> Result<(&[u8; ETHERNET_HEADER_LEN], MacAddr, MacAddr), DropReason> {
-    if !up {
+#[inline(always)]
+fn check(open: bool, header: &[u8]) -> Result<(&[u8; ETHERNET_HEADER_LEN], MacAddr, MacAddr), DropReason> {
+    if !open {
         return Err(DropReason::PortDown);
     }
     let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {

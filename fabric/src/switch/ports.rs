@@ -96,7 +96,7 @@ impl<'a> FloodTargets<'a> {
     pub(super) fn new(switch: &'a Switch, ingress: PortId, forward: Forward) -> Self {
         let (one, words) = match forward {
             Forward::One(egress) => (Some(egress), 0),
-            Forward::Drop(_) => (None, 0),
+            Forward::Several | Forward::Taken | Forward::Drop(_) => (None, 0),
             Forward::Flood | Forward::Group(_) => (None, switch.words()),
         };
         Self {

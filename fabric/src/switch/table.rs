@@ -46,6 +46,8 @@ pub(super) struct Found {
 
 pub(super) struct MacTable {
     slots: Box<[Slot]>,
+    /// The VLAN of each slot's address, in a switch that has VLANs; else empty, and all addresses are of VLAN 0.
+    vlans: Box<[u16]>,
     /// Right shift that brings a 64-bit hash to a slot number.
     shift: u32,
     seed: u64,
@@ -56,7 +58,8 @@ pub(super) struct MacTable {
 }
 
 impl MacTable {
-    pub(super) fn new(entries_max: usize, seed: u64) -> Self {
+    /// An empty table; `has_vlans` says whether an address is told apart by its VLAN, too.
+    pub(super) fn new(entries_max: usize, seed: u64, has_vlans: bool) -> Self {
         let count = (entries_max * 2).next_power_of_two().max(PROBES_MAX);
         Self {
             slots: vec![
@@ -67,6 +70,7 @@ impl MacTable {
                 count
             ]
             .into_boxed_slice(),
+            vlans: vec![0; if has_vlans { count } else { 0 }].into_boxed_slice(),
             shift: 64 - count.trailing_zeros(),
             seed,
             entries: 0,
@@ -85,11 +89,17 @@ impl MacTable {
 
     /// Multiplication by an odd constant, with the seed mixed in before and after, so that a guest that does not know
     /// the seed cannot choose addresses that meet in one slot.
-    #[inline]
-    fn home(&self, mac: u64) -> usize {
-        let mixed = (mac ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    #[inline(always)]
+    fn home(&self, mac: u64, vlan: u16) -> usize {
+        let station = mac | u64::from(vlan) << 48;
+        let mixed = (station ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 32) ^ self.seed.rotate_left(32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (mixed >> self.shift) as usize
+    }
+
+    #[inline]
+    fn vlan(&self, index: usize) -> u16 {
+        self.vlans.get(index).copied().unwrap_or(0)
     }
 
     #[inline]
@@ -97,17 +107,17 @@ impl MacTable {
         self.slots.len() - 1
     }
 
-    #[inline]
-    pub(super) fn find(&self, mac: MacAddr) -> Option<Found> {
+    #[inline(always)]
+    pub(super) fn find(&self, mac: MacAddr, vlan: u16) -> Option<Found> {
         let mac = mac.to_u64();
-        let home = self.home(mac);
+        let home = self.home(mac, vlan);
         for distance in 0..PROBES_MAX {
             let index = (home + distance) & self.mask();
             let slot = self.slots[index];
             if slot.key == EMPTY {
                 return None;
             }
-            if slot.key >> 16 == mac {
+            if slot.key >> 16 == mac && self.vlan(index) == vlan {
                 return Some(Found {
                     index: SlotIndex(index as u32),
                     port: PortId(slot.key as u16),
@@ -126,16 +136,20 @@ impl MacTable {
         }
     }
 
-    /// Stores an address that is not in the table; `None` if the table is full or the chain too long.
-    pub(super) fn insert(&mut self, mac: MacAddr, port: PortId, now: Time) -> Option<SlotIndex> {
+    /// Stores an address that is not in the table; `None` if the table is full or the chain too long. `vlan` is 0 in a table
+    /// without VLANs.
+    pub(super) fn insert(&mut self, mac: MacAddr, vlan: u16, port: PortId, now: Time) -> Option<SlotIndex> {
         if self.is_full() {
             return None;
         }
         let mac = mac.to_u64();
-        let home = self.home(mac);
+        let home = self.home(mac, vlan);
         for distance in 0..PROBES_MAX {
             let index = (home + distance) & self.mask();
             if self.slots[index].key == EMPTY {
+                if let Some(place) = self.vlans.get_mut(index) {
+                    *place = vlan;
+                }
                 self.slots[index] = Slot {
                     key: mac << 16 | u64::from(port.0),
                     last_seen: now,
@@ -162,11 +176,14 @@ impl MacTable {
                 break;
             }
             // The entry may move back into the gap unless its home lies behind the gap.
-            let home = self.home(slot.key >> 16);
+            let home = self.home(slot.key >> 16, self.vlan(next));
             let from_home = next.wrapping_sub(home) & self.mask();
             let from_gap = next.wrapping_sub(gap) & self.mask();
             if from_home >= from_gap {
                 self.slots[gap] = slot;
+                if !self.vlans.is_empty() {
+                    self.vlans[gap] = self.vlans[next];
+                }
                 gap = next;
             }
         }
@@ -203,10 +220,12 @@ impl MacTable {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (MacAddr, PortId, Time)> + '_ {
-        self.slots.iter().filter(|slot| slot.key != EMPTY).map(|slot| {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (MacAddr, u16, PortId, Time)> + '_ {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.key != EMPTY);
+        used.map(|(index, slot)| {
             let [a, b, c, d, e, f, _, _] = slot.key.to_be_bytes();
-            (MacAddr([a, b, c, d, e, f]), PortId(slot.key as u16), slot.last_seen)
+            let mac = MacAddr([a, b, c, d, e, f]);
+            (mac, self.vlan(index), PortId(slot.key as u16), slot.last_seen)
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use super::{TagChange, VlanId};
+
 /// A port of one switch: numbers are given out from 0 and used again after [`Switch::remove_port`].
 ///
 /// [`Switch::remove_port`]: super::Switch::remove_port
@@ -28,11 +30,27 @@ pub enum Egress {
     Trunk(TrunkId),
 }
 
+/// One way out for a frame, and what happens to its tag there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it goes.
+    pub egress: Egress,
+    /// What becomes of its tag.
+    pub tag: TagChange,
+}
+
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// It goes one way; never back to its own port.
+    /// It goes one way as it is; never back to its own port.
     One(Egress),
+    /// It goes the ways that [`Switch::targets`] lists, each with what becomes of its tag: an answer of a switch with VLANs
+    /// or link aggregation.
+    ///
+    /// [`Switch::targets`]: super::Switch::targets
+    Several,
+    /// It was for the switch itself, which has read it.
+    Taken,
     /// It goes to every other port that is up ([`Switch::flood_targets`]).
     ///
     /// [`Switch::flood_targets`]: super::Switch::flood_targets
@@ -61,17 +79,32 @@ pub enum DropReason {
     ReservedAddress,
     /// The destination is behind the port it came from.
     SamePort,
+    /// Its tag states a VLAN that the port does not carry.
+    VlanNotAllowed,
+    /// It has no tag, and the port takes only frames with one.
+    VlanMissing,
+    /// Its tag states the number 4095, which is no VLAN.
+    VlanInvalid,
+    /// The way to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
+    NoWay,
+    /// The spanning tree keeps the port closed that it came from.
+    Discarding,
 }
 
 impl DropReason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::TooShort,
         Self::PortDown,
         Self::CardControl,
         Self::InvalidSource,
         Self::ReservedAddress,
         Self::SamePort,
+        Self::VlanNotAllowed,
+        Self::VlanMissing,
+        Self::VlanInvalid,
+        Self::NoWay,
+        Self::Discarding,
     ];
 
     /// The name in statistics: `too-short`, `same-port`, …
@@ -83,6 +116,11 @@ impl DropReason {
             Self::InvalidSource => "invalid-source",
             Self::ReservedAddress => "reserved-address",
             Self::SamePort => "same-port",
+            Self::VlanNotAllowed => "vlan-not-allowed",
+            Self::VlanMissing => "vlan-missing",
+            Self::VlanInvalid => "vlan-invalid",
+            Self::NoWay => "no-way",
+            Self::Discarding => "discarding",
         }
     }
 }
@@ -95,7 +133,7 @@ impl fmt::Display for DropReason {
 
 /// Counts of one port since it was added. "In" is from the port into the switch.
 ///
-/// `in_frames` = frames forwarded + [`PortCounters::dropped_total`]. What happens to a frame after the switch sent it
+/// `in_frames` = frames forwarded + `in_control` + [`PortCounters::dropped_total`]. What happens to a frame after the switch sent it
 /// to a port (link, receive ring) is counted there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
@@ -109,6 +147,8 @@ pub struct PortCounters {
     pub in_multicast: u64,
     /// Of those frames, the ones to one station that were flooded, because its port was not known.
     pub in_unknown: u64,
+    /// Of those frames, the ones that were for the switch itself.
+    pub in_control: u64,
     /// Frames sent to the port.
     pub out_frames: u64,
     /// Their bytes, counted as `in_bytes`.
@@ -133,6 +173,7 @@ impl PortCounters {
         in_broadcast: 0,
         in_multicast: 0,
         in_unknown: 0,
+        in_control: 0,
         out_frames: 0,
         out_bytes: 0,
         out_flooded: 0,
@@ -141,6 +182,18 @@ impl PortCounters {
         not_learned: 0,
         dropped: [0; DropReason::ALL.len()],
     };
+
+    /// Counts frames to `dst` that go to several ports.
+    #[inline]
+    pub(super) fn note_flooded(&mut self, dst: ether::MacAddr, frames: u64) {
+        if dst.is_broadcast() {
+            self.in_broadcast += frames;
+        } else if dst.is_multicast() {
+            self.in_multicast += frames;
+        } else {
+            self.in_unknown += frames;
+        }
+    }
 
     /// Frames from the port that ended in the switch for this reason.
     pub const fn dropped(&self, reason: DropReason) -> u64 {
@@ -158,6 +211,8 @@ impl PortCounters {
 pub struct TableEntry {
     /// The station.
     pub mac: ether::MacAddr,
+    /// The VLAN that it is known in; none in a switch without VLANs.
+    pub vlan: Option<VlanId>,
     /// The port it was last seen on.
     pub port: PortId,
     /// Time since then, in nanoseconds.

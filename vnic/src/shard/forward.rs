@@ -188,7 +188,8 @@ impl Inner {
                 self.last_straight = None;
                 outcome
             }
-            Forward::Drop(_) => Outcome::Taken,
+            // Only switches with VLANs, aggregates or a spanning tree answer with the last two, and none here has any.
+            Forward::Drop(_) | Forward::Several | Forward::Taken => Outcome::Taken,
             Forward::Flood | Forward::Group(_) => {
                 // Behind a trunk, another flood may put its targets on top of these.
                 let first = self.targets.len();

@@ -12,10 +12,10 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-fn content(table: &MacTable) -> BTreeMap<MacAddr, (PortId, Time)> {
+fn content(table: &MacTable) -> BTreeMap<(MacAddr, u16), (PortId, Time)> {
     table
         .iter()
-        .map(|(mac, port, last_seen)| (mac, (port, last_seen)))
+        .map(|(mac, vlan, port, last_seen)| ((mac, vlan), (port, last_seen)))
         .collect()
 }
 
@@ -38,34 +38,37 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn holds_what_a_map_holds(steps in proptest::collection::vec(step(), 0..400), seed: u64) {
-        let mut table = MacTable::new(ENTRIES_MAX, seed);
+    fn holds_what_a_map_holds(steps in proptest::collection::vec(step(), 0..400), seed: u64, has_vlans: bool) {
+        // With VLANs, neighbours share an address.
+        let mac = |n: u8| if has_vlans { mac(n / 3) } else { mac(n) };
+        let vlan = |n: u8| if has_vlans { u16::from(n % 3) + 1 } else { 0 };
+        let mut table = MacTable::new(ENTRIES_MAX, seed, has_vlans);
         prop_assert_eq!(table.slots.len(), 2 * ENTRIES_MAX, "so the chains are as long as they may become");
         let mut map = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Learn(n, port, at) => {
                     let (port, at) = (PortId(port), Time::from_nanos(at));
-                    match table.find(mac(n)) {
+                    match table.find(mac(n), vlan(n)) {
                         Some(found) => {
-                            let (known_on, known_at) = map[&mac(n)];
+                            let (known_on, known_at) = map[&(mac(n), vlan(n))];
                             prop_assert_eq!((found.port, found.last_seen), (known_on, known_at));
                             table.touch(found.index, at);
-                            map.insert(mac(n), (known_on, at));
+                            map.insert((mac(n), vlan(n)), (known_on, at));
                         }
                         None => {
-                            prop_assert!(!map.contains_key(&mac(n)));
-                            let stored = table.insert(mac(n), port, at).is_some();
+                            prop_assert!(!map.contains_key(&(mac(n), vlan(n))));
+                            let stored = table.insert(mac(n), vlan(n), port, at).is_some();
                             prop_assert_eq!(stored, map.len() < ENTRIES_MAX);
                             if stored {
-                                map.insert(mac(n), (port, at));
+                                map.insert((mac(n), vlan(n)), (port, at));
                             }
                         }
                     }
                 }
                 Step::Remove(n) => {
-                    let found = table.find(mac(n));
-                    prop_assert_eq!(found.is_some(), map.remove(&mac(n)).is_some());
+                    let found = table.find(mac(n), vlan(n));
+                    prop_assert_eq!(found.is_some(), map.remove(&(mac(n), vlan(n))).is_some());
                     if let Some(found) = found {
                         table.remove(found.index);
                     }
@@ -82,13 +85,13 @@ proptest! {
                     prop_assert_eq!(len - table.len(), gone.len());
                     // What it removed had expired; what had not is still there.
                     let kept = content(&table);
-                    map.retain(|mac, (_, last_seen)| *last_seen >= before || kept.contains_key(mac));
+                    map.retain(|station, (_, last_seen)| *last_seen >= before || kept.contains_key(station));
                 }
             }
             prop_assert_eq!(content(&table), map.clone());
             prop_assert_eq!(table.len(), map.len());
-            for address in map.keys() {
-                prop_assert!(table.find(*address).is_some(), "{} can be found", address);
+            for (address, vlan) in map.keys() {
+                prop_assert!(table.find(*address, *vlan).is_some(), "{} can be found", address);
             }
         }
     }
@@ -96,10 +99,10 @@ proptest! {
 
 #[test]
 fn a_full_round_of_the_sweep_frees_everything_that_expired() {
-    let mut table = MacTable::new(ENTRIES_MAX, 7);
+    let mut table = MacTable::new(ENTRIES_MAX, 7, false);
     for n in 0..64 {
         table
-            .insert(mac(n), PortId(u16::from(n % 3)), Time::from_nanos(u64::from(n)))
+            .insert(mac(n), 0, PortId(u16::from(n % 3)), Time::from_nanos(u64::from(n)))
             .unwrap();
     }
     assert!(table.is_full());
@@ -112,12 +115,12 @@ fn a_full_round_of_the_sweep_frees_everything_that_expired() {
 #[test]
 fn any_number_of_entries_up_to_the_limit_finds_room() {
     for seed in 0..20 {
-        let mut table = MacTable::new(4096, seed);
+        let mut table = MacTable::new(4096, seed, false);
         for n in 0..4096u16 {
             let [high, low] = n.to_be_bytes();
             let mac = MacAddr([0x52, 0x54, 0, 0, high, low]);
             assert!(
-                table.insert(mac, PortId(0), Time::ZERO).is_some(),
+                table.insert(mac, 0, PortId(0), Time::ZERO).is_some(),
                 "seed {seed}, address {mac}"
             );
         }

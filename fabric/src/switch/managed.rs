@@ -1,0 +1,260 @@
+//! The way of a frame through a switch with VLANs or link aggregation: told apart by its tag, learned in its VLAN, sent out of
+//! the ports that carry this VLAN in the form that each of them wants.
+//!
+//! A switch that has neither never comes here.
+
+use ether::{MacAddr, Time};
+
+use super::aggregate::flow_hash;
+use super::ports::take_lowest;
+use super::table::MacTable;
+use super::vlan::{EgressForm, FrameTag, VlanId};
+use super::{DropReason, Egress, Forward, PortId, PortVlans, Switch, TagChange, Target, check, is_bridge_group};
+
+/// What is known of a frame when it has been let in.
+struct Admitted<'a> {
+    header: &'a [u8],
+    dst: MacAddr,
+    src: MacAddr,
+    tag: FrameTag,
+    /// Its VLAN; none in a switch without VLANs.
+    vlan: Option<VlanId>,
+    bytes: u64,
+}
+
+impl Admitted<'_> {
+    /// The VLAN as the table has it.
+    fn table_vlan(&self) -> u16 {
+        self.vlan.map_or(0, VlanId::number)
+    }
+}
+
+impl Switch {
+    /// Says which VLANs a port carries, or takes that back. From the first port on that was given some, the switch has VLANs:
+    /// stations are learned in their VLAN, and frames stay in it. Its other ports then carry what nobody said: those of cards are
+    /// access ports of VLAN 1, those of trunks carry all VLANs, 1 without a tag. What was learned on the port is forgotten, and
+    /// everything when the switch gets its first VLANs or loses its last.
+    ///
+    /// Nothing happens if there is no such port. For an aggregate, the port that stands for it counts.
+    pub fn set_port_vlans(&mut self, port: PortId, vlans: Option<PortVlans>) {
+        let Some(state) = self.ports.get_mut(usize::from(port.0)).filter(|state| state.present) else {
+            return;
+        };
+        state.vlans = vlans;
+        self.forget_stations(port);
+        self.refresh_vlans();
+    }
+
+    /// The VLANs that a port carries; `None` in a switch without VLANs, or if there is no such port.
+    pub fn port_vlans(&self, port: PortId) -> Option<PortVlans> {
+        let port = self.aggregates.logical(port);
+        let state = self.ports.get(usize::from(port.0)).filter(|state| state.present)?;
+        self.has_vlans.then(|| match (&state.vlans, state.egress) {
+            (Some(vlans), _) => vlans.clone(),
+            (None, Egress::Local(_)) => PortVlans::access(VlanId::DEFAULT),
+            (None, Egress::Trunk(_)) => PortVlans::trunk(Some(VlanId::DEFAULT), super::VlanSet::all()),
+        })
+    }
+
+    /// Whether the switch reads tags.
+    pub fn has_vlans(&self) -> bool {
+        self.has_vlans
+    }
+
+    pub(super) fn refresh_vlans(&mut self) {
+        let has_vlans = self.ports.iter().any(|port| port.present && port.vlans.is_some());
+        if has_vlans != self.has_vlans {
+            self.has_vlans = has_vlans;
+            self.table = MacTable::new(self.config.entries_max(), self.config.hash_seed, has_vlans);
+            self.ports.iter_mut().for_each(|port| port.entries = 0);
+        }
+        self.refresh_managed();
+    }
+
+    pub(super) fn refresh_managed(&mut self) {
+        self.is_managed = self.has_vlans || !self.aggregates.is_empty();
+        // Whatever a port remembers is from another way.
+        self.generation += 1;
+    }
+
+    /// Whether all frames with these first 14 bytes go the way that [`forward`](Switch::forward) just answered for one of
+    /// them. Not so where the bytes behind them count: a tag, or what an aggregate spreads flows by.
+    #[inline]
+    pub fn may_repeat(&self, header: &[u8]) -> bool {
+        !self.is_managed || header.get(12..14) != Some(&[0x81, 0x00])
+    }
+
+    /// The ways that the last answer, [`Forward::Several`], stands for, in rising order of ports.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// As [`count_repeated`](Switch::count_repeated) does, for the way out.
+    #[inline(never)]
+    pub(super) fn count_repeated_managed(&mut self, frames: u64, bytes: u64) {
+        if let Some(out) = self.last_out
+            && let Some(out) = self.ports.get_mut(usize::from(out.0))
+        {
+            out.counters.out_frames += frames;
+            out.counters.out_bytes += bytes;
+        }
+    }
+
+    /// The whole way of a frame that is counted as come in.
+    #[inline(never)]
+    pub(super) fn forward_managed(&mut self, now: Time, ingress: PortId, header: &[u8], bytes: u64) -> Forward {
+        self.last_out = None;
+        let logical = self.aggregates.logical(ingress);
+        let forward = match self.admit(ingress, logical, header, bytes) {
+            Err(reason) => return self.refuse(now, ingress, header, reason),
+            Ok(frame) => {
+                self.learn(now, logical, frame.src, frame.table_vlan());
+                self.decide_managed(now, ingress, logical, &frame)
+            }
+        };
+        if let Forward::Drop(reason) = forward {
+            self.ports[usize::from(ingress.0)].counters.dropped[reason as usize] += 1;
+        }
+        forward
+    }
+
+    /// Whether a frame may come in, and into which VLAN.
+    fn admit<'a>(
+        &self,
+        ingress: PortId,
+        logical: PortId,
+        header: &'a [u8],
+        bytes: u64,
+    ) -> Result<Admitted<'a>, DropReason> {
+        let (port, member) = (&self.ports[usize::from(logical.0)], &self.ports[usize::from(ingress.0)]);
+        let (dst, src) = match check(port.open && member.up, header) {
+            Ok((_, dst, src)) => (dst, src),
+            Err(DropReason::ReservedAddress)
+                if self.forwards_reserved && !(self.tree.is_some() && is_bridge_group(header)) =>
+            {
+                let address = |at: usize| header.get(at..).and_then(MacAddr::from_slice).unwrap_or_default();
+                (address(0), address(6))
+            }
+            Err(reason) => return Err(reason),
+        };
+        let tag = FrameTag::of(header).ok_or(DropReason::TooShort)?;
+        let vlan = if self.has_vlans {
+            Some(match &port.vlans {
+                Some(vlans) => vlans.classify(tag),
+                None => classify_by_default(port.egress, tag),
+            }?)
+        } else {
+            None
+        };
+        Ok(Admitted {
+            header,
+            dst,
+            src,
+            tag,
+            vlan,
+            bytes,
+        })
+    }
+
+    fn decide_managed(&mut self, now: Time, ingress: PortId, logical: PortId, frame: &Admitted<'_>) -> Forward {
+        if !frame.dst.is_multicast()
+            && let Some(found) = self.find_station(now, frame.dst, frame.table_vlan())
+        {
+            if found.port == logical {
+                return Forward::Drop(DropReason::SamePort);
+            }
+            return self.one_way(found.port, frame);
+        }
+        let group = frame.dst.is_multicast().then(|| self.groups.find(frame.dst)).flatten();
+        let forward = group.map_or(Forward::Flood, Forward::Group);
+        self.ports[usize::from(ingress.0)].counters.note_flooded(frame.dst, 1);
+        self.targets.clear();
+        let hash = self.hash_for(frame);
+        for word in 0..self.words() {
+            let mut ports = self.target_word(logical, forward, word);
+            while let Some(port) = take_lowest(&mut ports, word) {
+                if let Some((out, target)) = self.way_out(port, frame, hash) {
+                    let out = &mut self.ports[usize::from(out.0)].counters;
+                    out.out_frames += 1;
+                    out.out_bytes += frame.bytes.saturating_add_signed(target.tag.growth() as i64);
+                    out.out_flooded += 1;
+                    self.targets.push(target);
+                }
+            }
+        }
+        Forward::Several
+    }
+
+    /// The way of a frame to a station whose port is known.
+    fn one_way(&mut self, port: PortId, frame: &Admitted<'_>) -> Forward {
+        if !self.open.contains(port) {
+            return Forward::Drop(DropReason::NoWay);
+        }
+        let hash = self.hash_for(frame);
+        let Some((out, target)) = self.way_out(port, frame, hash) else {
+            return Forward::Drop(DropReason::NoWay);
+        };
+        let counters = &mut self.ports[usize::from(out.0)].counters;
+        counters.out_frames += 1;
+        counters.out_bytes += frame.bytes.saturating_add_signed(target.tag.growth() as i64);
+        match target.tag {
+            TagChange::Keep => {
+                self.last_out = Some(out);
+                Forward::One(target.egress)
+            }
+            _ => {
+                self.targets.clear();
+                self.targets.push(target);
+                Forward::Several
+            }
+        }
+    }
+
+    fn hash_for(&self, frame: &Admitted<'_>) -> u64 {
+        if self.aggregates.is_empty() {
+            0
+        } else {
+            flow_hash(frame.header)
+        }
+    }
+
+    /// How a frame leaves a port that is open, and the port that counts it; `None` if the port does not carry its VLAN.
+    fn way_out(&self, port: PortId, frame: &Admitted<'_>, hash: u64) -> Option<(PortId, Target)> {
+        let state = self.ports.get(usize::from(port.0))?;
+        let tag = match frame.vlan {
+            None => TagChange::Keep,
+            Some(vlan) => {
+                let form = match &state.vlans {
+                    Some(vlans) => vlans.egress(vlan),
+                    None => egress_by_default(state.egress, vlan),
+                };
+                frame.tag.change_for(form?, vlan)
+            }
+        };
+        let out = self.member_for(port, hash)?;
+        let egress = self.ports.get(usize::from(out.0))?.egress;
+        Some((out, Target { egress, tag }))
+    }
+}
+
+/// [`PortVlans::egress`] of a port that was given no VLANs.
+fn egress_by_default(egress: Egress, vlan: VlanId) -> Option<EgressForm> {
+    match egress {
+        _ if vlan == VlanId::DEFAULT => Some(EgressForm::Untagged),
+        Egress::Local(_) => None,
+        Egress::Trunk(_) => Some(EgressForm::Tagged),
+    }
+}
+
+/// [`PortVlans::classify`] of a port that was given no VLANs.
+fn classify_by_default(egress: Egress, tag: FrameTag) -> Result<VlanId, DropReason> {
+    match tag {
+        FrameTag::Tci(tci) if tci & 0xfff != 0 => {
+            let vlan = VlanId::new(tci & 0xfff).ok_or(DropReason::VlanInvalid)?;
+            egress_by_default(egress, vlan)
+                .map(|_| vlan)
+                .ok_or(DropReason::VlanNotAllowed)
+        }
+        _ => Ok(VlanId::DEFAULT),
+    }
+}
