@@ -44,6 +44,8 @@ pub(super) fn needed_libraries(bytes: &[u8]) -> Option<Vec<String>> {
 pub(super) struct ModuleInfo {
     /// Names of the modules it needs.
     pub depends: Vec<String>,
+    /// Names, as `modprobe` knows them, of what has to be there first although no symbol says so.
+    pub before: Vec<String>,
     /// Patterns of names that the kernel asks for when it means this module.
     pub aliases: Vec<String>,
 }
@@ -56,7 +58,11 @@ pub(super) fn module_info(bytes: &[u8]) -> Option<ModuleInfo> {
     let fields: Vec<_> = fields.map(String::from_utf8_lossy).collect();
     let depends = fields.iter().find_map(|field| field.strip_prefix("depends="))?;
     let aliases = fields.iter().filter_map(|field| field.strip_prefix("alias="));
+    let before = fields.iter().filter_map(|field| field.strip_prefix("softdep=pre:"));
+    // A field may name others that have to come afterwards.
+    let before = before.flat_map(|names| names.split_whitespace().take_while(|word| !word.ends_with(':')));
     Some(ModuleInfo {
+        before: before.map(str::to_owned).collect(),
         depends: depends
             .split(',')
             .filter(|name| !name.is_empty())

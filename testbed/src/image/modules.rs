@@ -28,8 +28,10 @@ pub(super) struct Wanted<'a> {
 pub(super) struct Modules {
     /// In the order of the kernel's `modules.order`.
     list: Vec<Module>,
-    /// Positions in `list`, each behind those of the modules it needs.
+    /// Positions in `list`, each behind those of the modules whose symbols it uses.
     load_order: Vec<usize>,
+    /// The same, each also behind those of the modules that it wants to find loaded.
+    boot_order: Vec<usize>,
     /// The kernel's own `modules.builtin`.
     builtin: String,
 }
@@ -42,6 +44,8 @@ struct Module {
     path: String,
     /// Names of the modules whose symbols it uses, in its own order.
     needs: Vec<String>,
+    /// Names of the modules that have to be loaded before it for another reason.
+    before: Vec<String>,
     aliases: Vec<String>,
     contents: Vec<u8>,
     /// Whether it is loaded at boot.
@@ -61,6 +65,7 @@ impl Modules {
         Self {
             list: Vec::new(),
             load_order: Vec::new(),
+            boot_order: Vec::new(),
             builtin: String::new(),
         }
     }
@@ -90,17 +95,23 @@ impl Modules {
         let order = fs::read_to_string(folder.join("modules.order")).unwrap_or_default();
         let position: BTreeMap<&str, usize> = order.lines().zip(0..).collect();
         list.sort_by_key(|module| position.get(module.path.as_str()).copied().unwrap_or(usize::MAX));
-        let load_order = load_order(&list)?;
+        Self::ordered(list, builtin)
+    }
+
+    fn ordered(list: Vec<Module>, builtin: String) -> Result<Self, String> {
+        let load_order = order(&list, |module| module.needs.iter().collect())?;
+        let boot_order = order(&list, |module| module.needs.iter().chain(&module.before).collect())?;
         Ok(Self {
             list,
             load_order,
+            boot_order,
             builtin,
         })
     }
 
     /// Paths of those to load at boot, each behind those it needs.
     pub(super) fn to_load(&self) -> impl Iterator<Item = &str> {
-        let modules = self.load_order.iter().map(|&index| &self.list[index]);
+        let modules = self.boot_order.iter().map(|&index| &self.list[index]);
         modules.filter(|module| module.load).map(|module| module.path.as_str())
     }
 
@@ -119,6 +130,7 @@ impl Modules {
             file("modules.builtin", self.builtin.clone()),
             file("modules.order", lines(&|index| format!("{}\n", self.list[index].path))),
             file("modules.dep", lines(&|index| self.dependencies(index))),
+            file("modules.softdep", lines(&|index| self.list[index].softdep_line())),
             file("modules.alias", lines(&|index| self.list[index].alias_lines())),
         ];
         for module in &self.list {
@@ -157,6 +169,13 @@ impl Module {
         format!("{}{}", self.path, if self.load { "" } else { ".xz" })
     }
 
+    fn softdep_line(&self) -> String {
+        if self.before.is_empty() {
+            return String::new();
+        }
+        format!("softdep {} pre: {}\n", self.name, self.before.join(" "))
+    }
+
     fn alias_lines(&self) -> String {
         let line = |alias: &String| format!("alias {alias} {}\n", self.name);
         self.aliases.iter().map(line).collect()
@@ -182,12 +201,12 @@ impl Collector<'_> {
             if let Some(module) = self.found.get_mut(&name) {
                 if load && !module.load {
                     module.load = true;
-                    open.extend(module.needs.iter().cloned());
+                    open.extend(module.needs.iter().chain(&module.before).cloned());
                 }
                 continue;
             }
             let module = self.read(&name, load)?;
-            open.extend(module.needs.iter().cloned());
+            open.extend(module.needs.iter().chain(&module.before).cloned());
             self.found.insert(name, module);
         }
         Ok(())
@@ -204,6 +223,7 @@ impl Collector<'_> {
             name: name.to_owned(),
             path: path.to_owned(),
             needs: needs.filter(|need| !self.builtin.contains(need)).collect(),
+            before: info.before.iter().filter_map(|want| self.provider(want)).collect(),
             aliases: info.aliases,
             contents,
             load,
@@ -211,11 +231,27 @@ impl Collector<'_> {
     }
 }
 
+impl Collector<'_> {
+    /// The module that provides what another one wants to find loaded, which may be the name of an algorithm. `None` if it is built in,
+    /// or is not there: then the kernel does without.
+    fn provider(&self, want: &str) -> Option<String> {
+        let name = canonical(want);
+        let names = [format!("{name}_generic"), name];
+        if names.iter().any(|name| self.builtin.contains(name)) {
+            return None;
+        }
+        names.into_iter().find(|name| self.files.contains_key(name))
+    }
+}
+
 /// The order in which modules could be loaded one after the other; where several would do, the one of `depmod`, which begins
 /// with those that nobody needs.
-fn load_order(list: &[Module]) -> Result<Vec<usize>, String> {
+fn order(list: &[Module], needs_of: impl Fn(&Module) -> Vec<&String>) -> Result<Vec<usize>, String> {
     let index_of: BTreeMap<&str, usize> = list.iter().map(|module| module.name.as_str()).zip(0..).collect();
-    let needs = |index: usize| list[index].needs.iter().map(|need| index_of[need.as_str()]);
+    let needs = |index: usize| {
+        let names = needs_of(&list[index]).into_iter();
+        names.map(|need| index_of[need.as_str()])
+    };
     let mut users = vec![0_usize; list.len()];
     for need in (0..list.len()).flat_map(needs) {
         users[need] += 1;
@@ -326,6 +362,7 @@ mod tests {
             name: name.into(),
             path: format!("kernel/{name}.ko"),
             needs: needs.iter().map(|&need| need.to_owned()).collect(),
+            before: Vec::new(),
             aliases: vec![format!("rtnl-link-{name}")],
             contents: vec![1; 100],
             load: name.starts_with("virtio"),
@@ -347,13 +384,7 @@ mod tests {
             module("stp", &["llc"]),
             module("bridge", &["llc", "stp"]),
         ];
-        let load_order = load_order(&list).unwrap();
-        let builtin = "kernel/fs/ext4/ext4.ko\n".to_owned();
-        let modules = Modules {
-            list,
-            load_order,
-            builtin,
-        };
+        let modules = Modules::ordered(list, "kernel/fs/ext4/ext4.ko\n".to_owned()).unwrap();
         let files = modules.files().unwrap();
         let dep = text(&files, "modules.dep");
         assert!(
@@ -379,8 +410,33 @@ mod tests {
 
     #[test]
     fn a_module_that_needs_itself_is_refused() {
-        let list = [module("a", &["b"]), module("b", &["a"]), module("c", &[])];
-        assert_eq!(load_order(&list).unwrap_err(), "its module a needs itself");
+        let list = vec![module("a", &["b"]), module("b", &["a"]), module("c", &[])];
+        let refused = Modules::ordered(list, String::new()).unwrap_err();
+        assert_eq!(refused, "its module a needs itself");
+    }
+
+    #[test]
+    fn what_a_module_wants_to_find_is_loaded_before_it_and_no_symbol_dependency() {
+        let mut library = module("virtio_library", &[]);
+        library.before = vec!["virtio_algorithm".into()];
+        let list = vec![
+            library,
+            module("virtio_user", &["virtio_library"]),
+            module("virtio_algorithm", &[]),
+        ];
+        let modules = Modules::ordered(list, String::new()).unwrap();
+        let order: Vec<&str> = modules.to_load().collect();
+        let at = |name: &str| order.iter().position(|path| path.contains(name)).unwrap();
+        assert!(
+            at("algorithm") < at("library") && at("library") < at("user"),
+            "{order:?}"
+        );
+        let files = modules.files().unwrap();
+        assert!(!text(&files, "modules.dep").contains("library.ko: kernel"));
+        assert_eq!(
+            text(&files, "modules.softdep"),
+            "softdep virtio_library pre: virtio_algorithm\n"
+        );
     }
 
     #[test]

@@ -20,6 +20,9 @@ const PACKAGES_MAX: usize = 64;
 /// Packages of a guest with all they depend on: a desktop would be too many.
 const WHOLE_PACKAGES_MAX: usize = 600;
 
+/// Packages that are fetched with one call of apt, which takes a second by itself; more would be a long wait without a word.
+const DOWNLOADS_MAX: usize = 20;
+
 /// Packages that others depend on only to be installed, looked after or started by a system that guests do not have. They are left
 /// out, unless the user names them.
 const LEFT_OUT: [&str; 24] = [
@@ -230,13 +233,12 @@ impl<'a> Store<'a> {
                 return Err(ImageError::Package { package, why });
             }
         }
-        for record in self.closure(&recipe.packages)? {
-            packages.push(self.fetch(Role::Whole, &record)?);
-        }
+        let whole = self.closure(&recipe.packages)?;
+        packages.extend(self.fetch_all(Role::Whole, &whole)?);
         Ok(packages)
     }
 
-    /// These packages with all that they depend on, as apt would install them on a machine that has nothing else.
+    /// These packages with all that they depend on.
     fn closure(&mut self, names: &BTreeSet<String>) -> Result<Vec<Record>, ImageError> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -245,34 +247,7 @@ impl<'a> Store<'a> {
             package: names.iter().map(String::as_str).collect::<Vec<_>>().join(" "),
             why,
         };
-        let folder = self.staging.join("apt");
-        let (archives, status) = (folder.join("archives"), folder.join("status"));
-        fs::create_dir_all(archives.join("partial")).map_err(|error| ImageError::io(&archives, error))?;
-        let there = LEFT_OUT.iter().filter(|name| !names.contains(**name));
-        let there: String = there
-            .map(|name| {
-                format!("Package: {name}\nStatus: install ok installed\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\nMaintainer: -\nDescription: -\n\n")
-            })
-            .collect();
-        fs::write(&status, there).map_err(|error| ImageError::io(&status, error))?;
-        let option = |name: &str, value: &Path| format!("{name}={}", value.display());
-        let mut apt = Command::new("apt-get");
-        apt.args([
-            "-q",
-            "-y",
-            "--print-uris",
-            "--no-install-recommends",
-            "-o",
-            "Debug::NoLocking=1",
-            "-o",
-        ])
-        .arg(option("Dir::State::status", &status))
-        .arg("-o")
-        .arg(option("Dir::Cache::archives", &archives))
-        .arg("install")
-        .args(names);
-        let text = run(apt).map_err(failed)?;
-        let wanted: Vec<String> = text.lines().filter_map(name_and_version).collect();
+        let wanted = self.solve(names, &failed)?;
         if wanted.is_empty() || wanted.len() > WHOLE_PACKAGES_MAX {
             return Err(failed(format!(
                 "{} packages would be needed, at most {WHOLE_PACKAGES_MAX} are possible",
@@ -280,22 +255,50 @@ impl<'a> Store<'a> {
             )));
         }
         let mut apt = Command::new("apt-cache");
-        let text = run({
-            apt.arg("show").args(&wanted);
-            apt
-        })
-        .map_err(failed)?;
-        let records: Vec<Record> = text.split("\n\n").filter_map(parse_record).collect();
-        let of = |wanted: &String| {
-            records
-                .iter()
-                .find(|record| format!("{}={}", record.name, record.version) == *wanted)
-        };
+        apt.arg("show").args(&wanted);
+        let text = run(apt).map_err(failed)?;
+        let records = text.split("\n\n").filter_map(parse_record);
+        let records: BTreeMap<String, Record> = records
+            .map(|record| (format!("{}={}", record.name, record.version), record))
+            .collect();
         let missing = |wanted: &String| failed(format!("apt does not say where {wanted} is"));
         wanted
             .iter()
-            .map(|wanted| of(wanted).cloned().ok_or_else(|| missing(wanted)))
+            .map(|wanted| records.get(wanted).cloned().ok_or_else(|| missing(wanted)))
             .collect()
+    }
+
+    /// What apt would install for these packages on a machine that has nothing else, each as `NAME=VERSION`.
+    fn solve(
+        &self,
+        names: &BTreeSet<String>,
+        failed: &impl Fn(String) -> ImageError,
+    ) -> Result<Vec<String>, ImageError> {
+        let folder = self.staging.join("apt");
+        let (archives, status) = (folder.join("archives"), folder.join("status"));
+        fs::create_dir_all(archives.join("partial")).map_err(|error| ImageError::io(&archives, error))?;
+        let there = LEFT_OUT.iter().filter(|name| !names.contains(**name));
+        let there: String = there
+            .map(|name| {
+                format!(
+                    "Package: {name}\nStatus: install ok installed\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\n\
+                     Maintainer: -\nDescription: -\n\n"
+                )
+            })
+            .collect();
+        fs::write(&status, there).map_err(|error| ImageError::io(&status, error))?;
+        let mut apt = Command::new("apt-get");
+        apt.args(["-q", "-y", "--print-uris", "--no-install-recommends"]);
+        for option in [
+            "Debug::NoLocking=1".to_owned(),
+            format!("Dir::State::status={}", status.display()),
+            format!("Dir::Cache::archives={}", archives.display()),
+        ] {
+            apt.args(["-o", &option]);
+        }
+        apt.arg("install").args(names);
+        let text = run(apt).map_err(failed)?;
+        Ok(text.lines().filter_map(name_and_version).collect())
     }
 
     /// The package that really has the kernel.
@@ -311,59 +314,74 @@ impl<'a> Store<'a> {
         self.fetch(Role::Kernel, &record)
     }
 
-    /// Puts the package file into the cache, if it is not there.
     fn fetch(&mut self, role: Role, record: &Record) -> Result<Package, ImageError> {
-        let Record {
-            name, version, sha256, ..
-        } = record;
-        let package = Package {
-            role,
-            name: name.clone(),
-            version: version.clone(),
-            sha256: sha256.clone(),
-        };
-        let place = self.cache.packages().join(package.file_name());
-        if place.is_file() {
-            return Ok(package);
+        let mut packages = self.fetch_all(role, std::slice::from_ref(record))?;
+        Ok(packages.remove(0))
+    }
+
+    /// Puts the package files into the cache that are not there, with one call of apt for each [`DOWNLOADS_MAX`].
+    fn fetch_all(&mut self, role: Role, records: &[Record]) -> Result<Vec<Package>, ImageError> {
+        let packages: Vec<Package> = records
+            .iter()
+            .map(|record| Package {
+                role,
+                name: record.name.clone(),
+                version: record.version.clone(),
+                sha256: record.sha256.clone(),
+            })
+            .collect();
+        let missing: Vec<&Package> = packages
+            .iter()
+            .filter(|package| !self.cache.packages().join(package.file_name()).is_file())
+            .collect();
+        for few in missing.chunks(DOWNLOADS_MAX) {
+            self.download(few)?;
         }
-        let failed = |why: String| ImageError::Package {
-            package: name.clone(),
+        Ok(packages)
+    }
+
+    fn download(&mut self, packages: &[&Package]) -> Result<(), ImageError> {
+        let failed = |package: &Package, why: String| ImageError::Package {
+            package: package.name.clone(),
             why,
         };
+        let Some(first) = packages.first() else { return Ok(()) };
+        let more = match packages.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         (self.progress)(Step::Downloading {
-            package: format!("{name} {version}"),
+            package: format!("{} {}{more}", first.name, first.version),
         });
-        let folder = self.staging.join(format!("download-{name}"));
+        let folder = self.staging.join(format!("download-{}", first.name));
         fs::create_dir(&folder).map_err(|error| ImageError::io(&folder, error))?;
         let mut apt = Command::new("apt-get");
-        apt.args([
-            "-q",
-            "-o",
-            "APT::Sandbox::User=root",
-            "download",
-            &format!("{name}={version}"),
-        ])
-        .current_dir(&folder);
+        apt.args(["-q", "-o", "APT::Sandbox::User=root", "download"])
+            .args(
+                packages
+                    .iter()
+                    .map(|package| format!("{}={}", package.name, package.version)),
+            )
+            .current_dir(&folder);
         if let Err(why) = run(apt) {
-            return Err(self.no_space(&why).unwrap_or_else(|| {
-                failed(format!(
-                    "{why}; is the network reachable, and are apt's lists fresh (apt-get update as root)?"
-                ))
-            }));
+            let why = format!("{why}; is the network reachable, and are apt's lists fresh (apt-get update as root)?");
+            return Err(self.no_space(&why).unwrap_or_else(|| failed(first, why)));
         }
-        let mut files = fs::read_dir(&folder)
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(&folder)
             .map_err(|error| ImageError::io(&folder, error))?
-            .flatten();
-        let file = files
-            .next()
-            .ok_or_else(|| failed("apt-get has left no file".into()))?
-            .path();
-        let contents = fs::read(&file).map_err(|error| ImageError::io(&file, error))?;
-        if hex(&Sha256::digest(contents)) != *sha256 {
-            return Err(failed("what was downloaded is not what apt's lists promise".into()));
+            .flatten()
+        {
+            let contents = fs::read(entry.path()).map_err(|error| ImageError::io(&entry.path(), error))?;
+            files.insert(hex(&Sha256::digest(contents)), entry.path());
         }
-        fs::rename(&file, &place).map_err(|error| ImageError::io(&place, error))?;
-        Ok(package)
+        for package in packages {
+            let wrong = || failed(package, "what was downloaded is not what apt's lists promise".into());
+            let file = files.get(&package.sha256).ok_or_else(wrong)?;
+            let place = self.cache.packages().join(package.file_name());
+            fs::rename(file, &place).map_err(|error| ImageError::io(&place, error))?;
+        }
+        Ok(())
     }
 
     /// Unpacks packages, each only once.

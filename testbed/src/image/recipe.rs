@@ -119,6 +119,8 @@ impl Recipe {
         recipe.packages.extend(spec.packages.iter().cloned());
         if recipe.root_is_on_disk() {
             recipe.kernel.load.extend(["erofs", "overlay"].map(str::to_owned));
+            // Busybox' shell takes its own programs, whatever the packages have under the same names.
+            recipe.packages.insert("dash".to_owned());
         }
         if spec.host_folders {
             recipe.kernel.load.extend(["9pnet_virtio", "9p"].map(str::to_owned));
