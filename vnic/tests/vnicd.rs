@@ -132,7 +132,7 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
         (refused(&["--listen", "a="]), "needs the path of a socket"),
         (
             refused(&["--listen", &a, "--strategy", "magic"]),
-            "not a coalescing strategy",
+            "strategy \"magic\": there is no coalescing strategy of this name; there are disabled, timeout, open-mx,",
         ),
         (refused(&["--listen", &a, "--mtu", "10"]), "mtu must be"),
         (refused(&["--config", &paths.text("none.json")]), "cannot read"),
