@@ -107,8 +107,9 @@ impl Change<'_> {
         let in_force = shared.settings().clone();
         let settings = in_force.changed_to(&self.after);
         let restarts_vnicd = self.restarts_vnicd(&in_force, &settings)?;
-        if restarts_vnicd {
-            let config = settings.vnicd_config(&self.after, &shared.state)?;
+        let config = settings.vnicd_config(&self.after, &shared.state)?;
+        // Also what the running vnicd takes as it runs: it may refuse that, and by then the lab would be changed.
+        if config != in_force.vnicd_config(&self.before, &shared.state)? {
             reload::trial_of_settings(shared, config)
                 .context("nothing was changed, since vnicd refuses the settings")?;
         }

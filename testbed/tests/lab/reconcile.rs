@@ -75,8 +75,14 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
         !world.guest("n2", "cat /etc/hosts").contains("n1"),
         "who has gone has no name"
     );
-    let link = &world.json(&["link", "set", "n2"])["to_guest"];
-    assert_eq!((&link["delay_ns"], &link["loss_ppm"]), (&1_000_000.into(), &0.into()));
+    let ways = world.json(&["link", "set", "n2"]);
+    for (way, direction) in ["to-guest", "from-guest"].into_iter().enumerate() {
+        let way = &ways[way];
+        assert_eq!(
+            (&way["direction"], &way["delay_ns"], &way["loss_ppm"]),
+            (&direction.into(), &1_000_000.into(), &0.into())
+        );
+    }
 
     // A cable alone is changed under the frames.
     let vnicd = world.json(&["ps"])[0]["vnicd_pid"].clone();
@@ -87,13 +93,23 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
 
     // What vnicd refuses, and what is no lab, changes nothing.
     world.file("lab.toml", "name = \"grows\"\n[[node]]\nname = \"n2\"\nmemory = 7\n");
-    assert_eq!(world.run(&["up"]).status.code(), Some(1));
+    assert_eq!(world.run(&["up"]).status.code(), Some(2));
     assert_eq!(world.json(&["ps"]).as_array().unwrap().len(), 2);
+    let unknown = "link = { delay = \"2ms\" }, coalescing = { strategy = \"no-such\" }";
+    world.file("lab.toml", &AFTER.replace("link = { delay = \"1ms\" }", unknown));
+    let refused = world.run(&["up"]);
+    let sentence = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{sentence}");
+    assert!(
+        sentence.contains("nothing was changed, since vnicd refuses the settings"),
+        "{sentence}"
+    );
+    world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
+    assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n", "it is as it was");
 
     // A node that is off is started by the file that says that it is there.
     world.run(&["exec", "n3", "--", "poweroff", "-f"]);
     eventually("n3 is off", || world.json(&["ps"])[0]["phase"] == "off");
-    world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
     let said = world.ok(&["up"]);
     assert!(said.contains("+ node n3 is off, and is started\n"), "{said}");
     world.ok(&["exec", "n3", "--", "ping", "-c", "1", "-W", "10", "n2"]);
