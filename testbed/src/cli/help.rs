@@ -216,9 +216,10 @@ const VERBS: &[Verb] = &[
         "nic group tree",
         &[("weft nic group tree 7 chain", "the way of group 7's packets")],
     ),
-    act(
+    show(
         "nic trace",
         &[
+            ("weft nic trace n1 --seconds 1", "a second of the card's life, as JSON"),
             (
                 "weft nic trace n1 --seconds 5 --out n1.json",
                 "for https://ui.perfetto.dev",

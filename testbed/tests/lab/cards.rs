@@ -115,7 +115,10 @@ fn queue_pairs_jumbo_frames_ports_without_offloads_and_trunks_work_together() {
         // What is set on the trunk goes one way, and stays over a restart of vnicd.
         let refusal = world.run(&["trunk", "set", "s1", "s3"]);
         let refusal = String::from_utf8(refusal.stderr).unwrap();
-        assert_eq!(refusal, "weft: there is no trunk between \"s1\" and \"s3\"\n");
+        assert_eq!(
+            refusal,
+            "weft: there is no switch s3 in the lab cards (its switches: s1, s2; its trunks: s1 s2)\n"
+        );
         let set = world.json(&["trunk", "set", "s2", "s1", "--one-way", "--delay", "100ms"]);
         assert_eq!(
             (&set[0]["from"], &set[0]["delay_ns"]),
