@@ -1,6 +1,10 @@
 //! The life of a lab: however it ends, nothing of it stays.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    time::Instant,
+};
 
 use rustix::process::Signal;
 
@@ -87,29 +91,27 @@ fn a_lab_that_gives_up_while_nobody_watches_says_why_to_whoever_comes_next() {
 fn ctrl_c_ends_a_lab_in_the_foreground_while_booting_and_later() {
     let world = World::new(None);
     world.file("lab.toml", PAIR);
-    for when_ready in [false, true] {
-        let child = world.spawn(&["up", "--accel", "tcg"]);
-        eventually("guests run", || {
-            let rows = world.json(&["ps"]);
-            let states: Vec<_> = rows
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter_map(|row| row["phase"].as_str())
-                .collect();
-            states.len() == 2
-                && states
-                    .iter()
-                    .all(|state| *state == if when_ready { "ready" } else { "booting" })
-        });
+    for when_up in [false, true] {
+        let mut child = world.spawn(&["up", "--accel", "tcg"]);
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut words = String::new();
+        if when_up {
+            // Its own word, since `ps` shows the last guest ready a moment before the lab is up.
+            while !words.contains("is up") {
+                assert_ne!(said.read_line(&mut words).unwrap(), 0, "{words}");
+            }
+        } else {
+            eventually("guests run", || {
+                let rows = world.json(&["ps"]);
+                let rows = rows.as_array().unwrap();
+                rows.len() == 2 && rows.iter().all(|row| row["phase"] == "booting")
+            });
+        }
         let asked = Instant::now();
         signal(child.id() as i32, Signal::INT);
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(if when_ready { 0 } else { 130 }),
-            "{output:?}"
-        );
+        said.read_to_string(&mut words).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(if when_up { 0 } else { 130 }), "{words}");
         assert!(asked.elapsed() < PATIENCE);
         assert!(!world.labs().exists() && processes_of(&world.labs()).is_empty());
     }
