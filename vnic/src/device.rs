@@ -19,6 +19,9 @@ use crate::shard::Shard;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 
+/// Pages that the card writes can be logged: without it QEMU refuses to save a guest. The session does that (`session::log`).
+const LOG_ALL: u64 = 1 << 26;
+
 const fn bits<const N: usize>(bits: [u32; N]) -> u64 {
     let mut all = 0;
     let mut i = 0;
@@ -35,7 +38,8 @@ const FEATURES: u64 = bits([
     virtio_ring::VIRTIO_RING_F_EVENT_IDX,
     virtio_net::VIRTIO_NET_F_MRG_RXBUF,
     virtio_net::VIRTIO_NET_F_MTU,
-]) | PROTOCOL_FEATURES;
+]) | PROTOCOL_FEATURES
+    | LOG_ALL;
 
 const OFFLOAD_FEATURES: u64 = bits([
     virtio_net::VIRTIO_NET_F_CSUM,
@@ -187,6 +191,7 @@ impl VhostUserBackend for Backend {
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS

@@ -15,11 +15,12 @@ use vmm_sys_util::epoll::EventSet;
 use super::SessionDevice;
 use super::file_kind::kind_of;
 use super::guard::{Ender, Guarded, STOP_TOKEN, panic_text};
-use super::message::{Message, SET_VRING_KICK, name_of};
+use super::log::DirtyLog;
+use super::message::{Message, REM_MEM_REG, SET_MEM_TABLE, SET_VRING_KICK, name_of};
 use super::private::PrivateListener;
 use super::refusal::{Refusal, SessionRule};
 use super::regions::FileKind;
-use super::rules::{Limits, Rules, Verdict};
+use super::rules::{Limits, Marking, Rules, Verdict};
 use super::vring;
 use super::wire::{self, ReceiveError};
 
@@ -160,11 +161,18 @@ enum RelayEnd {
 /// Carries messages between the frontend and the daemon. One thread does both ways, and while the daemon owes an answer the
 /// frontend's next message waits in its socket: so answers of the front itself never overtake those of the daemon.
 fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, limits: Limits) -> RelayEnd {
-    let mut rules = Rules::new(limits);
-    let mut owed = 0u32;
+    let mut judge = Judge {
+        rules: Rules::new(limits),
+        log: None,
+    };
+    let mut owed = Owed::default();
     let mut last = 0;
     loop {
-        let wanted = if owed == 0 { PollFlags::IN } else { PollFlags::empty() };
+        let wanted = if owed.answers == 0 {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
         let mut fds = [PollFd::new(inner, PollFlags::IN), PollFd::new(stream, wanted)];
         match poll(&mut fds, None) {
             Ok(_) => {}
@@ -177,11 +185,16 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
                 return RelayEnd::BackendGone { last };
             };
             tracing::debug!(port = device.name(), "backend: {answer}");
-            owed = owed.saturating_sub(1);
+            owed.answers = owed.answers.saturating_sub(1);
+            if std::mem::take(&mut owed.mark)
+                && let Err(refusal) = judge.mark()
+            {
+                return RelayEnd::Refused(refusal);
+            }
             if wire::send(stream, &answer).is_err() {
                 return RelayEnd::FrontendGone;
             }
-        } else if from_frontend && owed != 0 {
+        } else if from_frontend && owed.answers != 0 {
             // Only a hang-up is reported while nothing is asked for.
             return RelayEnd::FrontendGone;
         } else if from_frontend {
@@ -192,29 +205,60 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
             };
             tracing::debug!(port = device.name(), "frontend: {message}");
             last = message.request;
-            match carry(device, stream, inner, &mut rules, message) {
-                Ok(replies) => owed = replies,
+            match carry(device, stream, inner, &mut judge, message) {
+                Ok(now) => owed = now,
                 Err(end) => return end,
             }
         }
     }
 }
 
-/// Judges one message of the frontend and does what the verdict says; gives the answers that the daemon now owes.
+/// What the daemon owes the frontend.
+#[derive(Debug, Default)]
+struct Owed {
+    answers: u32,
+    /// All memory is to be marked in the log before the next answer.
+    mark: bool,
+}
+
+/// The rules of the session, and the log that its frontend gave.
+struct Judge {
+    rules: Rules,
+    log: Option<DirtyLog>,
+}
+
+impl Judge {
+    /// Marks all memory in the log, if there is one.
+    fn mark(&self) -> Result<(), Refusal> {
+        self.log.as_ref().map_or(Ok(()), |log| log.mark(self.rules.memory()))
+    }
+}
+
+/// Judges one message of the frontend and does what the verdict says; gives what the daemon now owes.
 fn carry<D: SessionDevice>(
     device: &D,
     stream: &UnixStream,
     inner: &UnixStream,
-    rules: &mut Rules,
+    judge: &mut Judge,
     message: Message,
-) -> Result<u32, RelayEnd> {
+) -> Result<Owed, RelayEnd> {
     let last = message.request;
     let kinds: Vec<FileKind> = message.files.iter().map(|file| kind_of(file.as_fd())).collect();
     if last == SET_VRING_KICK && kinds[..] == [FileKind::Event] {
         check_kick(&message.files[0]).map_err(RelayEnd::Refused)?;
     }
-    match rules.judge(message, &kinds) {
+    if matches!(last, SET_MEM_TABLE | REM_MEM_REG) {
+        // What goes may have been written.
+        judge.mark().map_err(RelayEnd::Refused)?;
+    }
+    match judge.rules.judge(message, &kinds) {
         Verdict::Refuse(refusal) => Err(RelayEnd::Refused(refusal)),
+        Verdict::Log(log, answer) => {
+            judge.log = Some(log);
+            judge.mark().map_err(RelayEnd::Refused)?;
+            wire::send(stream, &answer).map_err(|_| RelayEnd::FrontendGone)?;
+            Ok(Owed::default())
+        }
         Verdict::Settled(answer) => {
             tracing::debug!(
                 port = device.name(),
@@ -223,7 +267,7 @@ fn carry<D: SessionDevice>(
             );
             match answer {
                 Some(answer) if wire::send(stream, &answer).is_err() => Err(RelayEnd::FrontendGone),
-                _ => Ok(0),
+                _ => Ok(Owed::default()),
             }
         }
         Verdict::Pass(passage) => {
@@ -246,7 +290,14 @@ fn carry<D: SessionDevice>(
             for index in passage.rings_on {
                 device.ring_enabled(index, true);
             }
-            Ok(passage.replies)
+            if passage.marking == Marking::Last {
+                judge.mark().map_err(RelayEnd::Refused)?;
+                judge.log = None;
+            }
+            Ok(Owed {
+                answers: passage.replies,
+                mark: passage.marking == Marking::BeforeAnswer,
+            })
         }
     }
 }

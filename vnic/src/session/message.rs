@@ -22,6 +22,8 @@ pub const FLAG_NEED_REPLY: u32 = 0x8;
 
 /// Virtio feature bit 30 as vhost-user uses it: the protocol has feature bits of its own.
 pub const VIRTIO_PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Virtio feature bit 26 as vhost-user uses it: the backend marks the pages that it writes (see `session::log`).
+pub const VHOST_LOG_ALL: u64 = 1 << 26;
 /// Virtio feature bit VERSION_1.
 pub const VIRTIO_VERSION_1: u64 = 1 << 32;
 /// Virtio-net feature bit MRG_RXBUF.
@@ -33,6 +35,8 @@ pub const VIRTIO_RING_PACKED: u64 = 1 << 34;
 pub mod protocol {
     /// Several queue pairs; GET_QUEUE_NUM.
     pub const MQ: u64 = 1 << 0;
+    /// Logs of guest memory in a file that comes along; SET_LOG_BASE.
+    pub const LOG_SHMFD: u64 = 1 << 1;
     /// Answers on request.
     pub const REPLY_ACK: u64 = 1 << 3;
     /// A channel from the backend to the frontend.
@@ -248,6 +252,7 @@ pub fn form_of(request: u32) -> Option<Form> {
         ADD_MEM_REG => form(40, Files::Exactly(1), false, protocol::CONFIGURE_MEM_SLOTS),
         REM_MEM_REG => form(40, Files::NoneOrOne, false, protocol::CONFIGURE_MEM_SLOTS),
         RESET_DEVICE => form(0, NO_FILE, false, protocol::RESET_DEVICE),
+        SET_LOG_BASE => form(16, Files::Exactly(1), true, protocol::LOG_SHMFD),
         SET_BACKEND_REQ_FD => form(0, Files::Exactly(1), false, protocol::BACKEND_REQ),
         GET_CONFIG => Form {
             size: Size::Config,
@@ -309,6 +314,7 @@ impl fmt::Display for Message {
                     if self.long(0) & 0x100 == 0 { "" } else { ", no file" }
                 )?;
             }
+            SET_LOG_BASE => write!(f, ": {:#x} bytes, offset {:#x}", self.long(0), self.long(8))?,
             SET_MEM_TABLE => write!(f, ": {} regions", self.word(0))?,
             ADD_MEM_REG | REM_MEM_REG => {
                 write!(

@@ -12,6 +12,7 @@
 mod connection;
 mod file_kind;
 mod guard;
+mod log;
 pub mod message;
 mod port;
 mod private;

@@ -141,6 +141,11 @@ impl Regions {
         self.present.is_empty()
     }
 
+    /// Guest address and length of each region.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.present.iter().map(|region| (region.guest, region.len))
+    }
+
     /// True if some region holds the frontend's address `user`.
     pub fn holds(&self, user: u64) -> bool {
         self.present

@@ -7,6 +7,7 @@
 //! and files that the backend would take without effect are refused, and so are rings whose frames would have the 10-byte
 //! header of legacy virtio-net.
 
+use super::log::DirtyLog;
 use super::message::*;
 use super::refusal::{Refusal, SessionRule};
 use super::regions::{Change, FileKind, Region, Regions};
@@ -33,8 +34,22 @@ pub struct Passage {
     pub messages: Vec<Message>,
     /// Answers that the backend will give.
     pub replies: u32,
+    /// When all memory is marked in the log, if there is one.
+    pub marking: Marking,
     /// Rings that this message switches on: told to the device after the backend was told.
     pub rings_on: Vec<u16>,
+}
+
+/// When what the card may have written is marked in the frontend's log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Marking {
+    /// Not with this message.
+    #[default]
+    Never,
+    /// Before the backend's answer to it reaches the frontend, which may look then.
+    BeforeAnswer,
+    /// For the last time: the log is let go behind it.
+    Last,
 }
 
 /// The front's decision about one message.
@@ -44,6 +59,8 @@ pub enum Verdict {
     Pass(Passage),
     /// It does not go to the backend; the frontend gets this answer if it asked for one.
     Settled(Option<Message>),
+    /// It does not go to the backend: all memory is marked in this new log, and then the frontend gets the answer.
+    Log(DirtyLog, Message),
     /// It ends the session.
     Refuse(Refusal),
 }
@@ -112,7 +129,13 @@ impl Rules {
                 self.owned = false;
                 self.features = None;
             }
-            SET_FEATURES => self.set_features(message.long(0), &mut after, &mut passage)?,
+            SET_FEATURES => {
+                let features = message.long(0);
+                self.set_features(features, &mut after, &mut passage)?;
+                // The backend is told nothing of logs: they are kept here.
+                message.body = (features & !VHOST_LOG_ALL).to_ne_bytes().to_vec();
+            }
+            SET_LOG_BASE => return self.set_log(message, kinds),
             SET_PROTOCOL_FEATURES => self.set_protocol_features(message.long(0))?,
             SET_MEM_TABLE => self.set_mem_table(&mut message, kinds)?,
             ADD_MEM_REG => {
@@ -144,6 +167,7 @@ impl Rules {
                 let index = self.ring(message.word(0), GET_VRING_BASE)?;
                 self.rings[index].started = false;
                 self.rings[index].served = false;
+                passage.marking = Marking::BeforeAnswer;
             }
             SET_VRING_KICK => self.set_kick(&message, kinds, &mut before, &mut after, &mut passage)?,
             SET_VRING_CALL => {
@@ -255,6 +279,23 @@ impl Rules {
             && self.protocol_features & protocol::REPLY_ACK != 0
     }
 
+    /// Guest memory that the card may write, as address and length in bytes.
+    pub fn memory(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.regions.spans()
+    }
+
+    fn set_log(&self, mut message: Message, kinds: &[FileKind]) -> Result<Verdict, Refusal> {
+        let kind = kinds.first().copied().unwrap_or(FileKind::Other);
+        let file = message
+            .files
+            .pop()
+            .ok_or_else(|| SessionRule::FileCount.broken("SET_LOG_BASE comes without its file"))?;
+        let log = DirtyLog::new(file, kind, message.long(0), message.long(8))?;
+        // Some frontends want the description back, others look at the number of the request alone.
+        message.flags = FLAG_VERSION | FLAG_REPLY;
+        Ok(Verdict::Log(log, message))
+    }
+
     fn settled(&self, message: &Message) -> Verdict {
         Verdict::Settled((message.needs_reply() && self.acks()).then(|| Message::ack(message.request, 0)))
     }
@@ -301,7 +342,10 @@ impl Rules {
             return Err(SessionRule::FeaturesNotOffered
                 .broken(format!("SET_FEATURES asks for {surplus:#x}, which was not offered")));
         }
-        self.features = Some(features);
+        let before = self.features.replace(features);
+        if before.unwrap_or(0) & VHOST_LOG_ALL != 0 && features & VHOST_LOG_ALL == 0 {
+            passage.marking = Marking::Last;
+        }
         if self.rings.iter().any(|ring| ring.served) {
             self.check_header_len()?;
         }

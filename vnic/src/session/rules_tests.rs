@@ -253,9 +253,14 @@ fn odd_messages_are_refused_with_one_sentence() {
         (flags(0x11), vec![], "protocol version 1"),
         (flags(FLAG_VERSION | FLAG_REPLY), vec![], "nothing was asked"),
         (
-            message(SET_LOG_BASE, &[0, 0]),
+            message(SET_LOG_FD, &[]),
             vec![],
-            "SET_LOG_BASE is not served by this card",
+            "SET_LOG_FD is not served by this card",
+        ),
+        (
+            message(SET_LOG_BASE, &[8, 0]),
+            vec![],
+            "SET_LOG_BASE needs protocol feature bit 1",
         ),
         (
             message(GET_CONFIG, &[0, 0]),
@@ -379,12 +384,17 @@ proptest! {
     /// Whatever comes in whatever order: a decision, never a panic, and what passes has the form that the backend takes.
     #[test]
     fn any_messages_in_any_order_get_a_decision(messages in prop::collection::vec(any_message(), 1..40)) {
-        let mut rules = Rules::new(limits());
+        let mut rules = Rules::new(Limits {
+            features: FEATURES | VHOST_LOG_ALL,
+            protocol_features: PROTOCOL | protocol::LOG_SHMFD,
+            ..limits()
+        });
         for (request, flags, body, kinds) in messages {
             let message = Message { request, flags, body, files: kinds.iter().map(|_| file()).collect() };
             match rules.judge(message, &kinds) {
                 Verdict::Refuse(refusal) => prop_assert!(!refusal.sentence.is_empty() && !refusal.sentence.contains('\n')),
                 Verdict::Settled(answer) => prop_assert!(answer.is_none() || flags & FLAG_NEED_REPLY != 0),
+                Verdict::Log(_, answer) => prop_assert!(request == SET_LOG_BASE && answer.flags & FLAG_REPLY != 0),
                 Verdict::Pass(passage) => {
                     for message in &passage.messages {
                         prop_assert!(form_of(message.request).is_some());

@@ -1,9 +1,11 @@
 //! Whole sessions over real sockets, with a small device of the tests' own behind the published daemon.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 
-use self::bench::{Bench, Client, FEATURES, TestDevice, USER, event, kick, memory};
+use self::bench::{Bench, Client, FEATURES, OFFERED, TestDevice, USER, event, kick, memory};
 use super::message::*;
 
 mod bench;
@@ -67,6 +69,66 @@ fn a_memory_region_announced_twice_is_mapped_once() {
         assert_eq!(answer.long(0), 0);
     }
     assert_eq!(device.count("memory"), 1);
+}
+
+/// What a frontend finds in the log, and leaves there: nothing.
+fn marked(log: &OwnedFd) -> Vec<u8> {
+    let file = std::fs::File::from(log.try_clone().unwrap());
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 8).unwrap();
+    file.write_all_at(&[0; 16], 8).unwrap();
+    bytes.to_vec()
+}
+
+#[test]
+fn all_memory_is_in_the_log_when_its_frontend_looks_for_the_last_time() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    let _kick = client.start_ring();
+    let log = memory();
+    let all = [vec![0xff; 2], vec![0; 14]].concat();
+    let begin = || {
+        let files = vec![log.try_clone().unwrap()];
+        let answer = client.ask(SET_LOG_BASE, &[16, 8], files);
+        assert_eq!((answer.long(0), answer.long(8)), (16, 8));
+        assert_eq!(marked(&log), all, "what a former backend may have written");
+        assert_eq!(client.ask(SET_FEATURES, &[OFFERED], Vec::new()).long(0), 0);
+    };
+    begin();
+    assert_eq!(
+        client
+            .ask(
+                SET_VRING_ADDR,
+                &[1 << 32, USER, USER + 0x2000, USER + 0x1000, 0],
+                Vec::new()
+            )
+            .long(0),
+        0
+    );
+    assert_eq!(marked(&log), [0; 16]);
+    client.ask(GET_VRING_BASE, &[0], Vec::new());
+    assert_eq!(marked(&log), all, "before the answer");
+    client.ask(REM_MEM_REG, &[0, 0, 0x10000, USER, 0], Vec::new());
+    assert_eq!(marked(&log), all);
+    client.ask(ADD_MEM_REG, &[0, 0, 0x10000, USER, 0], vec![memory()]);
+    // Logging ends: the rest is marked, and then the log is nobody's business any more.
+    assert_eq!(client.ask(SET_FEATURES, &[FEATURES], Vec::new()).long(0), 0);
+    assert_eq!(marked(&log), all);
+    client.ask(GET_VRING_BASE, &[0], Vec::new());
+    assert_eq!(marked(&log), [0; 16]);
+    begin();
+    assert!(client.is_alive());
+    let told = device.wait_for("features", 4);
+    assert!(
+        told.iter().all(|told| *told == format!("features {FEATURES:#x}")),
+        "{told:?}"
+    );
+    // A log that is too small for the memory ends the session.
+    client.send(SET_LOG_BASE, &[1, 8], vec![memory()]);
+    client.expect_end();
+    assert!(device.wait_for("failed", 1)[0].contains("does not reach to the end of the memory region at 0x0"));
 }
 
 #[test]
@@ -229,7 +291,7 @@ fn the_published_frontend_gets_along_with_the_front() {
     let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
     let mut frontend = Frontend::connect(bench.path("a"), 2).unwrap();
     frontend.set_owner().unwrap();
-    assert_eq!(frontend.get_features().unwrap(), FEATURES);
+    assert_eq!(frontend.get_features().unwrap(), OFFERED);
     frontend.set_features(FEATURES).unwrap();
     let offered = frontend.get_protocol_features().unwrap();
     frontend.set_protocol_features(offered).unwrap();

@@ -219,7 +219,7 @@ impl Ground {
             },
             "request_not_served" => {
                 let requests = [
-                    6, 7, 19, 20, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 39, 40, 41, 42, 43, 44,
+                    7, 19, 20, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 39, 40, 41, 42, 43, 44,
                 ];
                 let len = seed.range(0, 4096);
                 Odd {
@@ -227,7 +227,7 @@ impl Ground {
                     ..odd(seed.pick(&requests), &[], &[])
                 }
             }
-            "feature_not_agreed" => odd(seed.pick(&[21, 24, 25, 34]), &[seed.any(), seed.any()], &[]),
+            "feature_not_agreed" => odd(seed.pick(&[6, 21, 24, 25, 34]), &[seed.any(), seed.any()], &[]),
             "body_size" => {
                 let (request, right) = seed.pick(&[
                     (1, 0),
@@ -298,7 +298,7 @@ impl Ground {
                 )
             }
             "protocol_features_not_offered" => {
-                let bit = seed.pick(&[1_u64, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 31, 63]);
+                let bit = seed.pick(&[2_u64, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 31, 63]);
                 odd(SET_PROTOCOL_FEATURES, &[1 << bit | seed.any() & 9], &[])
             }
             "legacy_header" => {

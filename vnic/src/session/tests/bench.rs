@@ -19,8 +19,10 @@ use super::super::{SessionDevice, SessionRule, SessionVring, Sessions, wire};
 /// Long enough for any loaded machine: only a failing test waits so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const FEATURES: u64 = VIRTIO_PROTOCOL_FEATURES | 1 << 32;
+/// What the small device offers.
+pub(super) const OFFERED: u64 = FEATURES | VHOST_LOG_ALL;
 pub(super) const PROTOCOL: u64 =
-    protocol::MQ | protocol::REPLY_ACK | protocol::RESET_DEVICE | protocol::CONFIGURE_MEM_SLOTS;
+    protocol::MQ | protocol::LOG_SHMFD | protocol::REPLY_ACK | protocol::RESET_DEVICE | protocol::CONFIGURE_MEM_SLOTS;
 /// Where the tests' guest memory lies in the tests' "frontend".
 pub(super) const USER: u64 = 0x7000_0000;
 
@@ -120,7 +122,11 @@ impl VhostUserBackend for TestDevice {
     }
 
     fn features(&self) -> u64 {
-        FEATURES
+        OFFERED
+    }
+
+    fn acked_features(&self, features: u64) {
+        self.note(format!("features {features:#x}"));
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
@@ -185,7 +191,7 @@ impl Client {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.ask(GET_FEATURES, &[], Vec::new()).long(0) == FEATURES
+        self.ask(GET_FEATURES, &[], Vec::new()).long(0) == OFFERED
     }
 
     pub(super) fn expect_end(&self) {
