@@ -164,8 +164,19 @@ fn ask(client: &Client, askers: &[String], addresses: &[(String, IpAddr)], (coun
     all
 }
 
+/// Whom a node asks: the others, by the families of addresses that it has itself (`ipv6 = false` switches one off).
+fn others<'a>(from: &str, addresses: &'a [(String, IpAddr)]) -> Vec<&'a (String, IpAddr)> {
+    let own = addresses.iter().filter(|(node, _)| node == from);
+    let families: Vec<_> = own.map(|(_, address)| address.is_ipv6()).collect();
+    let of_family = |address: &IpAddr| families.contains(&address.is_ipv6());
+    let others = addresses
+        .iter()
+        .filter(|(to, address)| to != from && of_family(address));
+    others.collect()
+}
+
 fn ask_from(client: &Client, from: &str, addresses: &[(String, IpAddr)], (count, seconds): (u32, u32)) -> Vec<Cell> {
-    let others: Vec<_> = addresses.iter().filter(|(to, _)| to != from).collect();
+    let others = others(from, addresses);
     let mut cells = Vec::new();
     for some in others.chunks(AT_ONCE) {
         let texts: Vec<_> = some.iter().map(|(_, address)| address.to_string()).collect();
@@ -307,6 +318,20 @@ fn shown(cell: &Cell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_not_asked_for_pings_of_a_family_that_it_has_no_address_of() {
+        let address = |node: &str, address: &str| (node.to_owned(), address.parse().unwrap());
+        let all = [
+            address("n1", "10.77.1.1"),
+            address("n1", "fd00::1"),
+            address("n2", "10.77.1.2"),
+            address("n3", "10.77.1.3"),
+            address("n3", "fd00::3"),
+        ];
+        assert_eq!(others("n1", &all), [&all[2], &all[3], &all[4]]);
+        assert_eq!(others("n2", &all), [&all[0], &all[3]]);
+    }
 
     fn cell(from: &str, to: &str, said: &str) -> Cell {
         let mut cell = Cell {

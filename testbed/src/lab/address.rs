@@ -1,4 +1,4 @@
-//! IPv4 addresses with a prefix length, and giving them out. No IPv6: guests make their link-local addresses themselves.
+//! IPv4 addresses with a prefix length, and giving them out. Those of IPv6 are in `address6`.
 
 use std::{collections::BTreeSet, fmt, net::Ipv4Addr, str::FromStr};
 

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::*;
+use super::{topology::Topology, *};
 use crate::vnicd_client::report::{JitterDistribution, LinkSettings};
 
 fn parse(text: &str) -> Result<Lab, LabError> {
@@ -581,6 +581,9 @@ fn what_a_node_has_of_its_own_is_the_labs_and_then_its_own() {
     );
     assert_eq!((n1.memory_mib, n2.labels["course"].as_str()), (256, "os"));
     assert_eq!((n2.ipv6, n2.address6()), (false, None));
+    let shown = Topology::of(&lab);
+    let addresses = |node: usize| [false, true].map(|v6| shown.nodes[node].address(v6).is_some());
+    assert_eq!((addresses(0), addresses(1)), ([true, true], [true, false]));
 }
 
 #[test]

@@ -73,7 +73,9 @@ impl Topology {
                     name: port_name(&node.name, index),
                     switch: (!nic.loopback).then(|| nic.switch.clone()),
                     mac: nic.mac.to_string(),
-                    addresses: nic.address.iter().map(ToString::to_string).collect(),
+                    addresses: (nic.address.iter().map(ToString::to_string))
+                        .chain(nic.address6.iter().filter(|_| node.ipv6).map(ToString::to_string))
+                        .collect(),
                     link: nic.link.clone(),
                 })
                 .collect(),

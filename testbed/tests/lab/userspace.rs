@@ -97,6 +97,15 @@ fn nodes_reach_each_other_by_ipv6_and_names() {
     world.up("name = \"six\"\n[defaults]\nipv6 = true\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n");
     let said = world.guest("n1", "ping -6 -c 5 -W 20 n2 && ping -c 5 -W 20 n2");
     assert!(said.contains("(fd") && said.contains("(10.77.1.2)"), "{said}");
+    let pings = world.json(&["pingall", "--count", "1"]);
+    let families: Vec<_> = (pings.as_array().unwrap().iter())
+        .filter(|ping| ping["received"] == 1)
+        .map(|ping| (ping["from"].as_str().unwrap(), ping["family"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        families,
+        [("n1", "ipv4"), ("n1", "ipv6"), ("n2", "ipv4"), ("n2", "ipv6")]
+    );
 }
 
 #[test]
