@@ -257,15 +257,20 @@ fn one_who_watches_and_does_not_read_is_let_go_and_holds_up_nobody() {
     for delay_ns in 0..5000 {
         other.ok(json!({ "op": "coalesce", "port": "a", "delay_ns": delay_ns }));
     }
-    let mut lines = 0;
+    let buffer_len = rustix::net::sockopt::socket_send_buffer_size(deaf.reader.get_ref()).unwrap();
+    let (mut lines, mut bytes) = (0, 0);
     let mut line = String::new();
     while deaf.reader.read_line(&mut line).is_ok_and(|len| len > 0) {
         assert!(line.ends_with('\n'), "whole lines only: {line}");
         lines += 1;
+        bytes += line.len();
         line.clear();
     }
-    // As many as the socket's buffer takes.
-    assert!((50..5000).contains(&lines), "{lines} lines");
+    // As many as the socket's buffer takes, of which the kernel counts each line with its own administration.
+    assert!(
+        bytes > buffer_len / 4 && lines < 5000,
+        "{lines} lines of {bytes} bytes in a buffer of {buffer_len}"
+    );
 }
 
 #[test]
