@@ -19,8 +19,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::memory::Segments;
 
-/// Words that are used.
-const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - HEAD_WORDS;
+/// Words that are used: the pages behind them only tell libraries apart that write the memory otherwise.
+const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - 2 * 512;
 /// Words before the records of all rings, a page.
 const HEAD_WORDS: usize = 512;
 /// Words of the head that belong to one ring; each of the following four has cache lines of its own.
