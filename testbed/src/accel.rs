@@ -188,6 +188,7 @@ fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
         serial_socket: None,
         guest_config: None,
         on_reboot: OnReboot::Exit,
+        incoming: false,
     };
     let spawned = qemu.spawn(&machine, &dir.path().join("qemu.log"));
     let mut process = spawned.map_err(AccelError::Probe)?;

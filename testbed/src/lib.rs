@@ -14,6 +14,7 @@ pub(crate) mod prepare;
 pub mod programs;
 pub mod qemu;
 pub mod report;
+pub mod save;
 pub mod state;
 pub mod supervisor;
 pub mod trace;

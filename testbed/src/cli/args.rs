@@ -154,6 +154,18 @@ pub enum Verb {
         #[arg(long)]
         all: bool,
     },
+    /// Save a running lab in a folder; `weft up --restore` goes on with it.
+    ///
+    /// The folder holds the guests, what is set on cards and cables, and what the guests boot.
+    /// All guests are stopped at the same time, written to the folder one after the other, and go on (--stop: the lab ends). Frames
+    /// that are under way arrive before, unless a cable delays them by more than half a second: those are lost, as with a cable that is
+    /// pulled. A lab that goes on from a save has its guests with their memory, processes, open connections and timers, and the
+    /// settings that were in force. Counters begin with 0, switches learn addresses anew, captures and traces are not there, commands of
+    /// `weft exec` have ended, and connections to the outside (`uplink`) are gone. The clocks of the guests go on where they stood, behind
+    /// the time of the day: `weft exec all -- date -s @$(date +%s)` sets them.
+    ///
+    /// Not possible with nodes that boot a disk of their own or have folders of this machine (`mount`).
+    Save(SaveArgs),
     /// Remove what dead labs left behind, and with --cache the images built so far.
     Clean {
         /// Remove the built images too.
@@ -184,12 +196,31 @@ pub struct UpArgs {
     /// Make a running lab of this name what the file says, even if it was started from another file.
     #[arg(long)]
     pub reconcile: bool,
+    /// Go on with a saved lab (`weft save`) instead of starting one: under the same QEMU, and kvm or tcg as before.
+    ///
+    /// The folder must stay as long as the lab runs. A save runs with the rights of its guests: restore only those that you trust.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["file", "dry_run", "reconcile"])]
+    pub restore: Option<PathBuf>,
     /// How guests run.
     #[command(flatten)]
     pub guests: GuestArgs,
     /// Be the supervisor behind `up --detach`.
     #[arg(long, hide = true)]
     pub supervise: bool,
+}
+
+/// Options of `save`.
+#[derive(Args, Debug)]
+pub struct SaveArgs {
+    /// The folder to write (default: the lab's name with .save behind it). It has about the size of the guests' memory.
+    #[arg(value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// Replace the folder if it is a saved lab.
+    #[arg(long)]
+    pub force: bool,
+    /// End the lab with its saved state instead of letting the guests go on.
+    #[arg(long)]
+    pub stop: bool,
 }
 
 /// Options of `deploy`.
@@ -216,6 +247,7 @@ impl DeployArgs {
             detach: true,
             dry_run: false,
             reconcile: false,
+            restore: None,
             guests: self.guests.clone(),
             supervise: false,
         }

@@ -84,7 +84,7 @@ fn named(path: &str, id: &str) -> Option<Names> {
         ("logs", "what") => Names::Logs,
         ("nic coalesce", "strategy") => Names::Strategies,
         ("cp", "source" | "destination") => Names::NodesOrFiles,
-        (_, "file" | "topo" | "out" | "write" | "capture" | "output") => Names::Files,
+        (_, "file" | "folder" | "restore" | "topo" | "out" | "write" | "capture" | "output") => Names::Files,
         _ => return None,
     })
 }

@@ -76,6 +76,7 @@ const VERBS: &[Verb] = &[
                     "what a changed file would change of the lab that runs",
                 ),
                 ("weft up -d --accel tcg", "emulate the guests even where KVM works"),
+                ("weft up -d --restore pair.save", "go on with what `weft save` wrote"),
             ],
         )
     },
@@ -134,6 +135,17 @@ const VERBS: &[Verb] = &[
         ],
     ),
     act("restart", &[("weft restart n1", "switch n1 off and on")]),
+    show(
+        "save",
+        &[
+            ("weft save", "the running lab, in the folder LAB.save; it runs on"),
+            (
+                "weft save --stop before-the-exam",
+                "end it; `weft up --restore` goes on",
+            ),
+            ("weft save --force", "in the place of the save before"),
+        ],
+    ),
     show(
         "pingall",
         &[

@@ -17,7 +17,7 @@ use signal_hook::{
 
 use super::{
     args::{Cli, UpArgs},
-    check_node, client,
+    check_node, client, save,
 };
 use crate::{
     image::Cache,
@@ -64,6 +64,9 @@ pub(super) fn init(file: &Path, force: bool) -> Result<()> {
 
 /// Starts a lab, or makes one that runs what its file says now.
 pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
+    if let Some(folder) = &args.restore {
+        return save::restore(args, folder);
+    }
     let lab = Lab::load(&args.file)?;
     let running = Client::new(StateDir::of(&lab.name));
     if !args.supervise && running.state().is_alive() {
@@ -83,19 +86,30 @@ pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
         );
     }
     if args.detach {
-        return up_detached(args);
+        return up_detached(args, &lab.name);
     }
-    let name = lab.name.clone();
-    if args.supervise {
-        // A session of its own: the terminal it was started from may close.
-        rustix::process::setsid().context("cannot leave the terminal")?;
-    }
+    leave_terminal(args)?;
     let progress = Progress::new(0);
     let means = prepare::means(&lab, args.guests.accel, &progress)?;
-    let own_images = lab.nodes.iter().any(|node| !matches!(node.boot, Boot::Recipe { .. }));
     let supervisor = Supervisor::start(lab, means, Some(std::path::absolute(&args.file)?))?;
+    keep(args, supervisor, &progress)
+}
+
+/// The supervisor behind `up --detach` gets a session of its own: the terminal it was started from may close.
+pub(super) fn leave_terminal(args: &UpArgs) -> Result<()> {
+    if args.supervise {
+        rustix::process::setsid().context("cannot leave the terminal")?;
+    }
+    Ok(())
+}
+
+/// Waits until a lab that was started is up, and keeps it until its end.
+pub(super) fn keep(args: &UpArgs, supervisor: Supervisor, progress: &Progress) -> Result<()> {
+    let name = supervisor.state().lab().to_owned();
     let patience = Duration::from_nanos(args.guests.boot_timeout.0);
-    let status = match supervisor.wait_up(patience, |status| progress.say(&boot_progress(status))) {
+    let status = match supervisor.wait_up(patience, |status| {
+        progress.say(&boot_progress(status, args.restore.is_some()))
+    }) {
         Ok(status) => status,
         Err(error) => {
             progress.finish();
@@ -108,7 +122,7 @@ pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
         return serve_detached(supervisor);
     }
     say(nodes_text(&status).trim_end());
-    if own_images {
+    if status.nodes.iter().any(|node| !node.recipe) {
         say("nodes with images of their own may still be booting: `weft wait NODE`");
     }
     say(format_args!(
@@ -195,13 +209,16 @@ fn serve_detached(supervisor: Supervisor) -> Result<()> {
     ended
 }
 
-fn up_detached(args: &UpArgs) -> Result<()> {
+/// Starts the supervisor of `lab` as a process of its own, and waits until the lab is up.
+pub(super) fn up_detached(args: &UpArgs, lab: &str) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
     command.args(["up", "--supervise", "--accel", prepare::choice_name(args.guests.accel)]);
-    command
-        .args(["--boot-timeout", &args.guests.boot_timeout.to_string()])
-        .arg(&args.file);
+    command.args(["--boot-timeout", &args.guests.boot_timeout.to_string()]);
+    match &args.restore {
+        Some(folder) => command.arg("--restore").arg(folder),
+        None => command.arg(&args.file),
+    };
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -222,8 +239,7 @@ fn up_detached(args: &UpArgs) -> Result<()> {
         let status = child.wait()?;
         std::process::exit(status.code().unwrap_or(super::EXIT_INTERRUPTED.into()));
     }
-    let lab = Lab::load(&args.file)?;
-    let status = Client::new(StateDir::of(&lab.name)).status()?;
+    let status = Client::new(StateDir::of(lab)).status()?;
     say(nodes_text(&status).trim_end());
     say(format_args!(
         "lab {} is up ({}, QEMU {}); `weft down` ends it",
@@ -232,7 +248,7 @@ fn up_detached(args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
-fn boot_progress(status: &LabStatus) -> String {
+fn boot_progress(status: &LabStatus, restored: bool) -> String {
     let ready = status
         .nodes
         .iter()
@@ -240,7 +256,8 @@ fn boot_progress(status: &LabStatus) -> String {
         .count();
     let count = status.nodes.len();
     let nodes = if count == 1 { "node" } else { "nodes" };
-    format!("booting {count} {nodes} under {}: {ready} ready", status.accel)
+    let what = if restored { "restoring" } else { "booting" };
+    format!("{what} {count} {nodes} under {}: {ready} ready", status.accel)
 }
 
 fn nodes_text(status: &LabStatus) -> String {

@@ -19,6 +19,7 @@ mod nic_queues;
 mod pattern;
 mod pingall;
 mod reload;
+mod save;
 mod switching;
 mod terminal;
 mod trace;
@@ -158,6 +159,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Graph(args) => graph::graph(cli, args)?,
         Verb::Capture(args) => nic::capture(&client(cli)?, args)?,
         Verb::Down { all } => lab::down(cli, *all)?,
+        Verb::Save(args) => save::save(cli, args)?,
         Verb::Clean { cache } => lab::clean(*cache)?,
         Verb::Demo(args) => crate::demo::run(args, cli.json)?,
         Verb::Completion { shell } => complete::script(*shell)?,

@@ -322,6 +322,7 @@ impl Rig {
             serial_socket: None,
             guest_config: Some(config),
             on_reboot: OnReboot::Exit,
+            incoming: false,
         })
     }
 }

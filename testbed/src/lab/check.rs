@@ -81,7 +81,8 @@ pub(super) fn check(file: LabFile, stem: &str, folder: &Path, before: Option<&La
     }
 }
 
-fn name_is_valid(name: &str) -> bool {
+/// Whether a lab, node or switch may have this name.
+pub(crate) fn name_is_valid(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len())
         && name
             .bytes()

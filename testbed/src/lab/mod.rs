@@ -17,16 +17,19 @@ pub mod units;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     io::{self, Read},
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use ether::MacAddr;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use address::Ipv4Net;
 pub use address6::Ipv6Net;
 
+pub(crate) use check::name_is_valid as is_name;
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
 pub use file::{ImageName, LabFile, SteeringMode};
@@ -53,7 +56,7 @@ pub const NAME_LEN_MAX: usize = 24;
 pub const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// A checked lab.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lab {
     /// Name, also of the folder for its sockets.
     pub name: String,
@@ -66,7 +69,7 @@ pub struct Lab {
 }
 
 /// One guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Name and host name.
     pub name: String,
@@ -92,7 +95,7 @@ pub struct Node {
 }
 
 /// What a guest boots. All paths are absolute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Boot {
     /// The user space of a recipe.
     Recipe {
@@ -120,18 +123,18 @@ pub enum Boot {
 }
 
 /// One NIC with its cable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
     /// Switch it is plugged into.
     pub switch: String,
     /// Its MAC address.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub mac: MacAddr,
     /// Its IPv4 address, if it shall have one.
-    #[serde(serialize_with = "as_text_if_any")]
+    #[serde(serialize_with = "as_text_if_any", deserialize_with = "from_text_if_any")]
     pub address: Option<Ipv4Net>,
     /// Its IPv6 address, if it shall have one beside the link-local one.
-    #[serde(serialize_with = "as_text_if_any")]
+    #[serde(serialize_with = "as_text_if_any", deserialize_with = "from_text_if_any")]
     pub address6: Option<Ipv6Net>,
     /// Queue pairs.
     pub queue_pairs: u16,
@@ -154,7 +157,7 @@ pub struct Nic {
 }
 
 /// A link between two switches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trunk {
     /// First switch.
     pub a: String,
@@ -253,6 +256,19 @@ fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Resu
 
 fn as_text_if_any<S: Serializer>(value: &Option<impl std::fmt::Display>, serializer: S) -> Result<S::Ok, S::Error> {
     value.as_ref().map(ToString::to_string).serialize(serializer)
+}
+
+fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(deserializer: D) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+fn from_text_if_any<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(serde::de::Error::custom))
+        .transpose()
 }
 
 /// A lab file as text, or what is shown of it and why it is none.

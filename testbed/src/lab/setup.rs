@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
@@ -26,7 +26,7 @@ pub const TEXT_LEN_MAX: usize = 64 << 10;
 pub const DISK_MEMORY_MIB_MIN: u64 = 192;
 
 /// What a node's image is made of, beside weft's own programs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageSpec {
     /// The recipe.
     pub recipe: ImageName,
@@ -47,7 +47,7 @@ impl ImageSpec {
 }
 
 /// A kernel of the user's own.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OwnKernel {
     /// bzImage.
     pub kernel: PathBuf,
@@ -56,7 +56,7 @@ pub struct OwnKernel {
 }
 
 /// What is set up in a node's user space.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Files and folders, in the order in which they are put there.
     pub files: Vec<GuestFile>,
@@ -71,7 +71,7 @@ pub struct Setup {
 }
 
 /// A file or folder of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFile {
     /// Where its contents come from.
     pub source: Source,
@@ -82,7 +82,7 @@ pub struct GuestFile {
 }
 
 /// Where the contents of a guest's file come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A file or folder of this machine.
@@ -92,7 +92,7 @@ pub enum Source {
 }
 
 /// A folder of the host in a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// The folder.
     pub from: PathBuf,

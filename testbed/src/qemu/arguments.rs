@@ -55,6 +55,8 @@ pub struct Machine {
     pub guest_config: Option<PathBuf>,
     /// What a reboot of the guest does.
     pub on_reboot: OnReboot,
+    /// It does not boot: QEMU waits for a saved state ([`super::Qmp::begin_restore`]), and then to be told to go on.
+    pub incoming: bool,
 }
 
 /// What happens when the guest reboots or its kernel panics.
@@ -233,6 +235,10 @@ impl Qemu {
         list.text("-display", "none");
         if machine.on_reboot == OnReboot::Exit {
             list.text("-action", "reboot=shutdown");
+        }
+        if machine.incoming {
+            list.text("-incoming", "defer");
+            list.0.push("-S".into());
         }
         boot(&mut list, &machine.boot, machine.accel);
         console(&mut list, machine);

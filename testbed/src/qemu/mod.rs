@@ -17,7 +17,7 @@ pub use arguments::{
 };
 pub use discover::{Qemu, Version};
 pub use process::{QemuProcess, spawn_bound};
-pub use qmp::Qmp;
+pub use qmp::{Qmp, Transfer};
 
 use crate::accel::Accel;
 

@@ -1,6 +1,8 @@
 //! Client of QEMU's monitor: the few commands weft needs, one at a time, and its events. A monitor serves one client: who
 //! wants to hear of events all the time needs a monitor of their own.
 
+mod migration;
+
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -8,6 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+pub use migration::Transfer;
 
 use super::QemuError;
 
@@ -138,6 +142,11 @@ impl Qmp {
             .get_mut()
             .write_all(text.as_bytes())
             .map_err(QemuError::Monitor)?;
+        self.answer(command)
+    }
+
+    /// The answer to a command that was sent.
+    fn answer(&mut self, command: &str) -> Result<Value, QemuError> {
         loop {
             let mut answer = self.line().map_err(QemuError::Monitor)?;
             if let Some(event) = answer.get("event").and_then(Value::as_str) {

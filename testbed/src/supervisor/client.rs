@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
-use super::protocol::{Answer, LabStatus, Request};
+use super::protocol::{Answer, LabStatus, Request, SaveNews, SaveReport};
 use crate::{
     guest_channel::GuestChannel,
     lab::topology::Topology,
@@ -170,6 +170,28 @@ impl Client {
                     std::thread::sleep(NEXT_VNICD_LOOK_INTERVAL);
                 }
                 outcome => return outcome,
+            }
+        }
+    }
+
+    /// Saves the lab, as [`Request::Save`] says; `progress` hears what is being done, and how many bytes
+    /// there are of that. If that ends the lab, returns when nothing of
+    /// it is left.
+    ///
+    /// # Errors
+    /// The supervisor's sentence. Then the lab runs on.
+    pub fn save(&self, request: &Request, mut progress: impl FnMut(&str, u64)) -> Result<SaveReport> {
+        let mut reader = self.send(request)?;
+        loop {
+            match read_answer(&mut reader)? {
+                Some(SaveNews::Step { what, bytes }) => progress(&what, bytes),
+                Some(SaveNews::Done(report)) => {
+                    if report.ended {
+                        _ = reader.read(&mut [0]);
+                    }
+                    return Ok(report);
+                }
+                None => bail!("the lab {} has ended", self.state.lab()),
             }
         }
     }

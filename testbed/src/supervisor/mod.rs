@@ -11,6 +11,8 @@ mod node;
 pub mod protocol;
 pub mod reaper;
 mod reload;
+mod restore;
+mod save;
 mod server;
 mod settings;
 mod vnicd;
@@ -31,19 +33,21 @@ use signal_hook::{
 };
 
 pub use memory::memory_available_mib;
+pub use restore::means as means_of_saved;
+pub use settings::Settings;
 
 use self::{
     client::Client,
     guest::Guest,
     protocol::{LabPhase, LabStatus, NodePhase},
     reaper::Reaper,
-    settings::Settings,
 };
 use crate::{
     accel::Accel,
     image::Image,
     lab::{Boot, ImageSpec, Lab},
     qemu::Qemu,
+    save::Saved,
     state::{Lock, StateDir},
     vnicd_client::VnicdClient,
 };
@@ -92,6 +96,7 @@ struct Shared {
     changed: Condvar,
     settings: Mutex<Settings>,
     carriers: carrier::Carriers,
+    restore: restore::Restore,
     reaper: Mutex<Option<Reaper>>,
 }
 
@@ -232,6 +237,28 @@ impl Supervisor {
     /// # Errors
     /// One sentence; then nothing is left running.
     pub fn start(lab: Lab, means: Means, file: Option<PathBuf>) -> Result<Self> {
+        let settings = Settings::of(&lab);
+        Self::begin(lab, means, file, settings, restore::Restore::default())
+    }
+
+    /// Starts everything as it was saved; returns when all processes run, before the guests have gone on. `means` are
+    /// [`means_of_saved`]. What was saved must stay as long as the lab runs.
+    ///
+    /// # Errors
+    /// One sentence; then nothing is left running.
+    pub fn restore(saved: &Saved, means: Means) -> Result<Self> {
+        let (manifest, settings) = (saved.manifest(), restore::settings(saved));
+        let (lab, file) = (manifest.lab.clone(), manifest.file.clone());
+        Self::begin(lab, means, file, settings, restore::Restore::of(saved))
+    }
+
+    fn begin(
+        lab: Lab,
+        means: Means,
+        file: Option<PathBuf>,
+        settings: Settings,
+        restore: restore::Restore,
+    ) -> Result<Self> {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
         memory::check_memory(&lab)?;
         let state = StateDir::of(&lab.name);
@@ -241,7 +268,6 @@ impl Supervisor {
         }
         let reload = reload::State::new()?;
         let lock = state.claim()?;
-        let settings = Mutex::new(Settings::of(&lab));
         let nodes = lab
             .nodes
             .iter()
@@ -266,8 +292,9 @@ impl Supervisor {
             file: Mutex::new(file),
             inner: Mutex::new(inner),
             changed: Condvar::new(),
-            settings,
+            settings: Mutex::new(settings),
             carriers: carrier::Carriers::default(),
+            restore,
             reaper: Mutex::new(None),
         });
         let supervisor = Self { shared, lock };
@@ -297,6 +324,7 @@ impl Supervisor {
         thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
         let watcher = Arc::clone(shared);
         thread("watch", move || watch(&watcher))?;
+        restore::start(shared)?;
         for node in &shared.lab().nodes {
             let (shared, node) = (Arc::clone(shared), node.clone());
             thread("node", move || node::keep(&shared, &node))?;

@@ -11,7 +11,13 @@ use anyhow::{Context, Result};
 use rustix::process::{Signal, pidfd_send_signal};
 use weft_agent::config::{FILES_DISK, GuestConfig, Host, HostFolder, Interface, ROOT_DISK};
 
-use super::{Inner, Shared, carrier, guest_files, handle_of, protocol::LabPhase, thread, vnicd::describe};
+use super::{
+    Inner, Shared, carrier, guest_files, handle_of,
+    protocol::LabPhase,
+    restore::{self, Incoming},
+    thread,
+    vnicd::describe,
+};
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     image::Image,
@@ -95,7 +101,9 @@ struct Started {
 }
 
 fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
-    let machine = machine(shared, node)?;
+    let incoming = shared.restore.take(&node.name);
+    let machine = machine(shared, node, incoming.as_ref())?;
+    shared.restore.note_boot(&node.name, &machine.boot);
     let mut process = shared
         .means()
         .qemu
@@ -112,6 +120,9 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
         (number, inner.phase == LabPhase::Stopping)
     });
     let number = number.filter(|_| !stopping).context("the lab was ended meanwhile")?;
+    if let Some(incoming) = &incoming {
+        restore::load(shared, &node.name, incoming, &mut process)?;
+    }
     let channel = connect(agent, &mut process)?;
     for card in 0..node.nics.len() {
         let up = shared.settings().link_is_up(&port_name(&node.name, card));
@@ -119,6 +130,7 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
             carrier::apply(shared, &node.name, card)?;
         }
     }
+    shared.restore.note_loaded(&node.name);
     shared.update_guest(&node.name, |guest| guest.started(channel.clone()));
     Ok(Started {
         process,
@@ -218,7 +230,7 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
     }
 }
 
-fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
+fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<Machine> {
     let state = &shared.state;
     let config_path = state.file(&format!("{}.json", node.name));
     std::fs::write(
@@ -240,6 +252,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         });
     }
     let boot = match &node.boot {
+        _ if let Some(incoming) = incoming => incoming.boot.clone(),
         Boot::Recipe { image, append } => {
             let means = shared.means();
             let image = means.images.get(image).context("the guest image was not built")?;
@@ -282,6 +295,7 @@ fn machine(shared: &Shared, node: &Node) -> Result<Machine> {
         serial_socket: Some(state.socket(&format!("{}.serial", node.name))?),
         guest_config: Some(config_path),
         on_reboot: OnReboot::BootAgain,
+        incoming: incoming.is_some(),
     })
 }
 

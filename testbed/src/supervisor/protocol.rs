@@ -73,6 +73,15 @@ pub enum Request {
         /// Full path of the program.
         program: PathBuf,
     },
+    /// Saves the lab; answers [`SaveNews`], the last of which is a [`SaveReport`]. Whoever closes the connection before stops it.
+    Save {
+        /// Full path of the folder to write.
+        target: PathBuf,
+        /// Also if it is a saved lab already.
+        replace: bool,
+        /// End the lab then, without letting its guests go on.
+        stop: bool,
+    },
     /// Joins this connection to the agent of a node.
     Agent {
         /// The node.
@@ -109,6 +118,49 @@ pub struct ReloadReport {
     pub missing: Vec<String>,
     /// From the last frame that the old one took to the time when the last card had its guest again, in milliseconds.
     pub pause_ms: u64,
+}
+
+/// What is told of a save.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaveNews {
+    /// What is being done.
+    Step {
+        /// In words.
+        what: String,
+        /// Bytes of it so far.
+        bytes: u64,
+    },
+    /// Done.
+    Done(SaveReport),
+}
+
+/// What was saved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveReport {
+    /// The lab.
+    pub lab: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its guests.
+    pub nodes: Vec<SavedGuest>,
+    /// All bytes in the folder.
+    pub bytes: u64,
+    /// How long the guests were stopped, in milliseconds.
+    pub paused_ms: u64,
+    /// Frames that did not arrive before, on links with a long delay or within a modelled DMA.
+    pub lost_frames: u64,
+    /// Whether the lab has ended with it.
+    pub ended: bool,
+}
+
+/// A guest that was saved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedGuest {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its state.
+    pub bytes: u64,
 }
 
 /// Which `vnicd` it is.

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -108,6 +108,8 @@ impl State {
 
 /// Does what [`Request::Reload`](super::protocol::Request::Reload) asks for.
 pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
+    // Held while the lab is changed or saved.
+    let _turn = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let old_pid = begin(shared)?;
     let report = swap(shared, program, old_pid);
     end(shared, old_pid, report.is_err());

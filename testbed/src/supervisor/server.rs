@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{
     Inner, Shared, apply, carrier, node,
     protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
-    reload, thread,
+    reload, save, thread,
 };
 use crate::vnicd_client::{
     TrunkDirection,
@@ -91,18 +91,30 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 other_file,
             } => answer(stream, apply::apply(shared, &file, dry_run, other_file))?,
             Request::Reload { program } => answer(stream, reload::reload(shared, &program))?,
-            Request::Agent { node } => return agent(shared, &node, stream),
-            Request::Down => {
-                shared.update(|inner| inner.phase = LabPhase::Stopping);
-                // The client waits for the end of this connection, which is the end of this process.
-                _ = reader.read(&mut [0])?;
-                return Ok(());
+            Request::Save { target, replace, stop } => {
+                let order = save::Order {
+                    target: &target,
+                    replace,
+                    stop,
+                };
+                if save::serve(shared, order, stream)? {
+                    return end(shared, &mut reader);
+                }
             }
+            Request::Agent { node } => return agent(shared, &node, stream),
+            Request::Down => return end(shared, &mut reader),
         }
     }
 }
 
-fn answer<T: Serialize>(mut stream: &UnixStream, result: Result<T>) -> Result<()> {
+/// Ends the lab; the client waits for the end of this connection, which is the end of this process.
+fn end(shared: &Shared, client: &mut impl Read) -> Result<()> {
+    shared.update(|inner| inner.phase = LabPhase::Stopping);
+    _ = client.read(&mut [0])?;
+    Ok(())
+}
+
+pub(super) fn answer<T: Serialize>(mut stream: &UnixStream, result: Result<T>) -> Result<()> {
     let answer = match result {
         Ok(value) => Answer::Ok(value),
         Err(error) => Answer::Error(format!("{error:#}")),

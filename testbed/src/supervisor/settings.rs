@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     lab::{Lab, topology::Topology},
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// Settings of one card and its cable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PortMemory {
     coalescing: CoalescingSettings,
     dma: DmaSettings,
@@ -27,7 +28,7 @@ struct PortMemory {
 }
 
 /// Settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     ports: BTreeMap<String, PortMemory>,
     trunks: Vec<crate::lab::Trunk>,
@@ -161,6 +162,13 @@ impl Settings {
             }
         }
         topology
+    }
+
+    /// Moves the timers of guests into the future: time that they were not there for does not count.
+    pub fn shift_timers(&mut self, by_ns: u64) {
+        for armed in &mut self.timers {
+            armed.timer.due_unix_ns = armed.timer.due_unix_ns.saturating_add(by_ns);
+        }
     }
 
     /// Remembers the timers of guests for the next `vnicd`, or (none) forgets them.

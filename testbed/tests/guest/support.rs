@@ -104,5 +104,6 @@ pub fn machine(dir: &Path, image: &Image) -> Machine {
         serial_socket: None,
         guest_config: Some(dir.join("config.json")),
         on_reboot: OnReboot::BootAgain,
+        incoming: false,
     }
 }

@@ -237,6 +237,7 @@ fn machine(folder: &Path) -> Machine {
         serial_socket: None,
         guest_config: Some(config_path),
         on_reboot: OnReboot::BootAgain,
+        incoming: false,
     }
 }
 

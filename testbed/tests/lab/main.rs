@@ -17,6 +17,7 @@ mod recorder;
 mod refusals;
 mod reload;
 mod resume;
+mod save;
 mod steering;
 mod support;
 mod userspace;

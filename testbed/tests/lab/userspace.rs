@@ -207,4 +207,9 @@ fn the_network_recipe_has_its_programs_and_packages_come_with_what_they_need() {
     );
     assert_eq!(said, "host\nrefused\n");
     assert_eq!(fs::read_to_string(share.join("from-guest")).unwrap(), "guest\n");
+    let output = world.run(&["save"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = "weft: the lab net cannot be saved: n2 has folders of this machine (`mount`), and QEMU cannot save a guest that uses them\n";
+    assert_eq!((output.status.code(), &*said), (Some(1), expected));
+    assert!(!world.dir.path().join("net.save").exists());
 }

@@ -37,6 +37,7 @@ fn machine() -> Machine {
         serial_socket: Some("/run/serial".into()),
         guest_config: Some("/dev/null".into()),
         on_reboot: OnReboot::BootAgain,
+        incoming: false,
     }
 }
 

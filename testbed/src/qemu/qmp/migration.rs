@@ -1,0 +1,199 @@
+//! A stopped guest's whole state as a stream of bytes: out of one QEMU, into another that was started with the same arguments.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::{Value, json};
+
+use super::Qmp;
+use crate::qemu::QemuError;
+
+/// Bytes per second at most: QEMU's own limit is made for networks.
+const BANDWIDTH_MAX: u64 = 1 << 40;
+
+/// How often QEMU is asked how far it is.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What QEMU calls the file that it was given.
+const FILE_NAME: &str = "state";
+
+/// Where a transfer of a guest's state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// Under way.
+    Running,
+    /// All is there.
+    Completed,
+    /// It was given up: why, in QEMU's words.
+    Failed(String),
+}
+
+impl Qmp {
+    /// Why the guest's state cannot be taken just now, in QEMU's words; empty if it can.
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn why_not_savable(&mut self) -> Result<Vec<String>, QemuError> {
+        let answer = self.execute("query-migrate", Value::Null)?;
+        let reasons = answer["blocked-reasons"].as_array().into_iter().flatten();
+        Ok(reasons.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// Begins to write the guest's state into `pipe`; the guest should be stopped.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn begin_save(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
+        self.execute("migrate-set-parameters", json!({"max-bandwidth": BANDWIDTH_MAX}))?;
+        self.give(pipe)?;
+        self.execute("migrate", json!({"uri": format!("fd:{FILE_NAME}")}))
+            .map(drop)
+    }
+
+    /// Begins to read the guest's state from `pipe`; QEMU was started to wait for that.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn begin_restore(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
+        self.give(pipe)?;
+        self.execute("migrate-incoming", json!({"uri": format!("fd:{FILE_NAME}")}))
+            .map(drop)
+    }
+
+    /// Where the transfer is that was begun last.
+    ///
+    /// # Errors
+    /// When QEMU does not answer: it ends when it cannot read a state.
+    pub fn transfer(&mut self) -> Result<Transfer, QemuError> {
+        let answer = self.execute("query-migrate", Value::Null)?;
+        Ok(match answer["status"].as_str() {
+            Some("completed") => Transfer::Completed,
+            Some("failed" | "cancelled" | "none") => {
+                let why = answer["error-desc"].as_str().unwrap_or("it gives no reason");
+                Transfer::Failed(why.to_owned())
+            }
+            _ => Transfer::Running,
+        })
+    }
+
+    /// Waits for the end of the transfer that was begun last, which is never [`Transfer::Running`].
+    ///
+    /// # Errors
+    /// As [`Qmp::transfer`].
+    pub fn wait_for_transfer(&mut self) -> Result<Transfer, QemuError> {
+        loop {
+            match self.transfer()? {
+                Transfer::Running => std::thread::sleep(LOOK_INTERVAL),
+                end => return Ok(end),
+            }
+        }
+    }
+
+    /// Gives QEMU an open file, by the name [`FILE_NAME`]: no path is said, so none can be misunderstood.
+    fn give(&mut self, file: BorrowedFd<'_>) -> Result<(), QemuError> {
+        let request = json!({"execute": "getfd", "arguments": {"fdname": FILE_NAME}});
+        let text = format!("{request}\n");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut files = SendAncillaryBuffer::new(&mut space);
+        let attached = [file];
+        let sent = if files.push(SendAncillaryMessage::ScmRights(&attached)) {
+            // A file goes with the first byte; a request of one short line goes in one piece.
+            let stream = self.reader.get_ref().as_fd();
+            sendmsg(
+                stream,
+                &[IoSlice::new(text.as_bytes())],
+                &mut files,
+                SendFlags::NOSIGNAL,
+            )
+            .map_err(io::Error::from)
+        } else {
+            Err(io::Error::other("there is no room for a file"))
+        };
+        match sent {
+            Ok(len) if len == text.len() => self.answer("getfd").map(drop),
+            Ok(_) => Err(QemuError::Monitor(io::ErrorKind::WriteZero.into())),
+            Err(error) => Err(QemuError::Monitor(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+    use super::*;
+
+    /// The next line that QEMU would read, with the file that came along.
+    fn line_with_file(stream: &std::os::unix::net::UnixStream) -> (String, Option<OwnedFd>) {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut files = RecvAncillaryBuffer::new(&mut space);
+        let mut pieces = [io::IoSliceMut::new(&mut bytes)];
+        let len = recvmsg(stream, &mut pieces, &mut files, RecvFlags::empty())
+            .unwrap()
+            .bytes;
+        let file = files.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        (String::from_utf8(bytes[..len].to_vec()).unwrap(), file)
+    }
+
+    #[test]
+    fn a_state_is_written_into_the_pipe_that_qemu_was_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qmp");
+        let listener = UnixListener::bind(&path).unwrap();
+        let qemu = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let say = |text: &str| (&stream).write_all(format!("{text}\r\n").as_bytes()).unwrap();
+            say(r#"{"QMP": {"version": {}, "capabilities": []}}"#);
+            let mut pipe = None;
+            for (expected, answer) in [
+                ("qmp_capabilities", r#"{"return": {}}"#),
+                (
+                    "query-migrate",
+                    r#"{"return": {"blocked-reasons": ["a folder of the host is mounted"]}}"#,
+                ),
+                ("migrate-set-parameters", r#"{"return": {}}"#),
+                (r#""fdname":"state""#, r#"{"return": {}}"#),
+                (r#""uri":"fd:state""#, r#"{"return": {}}"#),
+                ("query-migrate", r#"{"return": {"status": "active"}}"#),
+                (
+                    "query-migrate",
+                    r#"{"return": {"status": "failed", "error-desc": "no space"}}"#,
+                ),
+            ] {
+                let (line, file) = line_with_file(&stream);
+                assert!(line.contains(expected) && line.ends_with('\n'), "{line}");
+                assert_eq!(file.is_some(), line.contains("getfd"), "{line}");
+                pipe = pipe.or(file);
+                say(answer);
+            }
+            std::fs::File::from(pipe.unwrap())
+                .write_all(b"state of a guest")
+                .unwrap();
+        });
+        let mut qmp = Qmp::connect(&path, Duration::from_secs(5)).unwrap();
+        assert_eq!(qmp.why_not_savable().unwrap(), ["a folder of the host is mounted"]);
+        let (mut reads, writes) = std::io::pipe().unwrap();
+        qmp.begin_save(writes.as_fd()).unwrap();
+        drop(writes);
+        assert_eq!(
+            qmp.wait_for_transfer().unwrap(),
+            Transfer::Failed("no space".to_owned())
+        );
+        let mut text = String::new();
+        reads.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "state of a guest");
+        qemu.join().unwrap();
+        assert!(qmp.transfer().is_err(), "QEMU is gone");
+    }
+}

@@ -1,0 +1,219 @@
+//! Starts a lab from what was saved of it: each guest's QEMU reads the guest's state instead of booting, and when all have read,
+//! all go on together. What a saved lab is, and whether it is whole, is in [`crate::save`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::fd::AsFd,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, Result, bail};
+use weft_agent::config::ROOT_DISK;
+
+use super::{
+    Inner, Means, Settings, Shared,
+    node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
+    protocol::{LabPhase, NodePhase},
+    thread,
+};
+use crate::{
+    image::Image,
+    lab::Boot,
+    qemu::{self, Qemu, QemuProcess, Qmp, Transfer},
+    save::Saved,
+};
+
+/// What each node's QEMU was started with, and which of them are to read a saved state.
+#[derive(Debug, Default)]
+pub(super) struct Restore(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the QEMU of each node booted, which is what a restored one needs again.
+    boots: BTreeMap<String, qemu::Boot>,
+    /// Nodes whose QEMU has not been started since the lab was restored.
+    to_start: BTreeMap<String, Incoming>,
+    /// Nodes whose QEMU has not read its state to the end.
+    to_load: BTreeSet<String>,
+}
+
+/// What a guest goes on with.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming {
+    /// What its QEMU is started with.
+    pub(super) boot: qemu::Boot,
+    /// Its state.
+    state: PathBuf,
+}
+
+impl Restore {
+    /// All nodes of that saved lab read their states.
+    pub(super) fn of(saved: &Saved) -> Self {
+        let nodes = saved.manifest().nodes.iter().filter_map(|node| {
+            let incoming = Incoming {
+                boot: saved.boot(&node.name)?,
+                state: saved.path(&node.state),
+            };
+            Some((node.name.clone(), incoming))
+        });
+        let to_start: BTreeMap<_, _> = nodes.collect();
+        Self(Mutex::new(State {
+            boots: BTreeMap::new(),
+            to_load: to_start.keys().cloned().collect(),
+            to_start,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the node is to go on with, asked at each start of its QEMU: only the first one after a restore has something.
+    pub(super) fn take(&self, node: &str) -> Option<Incoming> {
+        self.state().to_start.remove(node)
+    }
+
+    /// The node's QEMU is started with this.
+    pub(super) fn note_boot(&self, node: &str, boot: &qemu::Boot) {
+        self.state().boots.insert(node.to_owned(), boot.clone());
+    }
+
+    /// What the node's QEMU was started with last.
+    pub(super) fn boot(&self, node: &str) -> Option<qemu::Boot> {
+        self.state().boots.get(node).cloned()
+    }
+
+    /// The node's state is read, and it can be told to go on.
+    pub(super) fn note_loaded(&self, node: &str) {
+        self.state().to_load.remove(node);
+    }
+
+    /// Whether some node has not read its state.
+    fn is_loading(&self) -> bool {
+        !self.state().to_load.is_empty()
+    }
+}
+
+/// What the guests of a saved lab run with: images are taken from the save, also when a node is switched off and on later.
+pub fn means(saved: &Saved, qemu: Qemu) -> Means {
+    let manifest = saved.manifest();
+    let images = manifest
+        .lab
+        .nodes
+        .iter()
+        .zip(&manifest.nodes)
+        .filter_map(|(node, kept)| {
+            let (Boot::Recipe { image, .. }, Some((kernel_release, hash))) = (&node.boot, &kept.image) else {
+                return None;
+            };
+            let root = kept.disks.iter().find(|disk| disk.serial == ROOT_DISK);
+            let image_files = Image {
+                kernel: saved.path(&kept.kernel),
+                initramfs: saved.path(kept.initramfs.as_ref()?),
+                root: root.map(|disk| saved.path(&disk.contents)),
+                kernel_release: kernel_release.clone(),
+                hash: hash.clone(),
+            };
+            Some((image.clone(), image_files))
+        });
+    Means {
+        qemu,
+        accel: manifest.accel,
+        images: images.collect(),
+    }
+}
+
+/// The settings that were in force. Timers go on as if no time had passed.
+pub(super) fn settings(saved: &Saved) -> Settings {
+    let manifest = saved.manifest();
+    let mut settings = manifest.settings.clone();
+    let now_ms = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
+    let gone_ms = u64::try_from(now_ms)
+        .unwrap_or(u64::MAX)
+        .saturating_sub(manifest.saved_unix_ms);
+    settings.shift_timers(gone_ms.saturating_mul(1_000_000));
+    settings
+}
+
+/// Lets a QEMU that was just started read its guest's state.
+pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &mut QemuProcess) -> Result<()> {
+    let state = File::open(&incoming.state).with_context(|| format!("cannot read {}", incoming.state.display()))?;
+    let mut qmp = monitor(shared, node, process)?;
+    let (reads, mut writes) = io::pipe().context("cannot make a pipe")?;
+    let outcome = std::thread::scope(|scope| {
+        // QEMU closes its end when it has read all, or does not want more: how it went, it tells itself.
+        scope.spawn(move || io::copy(&mut &state, &mut writes));
+        let begun = qmp.begin_restore(reads.as_fd());
+        drop(reads);
+        begun.and_then(|()| qmp.wait_for_transfer())
+    });
+    match outcome {
+        Ok(Transfer::Completed) => Ok(()),
+        Ok(Transfer::Failed(why)) => bail!("QEMU cannot read its saved state: {why}"),
+        Ok(Transfer::Running) => bail!("QEMU does not read its saved state"),
+        // It ends with a word on its own output.
+        Err(error) => match process.last_words().lines().last() {
+            Some(why) if process.try_wait()?.is_some() => bail!("QEMU cannot read its saved state: {why}"),
+            _ => Err(error).context("QEMU cannot read its saved state"),
+        },
+    }
+}
+
+/// The monitor of a QEMU that was just started; given up as soon as it has ended.
+fn monitor(shared: &Shared, node: &str, process: &mut QemuProcess) -> Result<Qmp> {
+    let socket = shared.state.socket(&format!("{node}.qmp"))?;
+    let deadline = Instant::now() + QEMU_START_TIMEOUT;
+    loop {
+        match Qmp::connect(&socket, QEMU_LOOK_INTERVAL) {
+            Ok(qmp) => return Ok(qmp),
+            Err(_) if process.try_wait()?.is_some() => bail!("QEMU ended at once: {}", process.last_words()),
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Starts the thread that lets all guests go on when all have read their states.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
+    if !shared.restore.is_loading() {
+        return Ok(());
+    }
+    let shared = Arc::clone(shared);
+    thread("restore", move || {
+        let all_loaded = |inner: &mut Inner| {
+            let off = inner.nodes.values().any(|guest| guest.status.phase == NodePhase::Off);
+            if off || inner.phase == LabPhase::Stopping {
+                // Whoever waits for the lab says why.
+                return Some(false);
+            }
+            (!shared.restore.is_loading()).then_some(true)
+        };
+        if shared.wait_for(None, all_loaded) != Some(true) {
+            return;
+        }
+        if let Err(error) = go_on(&shared) {
+            shared.fail(error.context("the guests cannot go on"));
+        }
+    })
+}
+
+/// Lets all guests go on. Until all do, nothing is taken from any of them: no frame meets a guest that is not there yet.
+fn go_on(shared: &Shared) -> Result<()> {
+    let mut vnicd = shared.vnicd()?;
+    vnicd.drain()?;
+    // The cards have them now; a `vnicd` that is started later must not arm them again.
+    shared.settings().set_timers(Vec::new());
+    let mut monitors = Vec::new();
+    for node in &shared.lab().nodes {
+        let socket = shared.state.socket(&format!("{}.qmp", node.name))?;
+        monitors.push(Qmp::connect(&socket, Duration::from_secs(30))?);
+    }
+    for monitor in &mut monitors {
+        monitor.cont()?;
+    }
+    Ok(())
+}

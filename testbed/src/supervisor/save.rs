@@ -1,0 +1,345 @@
+//! Saves a running lab: stops all guests at once, has each QEMU write its guest's state, and lets the guests go on. Whatever goes
+//! wrong, they go on, and nothing half-written is left. The folder that is written is [`crate::save`]'s business.
+
+use std::{
+    io::{self, PipeReader, Read},
+    os::fd::AsFd,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    Settings, Shared,
+    protocol::{LabPhase, NodePhase, SaveNews, SaveReport, SavedGuest},
+    server::answer,
+};
+use crate::{
+    accel::Accel,
+    lab::{Boot, Lab, Node},
+    qemu::{Qmp, Transfer},
+    save::{Manifest, SavedDisk, SavedFile, SavedNode, Writer, cpu_flags, why_not},
+    vnicd_client::{Drained, VnicdClient},
+};
+
+/// How long a monitor may be busy with somebody else.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often whoever waits for the save is told how far it is, and so how soon it is noticed that they are gone.
+const TELL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bytes of a guest's state that may be under way from QEMU to us; fewer mean more turns.
+const PIPE_LEN: usize = 1 << 20;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order<'a> {
+    /// The folder to write.
+    pub(super) target: &'a Path,
+    /// Also if it is there.
+    pub(super) replace: bool,
+    /// The guests do not go on: the lab ends.
+    pub(super) stop: bool,
+}
+
+/// Does what [`Request::Save`](super::protocol::Request::Save) asks for, and tells the client what is going on. Whether the lab is to be
+/// ended now.
+pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream) -> Result<bool> {
+    let mut teller = Teller { stream, last: None };
+    // Held while the lab is changed: it is none of the labs between.
+    let file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut frozen = None;
+    match save(shared, order, file.as_deref(), &mut frozen, &mut teller) {
+        Err(error) => {
+            drop(frozen);
+            answer::<SaveNews>(stream, Err(error))?;
+            Ok(false)
+        }
+        Ok(report) => {
+            if order.stop {
+                // Its last state is the saved one, whoever is there to hear of it.
+                frozen.as_mut().into_iter().for_each(Frozen::forget);
+            }
+            drop(frozen);
+            let told = answer(stream, Ok(SaveNews::Done(report)));
+            if !order.stop {
+                told?;
+            }
+            Ok(order.stop)
+        }
+    }
+}
+
+fn save(
+    shared: &Arc<Shared>,
+    order: Order<'_>,
+    file: Option<&Path>,
+    frozen: &mut Option<Frozen>,
+    teller: &mut Teller<'_>,
+) -> Result<SaveReport> {
+    let (lab, means) = (shared.lab(), shared.means());
+    let mut monitors = check(shared, &lab)?;
+    let mut writer = Writer::begin(order.target, order.replace)?;
+    let mut nodes = Vec::new();
+    for node in &lab.nodes {
+        nodes.push(boot_files(shared, node, &mut writer, teller)?);
+    }
+    let frozen = frozen.insert(Frozen::freeze(shared, &mut monitors)?);
+    let saved_unix_ms = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
+    let mut states = Vec::new();
+    for (name, monitor) in &mut frozen.monitors {
+        states.push(state(name, monitor, &mut writer, teller)?);
+    }
+    let settings = frozen.settings(&shared.settings());
+    if !order.stop {
+        frozen.thaw()?;
+    }
+    let (paused, drained) = (frozen.paused(), frozen.drained.clone());
+    teller.say("waiting for the disk", 0)?;
+    let manifest = Manifest {
+        weft: env!("CARGO_PKG_VERSION").to_owned(),
+        saved_unix_ms: u64::try_from(saved_unix_ms).unwrap_or(u64::MAX),
+        qemu: means.qemu.version().to_string(),
+        accel: means.accel,
+        cpu_flags: match means.accel {
+            Accel::Kvm => cpu_flags(),
+            Accel::Tcg => Vec::new(),
+        },
+        file: file.map(Path::to_owned),
+        lab: Lab::clone(&lab),
+        settings,
+        nodes: nodes.into_iter().zip(states).map(|(node, state)| node(state)).collect(),
+    };
+    let guests = manifest.nodes.iter().map(|node| SavedGuest {
+        name: node.name.clone(),
+        bytes: node.state.bytes,
+    });
+    let guests = guests.collect();
+    let bytes = writer.finish(&manifest)?;
+    Ok(SaveReport {
+        lab: lab.name.clone(),
+        folder: order.target.to_owned(),
+        nodes: guests,
+        bytes,
+        paused_ms: u64::try_from(paused.as_millis()).unwrap_or(u64::MAX),
+        lost_frames: drained.on_links + drained.in_dma,
+        ended: order.stop,
+    })
+}
+
+/// Whether the lab can be saved; gives the monitors of all nodes, in their order. Nothing is stopped yet.
+fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
+    let inner = shared.inner();
+    match inner.phase {
+        LabPhase::Up => {}
+        LabPhase::Starting => bail!("the lab {} is still starting", lab.name),
+        LabPhase::Stopping => bail!("the lab is being ended"),
+    }
+    ensure!(!inner.reload.is_under_way(), "a reload is under way");
+    let mut reasons: Vec<String> = lab.nodes.iter().filter_map(why_not).collect();
+    let is_on = |node: &&Node| {
+        let guest = inner.nodes.get(&node.name);
+        guest.is_some_and(|guest| guest.process.is_some() && guest.status.phase != NodePhase::Starting)
+    };
+    let off = lab.nodes.iter().filter(|node| !is_on(node));
+    reasons.extend(off.map(|node| format!("{} is off: `weft start {0}` switches it on", node.name)));
+    drop(inner);
+    ensure!(!lab.nodes.is_empty(), "the lab {} has no nodes", lab.name);
+    let mut monitors = Vec::new();
+    // One that is off has no monitor to ask.
+    let asked = if reasons.is_empty() { lab.nodes.as_slice() } else { &[] };
+    for node in asked {
+        let socket = shared.state.socket(&format!("{}.qmp", node.name))?;
+        let mut monitor = Qmp::connect(&socket, MONITOR_TIMEOUT).with_context(|| node.name.clone())?;
+        let blocked = monitor.why_not_savable().with_context(|| node.name.clone())?;
+        monitors.push((node.name.clone(), monitor));
+        if let Some(why) = blocked.first() {
+            reasons.push(format!("QEMU cannot save {}: {why}", node.name));
+        }
+    }
+    ensure!(
+        reasons.is_empty(),
+        "the lab {} cannot be saved: {}",
+        lab.name,
+        reasons.join("; ")
+    );
+    Ok(monitors)
+}
+
+/// Copies what the node's QEMU was started with. Gives what makes a saved node of it with its state.
+fn boot_files(
+    shared: &Shared,
+    node: &Node,
+    writer: &mut Writer,
+    teller: &mut Teller<'_>,
+) -> Result<impl FnOnce(SavedFile) -> SavedNode + use<>> {
+    let boot = shared
+        .restore
+        .boot(&node.name)
+        .with_context(|| format!("{} has not started", node.name))?;
+    let mut copy = |path: &Path| {
+        writer.copy(path, &mut |bytes| {
+            teller.say(&format!("copying {}", path.display()), bytes)
+        })
+    };
+    let kernel = copy(boot.kernel.as_deref().context("a guest without a kernel")?)?;
+    let initramfs = boot.initramfs.as_deref().map(&mut copy).transpose()?;
+    let mut disks = Vec::new();
+    for disk in &boot.shared_disks {
+        disks.push(SavedDisk {
+            serial: disk.serial.to_owned(),
+            contents: copy(&disk.path)?,
+        });
+    }
+    let image = match &node.boot {
+        Boot::Recipe { image, .. } => shared.means().images.get(image).cloned(),
+        Boot::Kernel { .. } | Boot::Disk { .. } => None,
+    };
+    let name = node.name.clone();
+    Ok(move |state| SavedNode {
+        name,
+        state,
+        kernel,
+        initramfs,
+        disks,
+        image: image.map(|image| (image.kernel_release, image.hash)),
+    })
+}
+
+/// Has a QEMU write its guest's state.
+fn state(node: &str, monitor: &mut Qmp, writer: &mut Writer, teller: &mut Teller<'_>) -> Result<SavedFile> {
+    let (reads, writes) = io::pipe().context("cannot make a pipe")?;
+    // A smaller one is only slower.
+    _ = rustix::pipe::fcntl_setpipe_size(&writes, PIPE_LEN);
+    monitor.begin_save(writes.as_fd()).with_context(|| node.to_owned())?;
+    drop(writes);
+    let saving = format!("saving {node}");
+    let pipe = Watched {
+        pipe: reads,
+        client: teller.stream,
+    };
+    let written = writer.write(&format!("{node}.state"), pipe, &mut |bytes| teller.say(&saving, bytes));
+    // Whatever stopped the writing has closed the pipe by now, and so ends QEMU's part.
+    let end = monitor.wait_for_transfer().with_context(|| node.to_owned());
+    match (written, end) {
+        (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        (Ok(file), Ok(Transfer::Completed)) => Ok(file),
+        (Ok(_), Ok(Transfer::Failed(why))) => bail!("QEMU could not save {node}: {why}"),
+        (Ok(_), Ok(Transfer::Running)) => bail!("QEMU does not end to save {node}"),
+    }
+}
+
+/// A guest's state on its way, for as long as somebody wants it.
+struct Watched<'a> {
+    pipe: PipeReader,
+    client: &'a UnixStream,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        // The client says nothing while it waits: what there is to read is its end.
+        let mut fds = [
+            PollFd::new(&self.pipe, PollFlags::IN),
+            PollFd::new(self.client, PollFlags::IN),
+        ];
+        poll(&mut fds, None::<&Timespec>)?;
+        if !fds[1].revents().is_empty() {
+            return Err(io::Error::other("whoever wanted it is gone"));
+        }
+        self.pipe.read(bytes)
+    }
+}
+
+/// All guests of a lab, stopped. They go on when this is dropped.
+struct Frozen {
+    monitors: Vec<(String, Qmp)>,
+    /// Nothing is taken from guests as long as this connection lives.
+    drain: Option<VnicdClient>,
+    drained: Drained,
+    began: Instant,
+    /// How long the guests were stopped, once they go on.
+    paused: Option<Duration>,
+}
+
+impl Frozen {
+    /// Lets frames that are under way arrive, while guests send no more, and stops the guests.
+    fn freeze(shared: &Shared, monitors: &mut Vec<(String, Qmp)>) -> Result<Self> {
+        let mut vnicd = shared.vnicd()?;
+        let drained = vnicd.drain()?;
+        let mut frozen = Self {
+            monitors: std::mem::take(monitors),
+            drain: Some(vnicd),
+            drained,
+            began: Instant::now(),
+            paused: None,
+        };
+        for (node, monitor) in &mut frozen.monitors {
+            monitor.stop().with_context(|| node.clone())?;
+        }
+        Ok(frozen)
+    }
+
+    /// What is in force, with the timers that guests had armed.
+    fn settings(&self, in_force: &Settings) -> Settings {
+        let mut settings = in_force.clone();
+        settings.set_timers(self.drained.timers.clone());
+        settings
+    }
+
+    /// Lets all guests go on, and then take part in traffic again.
+    fn thaw(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for (node, monitor) in &mut self.monitors {
+            let gone_on = monitor.cont().with_context(|| format!("{node} does not go on"));
+            outcome = outcome.and(gone_on);
+        }
+        self.monitors.clear();
+        self.drain = None;
+        self.paused.get_or_insert(self.began.elapsed());
+        outcome
+    }
+
+    fn paused(&self) -> Duration {
+        self.paused.unwrap_or_else(|| self.began.elapsed())
+    }
+
+    /// The guests stay as they are.
+    fn forget(&mut self) {
+        self.monitors.clear();
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(error) = self.thaw() {
+            let error = format!("{error:#}");
+            tracing::error!(%error, "a guest that was stopped to be saved");
+        }
+    }
+}
+
+/// Tells whoever waits what is going on, now and then.
+struct Teller<'a> {
+    stream: &'a UnixStream,
+    /// When what was said last.
+    last: Option<(Instant, String)>,
+}
+
+impl Teller<'_> {
+    fn say(&mut self, what: &str, bytes: u64) -> Result<()> {
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|(last, before)| before == what && last.elapsed() < TELL_INTERVAL)
+        {
+            return Ok(());
+        }
+        self.last = Some((Instant::now(), what.to_owned()));
+        let what = what.to_owned();
+        answer(self.stream, Ok(SaveNews::Step { what, bytes })).context("whoever wanted it is gone")
+    }
+}
