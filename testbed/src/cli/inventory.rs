@@ -164,7 +164,8 @@ mod tests {
     fn hosts_have_names_of_nodes_and_of_cards() {
         assert_eq!(
             hosts(&topology()),
-            "10.77.1.1 n1 n1-eth0\n10.77.1.2 n1-eth1\n10.77.1.3 web-1 web-1-eth0\n"
+            "10.77.1.1 n1 n1-eth0\nfd10:fe7e:c47:1::1 n1 n1-eth0\n10.77.1.2 n1-eth1\nfd10:fe7e:c47:1::2 n1-eth1\n\
+             10.77.1.3 web-1 web-1-eth0\nfd10:fe7e:c47:1::3 web-1 web-1-eth0\n"
         );
     }
 

@@ -34,12 +34,12 @@ fn a_lab_in_text_shows_every_cable_at_both_ends_with_what_is_set_on_it() {
         draw(&topology(TWO_SWITCHES), Format::Text),
         "\
 s1
-├─ n1.eth0  52:54:00:00:01:01  10.77.1.1/24  loss 1%
-└─ s2       trunk                            there: 1Gbit; back: 1Gbit, 5us
+├─ n1.eth0  52:54:00:00:01:01  10.77.1.1/24 fda5:1146:d380:1::1/64  loss 1%
+└─ s2       trunk                                                   there: 1Gbit; back: 1Gbit, 5us
 s2
-├─ n1.eth1   52:54:00:00:01:02  10.77.1.2/24  down
-├─ end.eth0  52:54:00:00:02:01  10.77.1.3/24
-└─ s1        trunk                            there: 1Gbit, 5us; back: 1Gbit
+├─ n1.eth1   52:54:00:00:01:02  10.77.1.2/24 fda5:1146:d380:1::2/64  down
+├─ end.eth0  52:54:00:00:02:01  10.77.1.3/24 fda5:1146:d380:1::3/64
+└─ s1        trunk                                                   there: 1Gbit, 5us; back: 1Gbit
 at no switch
 ├─ end.eth1  connected to itself
 └─ alone     no NIC
@@ -55,7 +55,7 @@ fn a_lab_in_dot_and_mermaid_has_a_line_for_each_cable_and_no_word_of_theirs_as_a
     let dot = draw(&lab, Format::Dot);
     assert_eq!(dot.matches(" -- ").count(), 6, "{dot}");
     assert!(
-        dot.contains(r#""n1" -- "s1" [taillabel="eth0\n10.77.1.1/24", label="loss 1%"];"#),
+        dot.contains(r#""n1" -- "s1" [taillabel="eth0\n10.77.1.1/24\nfda5:1146:d380:1::1/64", label="loss 1%"];"#),
         "{dot}"
     );
     assert!(dot.contains(r#""end" -- "end""#) && dot.ends_with("}\n"), "{dot}");
@@ -63,7 +63,7 @@ fn a_lab_in_dot_and_mermaid_has_a_line_for_each_cable_and_no_word_of_theirs_as_a
     assert!(mermaid.starts_with("graph LR\n"), "{mermaid}");
     assert!(mermaid.contains("  node_end([\"end\"])\n"), "{mermaid}");
     assert!(
-        mermaid.contains("  node_n1 -.-|\"eth1 10.77.1.2/24<br>down\"| switch_s2\n"),
+        mermaid.contains("  node_n1 -.-|\"eth1 10.77.1.2/24 fda5:1146:d380:1::2/64<br>down\"| switch_s2\n"),
         "{mermaid}"
     );
     assert!(
