@@ -158,12 +158,11 @@ fn known_serial(serial: &str) -> Option<&'static str> {
 fn read_manifest(folder: &Path) -> Result<Manifest> {
     let path = folder.join(MANIFEST);
     let unreadable = || format!("cannot read {}", path.display());
-    let file = match File::open(&path) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            bail!("{} is no saved lab: there is no {MANIFEST} in it", folder.display())
-        }
-        opened => opened.with_context(unreadable)?,
-    };
+    // Nobody is waited for who would write a pipe of that name.
+    if !path.is_file() {
+        bail!("{} is no saved lab: there is no {MANIFEST} in it", folder.display());
+    }
+    let file = File::open(&path).with_context(unreadable)?;
     let mut text = Vec::new();
     file.take(MANIFEST_LEN_MAX + 1)
         .read_to_end(&mut text)

@@ -261,6 +261,12 @@ fn a_save_is_there_whole_or_not_at_all_and_replaces_nothing_else() {
     assert!(failed > 0 && fs::read(target.join("save.json")).expect("there") != before);
     assert_eq!(entries(&folder), ["pair.save", "vmlinuz"]);
 
+    // What is saved again keeps its name.
+    let mut again = Writer::begin(&folder.path().join("again.save"), false).expect("free");
+    let kernel = again.copy(&target.join("file0-vmlinuz"), &mut |_| Ok(()));
+    assert_eq!(kernel.expect("copied").name, "file0-vmlinuz");
+    drop(again);
+
     let precious = folder.path().join("precious");
     fs::create_dir(&precious).expect("made");
     let refused = Writer::begin(&precious, true).expect_err("no save").to_string();

@@ -114,6 +114,12 @@ impl Writer {
         }
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let base = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
+        // One that was restored has a number of the save that it is from.
+        let base = base
+            .strip_prefix("file")
+            .and_then(|rest| rest.split_once('-'))
+            .filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))
+            .map_or(base, |(_, base)| base);
         let known = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
         let base: String = base.chars().filter(known).take(64).collect();
         let saved = self.write(&format!("file{}-{base}", self.copied.len()), file, progress)?;
