@@ -249,20 +249,9 @@ impl Core {
         }
     }
 
-    /// Takes frames of this interface that have come, at most so many; how many.
+    /// The next frame of this interface that has come.
     #[cold]
-    pub(crate) fn receive_looped(&mut self, now: Time, frames_max: usize) -> usize {
-        let mut frames = 0;
-        while frames < frames_max {
-            let Some(frame) = self.next_looped() else { break };
-            self.engine.handle(now, &frame, &mut self.store);
-            self.store.copies.finish();
-            frames += 1;
-        }
-        frames
-    }
-
-    fn next_looped(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next_looped(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.loopback.as_mut().and_then(|loopback| loopback.next()) {
             return Some(frame);
         }

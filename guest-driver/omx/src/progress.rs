@@ -170,19 +170,25 @@ impl Core {
     fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
         let mut frames = 0;
         let before = self.completions();
-        if self.has_looped() {
-            self.now = *now.get_or_insert_with(clock::now);
-            frames = self.receive_looped(self.now, FRAMES_PER_STEP);
-        }
+        // Frames of this interface come first.
+        let mut looped = if self.has_looped() { self.next_looped() } else { None };
         while frames < FRAMES_PER_STEP {
-            // An error: the link is down. Frames arrive again when it is up.
-            let Ok(Some(frame)) = self.port.poll_receive() else {
-                break;
+            let frame = match &looped {
+                Some(frame) => frame.as_slice(),
+                // An error: the link is down. Frames arrive again when it is up.
+                None => match self.port.poll_receive() {
+                    Ok(Some(frame)) => frame,
+                    _ => break,
+                },
             };
             self.now = *now.get_or_insert_with(clock::now);
+            // The one place for both, so that the compiler keeps it in this loop.
             self.engine.handle(self.now, frame, &mut self.store);
             self.store.copies.finish();
             frames += 1;
+            if looped.is_some() && frames < FRAMES_PER_STEP {
+                looped = self.next_looped();
+            }
         }
         self.pace.received(self.completions() - before);
         frames
@@ -192,18 +198,19 @@ impl Core {
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         self.port
             .limit_direct(self.engine.peers_mut().direct_frame_len_max(now));
-        let sent = match &mut self.loopback {
-            None => self
-                .burst
-                .transmit(now, &mut self.engine, &self.store, self.port.as_mut()),
+        let port = self.port.as_mut();
+        let mut turning;
+        let port: &mut (dyn Netif + Send) = match &mut self.loopback {
+            None => port,
             Some(loopback) => {
-                let port = self.port.as_mut();
-                let mut turning = Turning { port, loopback };
-                let sent = self.burst.transmit(now, &mut self.engine, &self.store, &mut turning);
-                self.deliver_looped();
-                sent
+                turning = Turning { port, loopback };
+                &mut turning
             }
         };
+        let sent = self.burst.transmit(now, &mut self.engine, &self.store, port);
+        if self.loopback.is_some() {
+            self.deliver_looped();
+        }
         self.gather.flushed();
         self.port.expect_bulk(self.engine.awaits_data_apart());
         self.events();
