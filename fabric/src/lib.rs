@@ -10,18 +10,22 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod control_frame;
 mod link;
+mod snooping;
 mod stp;
 mod switch;
 mod topology;
 
+pub use control_frame::{CONTROL_FRAME_LEN_MIN, ControlFrame};
 pub use link::{
     Admission, FRAME_OVERHEAD_BYTES, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError,
     LinkCounters, LinkDrop, PPM, QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
 };
+pub use snooping::{GroupMember, MEMBERSHIPS_MAX, PORT_MEMBERSHIPS_MAX, SnoopedVlan, SnoopingCounters};
 pub use stp::{
-    BRIDGE_GROUP, BridgeId, CONTROL_FRAME_LEN, ControlFrame, PortRole, PortState, SpanningTree, StpConfig,
-    StpPortConfig, StpPortCounters, StpPortStatus, StpStatus, path_cost,
+    BRIDGE_GROUP, BridgeId, PortRole, PortState, SpanningTree, StpConfig, StpPortConfig, StpPortCounters,
+    StpPortStatus, StpStatus, path_cost,
 };
 pub use switch::{
     AGGREGATE_MEMBERS_MAX, AggregateError, DropReason, Egress, FloodTargets, Forward, GROUPS_MAX, GroupError, GroupId,

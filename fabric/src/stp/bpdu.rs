@@ -4,12 +4,10 @@ use ether::{ETHERNET_HEADER_LEN, MacAddr};
 
 use super::PortRole;
 use super::priority::{BridgeId, Times, Vector};
+use crate::control_frame::{CONTROL_FRAME_LEN_MIN, ControlFrame};
 
 /// The address of all bridges, where BPDUs go.
 pub const BRIDGE_GROUP: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0]);
-
-/// Shortest Ethernet frame, without check sequence: BPDUs are padded to it.
-pub const CONTROL_FRAME_LEN: usize = 60;
 
 /// LLC of BPDUs: both service access points, unnumbered information.
 const LLC: [u8; 3] = [0x42, 0x42, 0x03];
@@ -98,17 +96,6 @@ pub(super) enum Bpdu {
     Change,
 }
 
-/// A frame that a switch sends by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlFrame([u8; CONTROL_FRAME_LEN]);
-
-impl ControlFrame {
-    /// Its bytes, from the Ethernet header on.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 impl Bpdu {
     /// Reads a frame from its first bytes; `None` if it is no BPDU that this protocol reads, or too little of it is there.
     pub fn parse(frame: &[u8]) -> Option<Self> {
@@ -135,7 +122,8 @@ impl Bpdu {
 
     /// The frame that says it.
     pub fn frame(&self, source: MacAddr) -> ControlFrame {
-        let mut frame = [0; CONTROL_FRAME_LEN];
+        let mut control = ControlFrame::zeroed(CONTROL_FRAME_LEN_MIN);
+        let frame = control.bytes_mut();
         frame[..6].copy_from_slice(&BRIDGE_GROUP.0);
         frame[6..12].copy_from_slice(&source.0);
         frame[ETHERNET_HEADER_LEN..BPDU_AT].copy_from_slice(&LLC);
@@ -158,7 +146,7 @@ impl Bpdu {
             frame[EXCHANGE_AT + 4..EXCHANGE_AT + 6].copy_from_slice(&heard.to_be_bytes());
         }
         frame[12..14].copy_from_slice(&((len + LLC.len()) as u16).to_be_bytes());
-        ControlFrame(frame)
+        control
     }
 }
 
@@ -314,7 +302,7 @@ mod tests {
         let mut frame = *message(Kind::Rapid, PortRole::Designated, Flags::default())
             .frame(MacAddr([2, 0, 0, 0, 0, 9]))
             .bytes()
-            .first_chunk::<CONTROL_FRAME_LEN>()
+            .first_chunk::<CONTROL_FRAME_LEN_MIN>()
             .unwrap();
         frame[13] = 20;
         assert_eq!(Bpdu::parse(&frame), None, "it says that it is shorter");

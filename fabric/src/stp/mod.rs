@@ -14,13 +14,14 @@ use core::fmt;
 
 use ether::{MacAddr, Time};
 
-pub use bpdu::{BRIDGE_GROUP, CONTROL_FRAME_LEN, ControlFrame};
+pub use bpdu::BRIDGE_GROUP;
 pub use priority::BridgeId;
 
 use bpdu::{Bpdu, Flags, Kind, Message};
 use port::StpPort;
 use priority::{SECOND, Times, Vector};
 
+use crate::control_frame::ControlFrame;
 use crate::switch::PortId;
 
 /// How long another protocol version is watched for before it is believed, and how long a port without bridge behind it

@@ -156,6 +156,10 @@ impl Switch {
     fn close(&mut self, port: PortId) {
         self.leave_tree(port);
         self.forget_stations(port);
+        if let Some(snooping) = &mut self.snooping {
+            snooping.forget_port(port);
+            snooping.topology_changed();
+        }
         self.open.remove(port);
         if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.open = false;

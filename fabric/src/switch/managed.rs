@@ -1,20 +1,21 @@
-//! The way of a frame through a switch with VLANs or link aggregation: told apart by its tag, learned in its VLAN, sent out of
+//! The way of a frame through a switch with VLANs, link aggregation or snooping: told apart by its tag, learned in its VLAN, sent out of
 //! the ports that carry this VLAN in the form that each of them wants.
 //!
-//! A switch that has neither never comes here.
+//! A switch that has none of them never comes here.
 
 use ether::{MacAddr, Time};
 
 use super::aggregate::flow_hash;
-use super::ports::take_lowest;
+use super::ports::{PortSet, take_lowest};
 use super::table::MacTable;
 use super::vlan::{EgressForm, FrameTag, VlanId};
 use super::{DropReason, Egress, Forward, PortId, PortVlans, Switch, TagChange, Target, check, is_bridge_group};
+use crate::snooping::kind_of;
 
 /// What is known of a frame when it has been let in.
-struct Admitted<'a> {
-    header: &'a [u8],
-    dst: MacAddr,
+pub(super) struct Admitted<'a> {
+    pub(super) header: &'a [u8],
+    pub(super) dst: MacAddr,
     src: MacAddr,
     tag: FrameTag,
     /// Its VLAN; none in a switch without VLANs.
@@ -24,8 +25,13 @@ struct Admitted<'a> {
 
 impl Admitted<'_> {
     /// The VLAN as the table has it.
-    fn table_vlan(&self) -> u16 {
+    pub(super) fn table_vlan(&self) -> u16 {
         self.vlan.map_or(0, VlanId::number)
+    }
+
+    /// Where the EtherType of what it carries is: behind its tag.
+    pub(super) fn type_at(&self) -> usize {
+        self.tag.type_at()
     }
 }
 
@@ -42,6 +48,9 @@ impl Switch {
         };
         state.vlans = vlans;
         self.forget_stations(port);
+        if let Some(snooping) = &mut self.snooping {
+            snooping.forget_port(port);
+        }
         self.refresh_vlans();
     }
 
@@ -67,21 +76,17 @@ impl Switch {
             self.has_vlans = has_vlans;
             self.table = MacTable::new(self.config.entries_max(), self.config.hash_seed, has_vlans);
             self.ports.iter_mut().for_each(|port| port.entries = 0);
+            if let Some(snooping) = &mut self.snooping {
+                snooping.clear();
+            }
         }
         self.refresh_managed();
     }
 
     pub(super) fn refresh_managed(&mut self) {
-        self.is_managed = self.has_vlans || !self.aggregates.is_empty();
+        self.is_managed = self.has_vlans || !self.aggregates.is_empty() || self.snooping.is_some();
         // Whatever a port remembers is from another way.
         self.generation += 1;
-    }
-
-    /// Whether all frames with these first 14 bytes go the way that [`forward`](Switch::forward) just answered for one of
-    /// them. Not so where the bytes behind them count: a tag, or what an aggregate spreads flows by.
-    #[inline]
-    pub fn may_repeat(&self, header: &[u8]) -> bool {
-        !self.is_managed || header.get(12..14) != Some(&[0x81, 0x00])
     }
 
     /// The ways that the last answer, [`Forward::Several`], stands for, in rising order of ports.
@@ -89,37 +94,56 @@ impl Switch {
         &self.targets
     }
 
-    /// As [`count_repeated`](Switch::count_repeated) does, for the way out.
+    /// As [`count_repeated`](Switch::count_repeated) does, for the ways out.
     #[inline(never)]
-    pub(super) fn count_repeated_managed(&mut self, frames: u64, bytes: u64) {
-        if let Some(out) = self.last_out
-            && let Some(out) = self.ports.get_mut(usize::from(out.0))
-        {
-            out.counters.out_frames += frames;
-            out.counters.out_bytes += bytes;
+    pub(super) fn count_repeated_managed(&mut self, ingress: PortId, frames: u64, bytes: u64) {
+        let counters = &mut self.ports[usize::from(ingress.0)].counters;
+        if let Some(reason) = self.last.dropped {
+            counters.dropped[reason as usize] += frames;
+        }
+        if let Some(dst) = self.last.flooded {
+            counters.note_flooded(dst, frames);
+        }
+        for (out, growth) in &self.last.outs {
+            let out = &mut self.ports[usize::from(out.0)].counters;
+            out.out_frames += frames;
+            out.out_bytes += bytes.saturating_add_signed(i64::from(*growth) * frames as i64);
+            if self.last.flooded.is_some() {
+                out.out_flooded += frames;
+            }
         }
     }
 
     /// The whole way of a frame that is counted as come in.
     #[inline(never)]
     pub(super) fn forward_managed(&mut self, now: Time, ingress: PortId, header: &[u8], bytes: u64) -> Forward {
-        self.last_out = None;
+        self.last.outs.clear();
+        self.last.flooded = None;
         let logical = self.aggregates.logical(ingress);
         let forward = match self.admit(ingress, logical, header, bytes) {
             Err(reason) => return self.refuse(now, ingress, header, reason),
             Ok(frame) => {
                 self.learn(now, logical, frame.src, frame.table_vlan());
+                if self.must_inspect(&frame) {
+                    return Forward::Inspect;
+                }
                 self.decide_managed(now, ingress, logical, &frame)
             }
         };
+        self.note_decision(ingress, forward)
+    }
+
+    /// Counts a drop that was decided.
+    pub(super) fn note_decision(&mut self, ingress: PortId, forward: Forward) -> Forward {
         if let Forward::Drop(reason) = forward {
+            self.last.dropped = Some(reason);
             self.ports[usize::from(ingress.0)].counters.dropped[reason as usize] += 1;
         }
         forward
     }
 
     /// Whether a frame may come in, and into which VLAN.
-    fn admit<'a>(
+    pub(super) fn admit<'a>(
         &self,
         ingress: PortId,
         logical: PortId,
@@ -156,7 +180,13 @@ impl Switch {
         })
     }
 
-    fn decide_managed(&mut self, now: Time, ingress: PortId, logical: PortId, frame: &Admitted<'_>) -> Forward {
+    pub(super) fn decide_managed(
+        &mut self,
+        now: Time,
+        ingress: PortId,
+        logical: PortId,
+        frame: &Admitted<'_>,
+    ) -> Forward {
         if !frame.dst.is_multicast()
             && let Some(found) = self.find_station(now, frame.dst, frame.table_vlan())
         {
@@ -167,20 +197,51 @@ impl Switch {
         }
         let group = frame.dst.is_multicast().then(|| self.groups.find(frame.dst)).flatten();
         let forward = group.map_or(Forward::Flood, Forward::Group);
-        self.ports[usize::from(ingress.0)].counters.note_flooded(frame.dst, 1);
+        let wanted = match &mut self.snooping {
+            Some(snooping) if forward == Forward::Flood && frame.dst.is_multicast() => {
+                let group = kind_of(frame.header, frame.type_at()).group;
+                group.and_then(|group| snooping.wanted_behind(now, frame.table_vlan(), group))
+            }
+            _ => None,
+        };
+        self.find_targets(logical, frame, forward, wanted.as_ref());
+        if wanted.is_some() && self.targets.is_empty() {
+            return Forward::Drop(DropReason::NoMember);
+        }
+        self.send_to_targets(ingress, frame)
+    }
+
+    /// Lists the ways of a frame out of the ports that `forward` stands for, as far as they are among those where it is `wanted`.
+    pub(super) fn find_targets(
+        &mut self,
+        logical: PortId,
+        frame: &Admitted<'_>,
+        forward: Forward,
+        wanted: Option<&PortSet>,
+    ) {
         self.targets.clear();
         let hash = self.hash_for(frame);
         for word in 0..self.words() {
-            let mut ports = self.target_word(logical, forward, word);
+            let wanted = wanted.map_or(u64::MAX, |wanted| wanted.word(word));
+            let mut ports = self.target_word(logical, forward, word) & wanted;
             while let Some(port) = take_lowest(&mut ports, word) {
                 if let Some((out, target)) = self.way_out(port, frame, hash) {
-                    let out = &mut self.ports[usize::from(out.0)].counters;
-                    out.out_frames += 1;
-                    out.out_bytes += frame.bytes.saturating_add_signed(target.tag.growth() as i64);
-                    out.out_flooded += 1;
+                    self.last.outs.push((out, target.tag.growth() as i8));
                     self.targets.push(target);
                 }
             }
+        }
+    }
+
+    /// Counts a frame that goes the ways that are listed.
+    pub(super) fn send_to_targets(&mut self, ingress: PortId, frame: &Admitted<'_>) -> Forward {
+        self.ports[usize::from(ingress.0)].counters.note_flooded(frame.dst, 1);
+        self.last.flooded = Some(frame.dst);
+        for (out, growth) in &self.last.outs {
+            let counters = &mut self.ports[usize::from(out.0)].counters;
+            counters.out_frames += 1;
+            counters.out_bytes += frame.bytes.saturating_add_signed(i64::from(*growth));
+            counters.out_flooded += 1;
         }
         Forward::Several
     }
@@ -194,14 +255,13 @@ impl Switch {
         let Some((out, target)) = self.way_out(port, frame, hash) else {
             return Forward::Drop(DropReason::NoWay);
         };
+        let growth = target.tag.growth();
+        self.last.outs.push((out, growth as i8));
         let counters = &mut self.ports[usize::from(out.0)].counters;
         counters.out_frames += 1;
-        counters.out_bytes += frame.bytes.saturating_add_signed(target.tag.growth() as i64);
+        counters.out_bytes += frame.bytes.saturating_add_signed(growth as i64);
         match target.tag {
-            TagChange::Keep => {
-                self.last_out = Some(out);
-                Forward::One(target.egress)
-            }
+            TagChange::Keep => Forward::One(target.egress),
             _ => {
                 self.targets.clear();
                 self.targets.push(target);
@@ -218,17 +278,22 @@ impl Switch {
         }
     }
 
+    /// The form in which frames of a VLAN leave a port, if they do.
+    pub(super) fn form_at(&self, port: PortId, vlan: VlanId) -> Option<EgressForm> {
+        let state = self.ports.get(usize::from(port.0))?;
+        match &state.vlans {
+            Some(vlans) => vlans.egress(vlan),
+            None => egress_by_default(state.egress, vlan),
+        }
+    }
+
     /// How a frame leaves a port that is open, and the port that counts it; `None` if the port does not carry its VLAN.
     fn way_out(&self, port: PortId, frame: &Admitted<'_>, hash: u64) -> Option<(PortId, Target)> {
-        let state = self.ports.get(usize::from(port.0))?;
         let tag = match frame.vlan {
             None => TagChange::Keep,
             Some(vlan) => {
-                let form = match &state.vlans {
-                    Some(vlans) => vlans.egress(vlan),
-                    None => egress_by_default(state.egress, vlan),
-                };
-                frame.tag.change_for(form?, vlan)
+                let form = self.form_at(port, vlan)?;
+                frame.tag.change_for(form, vlan)
             }
         };
         let out = self.member_for(port, hash)?;

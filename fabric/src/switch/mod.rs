@@ -1,8 +1,9 @@
 //! A learning Ethernet switch: told the first bytes of a frame and where it came from, it says where it goes.
 //!
 //! It learns and ages addresses, floods what it does not know, serves multicast groups and counts. It holds no frames:
-//! queues belong to links and rings. Where it takes part in a spanning tree (`stp`, `spanning`), that opens and closes its ports. Unless a port is given VLANs, tags are carried and not read; VLANs and link aggregation
-//! take a way of their own (`managed`), which costs those nothing who use neither.
+//! queues belong to links and rings. Where it takes part in a spanning tree (`stp`, `spanning`), that opens and closes its ports.
+//! Unless a port is given VLANs, tags are carried and not read; VLANs, link aggregation and snooping take a way of their own
+//! (`managed`), which costs those nothing who use none of them.
 
 mod aggregate;
 mod config;
@@ -10,6 +11,7 @@ mod decision;
 mod groups;
 mod managed;
 mod ports;
+mod snooping;
 mod spanning;
 mod table;
 mod types;
@@ -22,15 +24,17 @@ use ether::{ETHERNET_HEADER_LEN, MacAddr, Time};
 pub use aggregate::{AGGREGATE_MEMBERS_MAX, AggregateError};
 pub use config::{SwitchConfig, SwitchFull};
 pub use groups::{GROUPS_MAX, GroupError};
+pub(crate) use ports::PortSet;
 pub use ports::{FloodTargets, PORTS_MAX};
 pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, Target, TrunkId};
 pub use vlan::{PortVlans, TagChange, TaggedHead, VLAN_TAG_LEN, VlanId, VlanSet};
 
+use crate::snooping::Snooping;
 use crate::stp::{BRIDGE_GROUP, PortState, SpanningTree};
 use aggregate::Aggregates;
 use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
-use ports::{PortSet, take_lowest};
+use ports::take_lowest;
 use table::{Found, MacTable, SlotIndex};
 
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
@@ -46,6 +50,17 @@ const SWEEP_GAP_NS: u64 = 1_000_000;
 
 /// An address that found no room is tried again this much later. In between its frames may take the fast path.
 const LEARN_RETRY_NS: u64 = 10_000_000;
+
+/// What frames that are counted together with the one before them need to know of it.
+#[derive(Default)]
+struct LastAnswer {
+    /// Why it was dropped before it was decided about; in a managed switch, why it was dropped at all.
+    dropped: Option<DropReason>,
+    /// In a managed switch: the ports that it left by, and by how many bytes it was longer there.
+    outs: Vec<(PortId, i8)>,
+    /// In a managed switch: its destination, if it went wherever its VLAN goes.
+    flooded: Option<MacAddr>,
+}
 
 struct Port {
     decisions: [Decision; DECISIONS_PER_PORT],
@@ -85,10 +100,12 @@ pub struct Switch {
     aggregates: Aggregates,
     /// The spanning tree, if the switch takes part in one.
     tree: Option<Box<SpanningTree>>,
+    /// What it knows of multicast groups, if it snoops.
+    snooping: Option<Box<Snooping>>,
     /// The ways that [`Forward::Several`] stands for.
     targets: Vec<Target>,
-    /// The port that counted the last frame for which the answer was [`Forward::One`], in a managed switch.
-    last_out: Option<PortId>,
+    /// What was answered last, as far as a port's decisions do not say it.
+    last: LastAnswer,
     table: MacTable,
     groups: Groups,
     /// No sweep for want of room before this.
@@ -110,8 +127,9 @@ impl Switch {
             forwards_reserved: false,
             aggregates: Aggregates::default(),
             tree: None,
+            snooping: None,
             targets: Vec::new(),
-            last_out: None,
+            last: LastAnswer::default(),
             table: MacTable::new(entries_max, config.hash_seed, false),
             groups: Groups::default(),
             next_sweep_at: Time::ZERO,
@@ -176,7 +194,12 @@ impl Switch {
         self.open.insert(id);
         // So that nothing is allocated for a frame.
         self.targets.reserve(self.ports.len());
+        self.last.outs.reserve(self.ports.len());
         self.generation += 1;
+        self.add_to_snooping(id);
+        if trunk.is_some() {
+            self.note_topology_change();
+        }
         self.join_tree(id);
         self.set_open(id);
         Ok(id)
@@ -242,12 +265,19 @@ impl Switch {
             return;
         }
         state.open = open;
+        let is_trunk = matches!(state.egress, Egress::Trunk(_));
         self.generation += 1;
         if open {
             self.open.insert(logical);
         } else {
             self.open.remove(logical);
             self.forget_stations(logical);
+            if let Some(snooping) = &mut self.snooping {
+                snooping.forget_port(logical);
+            }
+        }
+        if is_trunk {
+            self.note_topology_change();
         }
     }
 
@@ -322,8 +352,7 @@ impl Switch {
     /// Counts `frames` more frames of together `bytes` bytes, with the same 14 header bytes, that the caller sent the way
     /// [`forward`](Self::forward) just answered for the first of them: so a batch between two stations is looked up once.
     ///
-    /// Only at once after it, with the same `ingress` and `header` and at the same time. Where the decision is not kept, which
-    /// is so for frames that are dropped before they are looked at, they are counted for the way in alone.
+    /// Only at once after it, with the same `ingress` and `header` and at the same time.
     pub fn count_repeated(&mut self, ingress: PortId, header: &[u8], frames: u64, bytes: u64) {
         let Some(port) = self.ports.get_mut(usize::from(ingress.0)) else {
             return;
@@ -331,7 +360,7 @@ impl Switch {
         port.counters.in_frames += frames;
         port.counters.in_bytes += bytes;
         if self.is_managed {
-            return self.count_repeated_managed(frames, bytes);
+            return self.count_repeated_managed(ingress, frames, bytes);
         }
         let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
             return;
@@ -339,6 +368,9 @@ impl Switch {
         let key = PairKey::new(header);
         let decision = port.decisions[key.place()];
         if decision.generation != self.generation || decision.key != key {
+            if let Some(reason) = self.last.dropped {
+                port.counters.dropped[reason as usize] += frames;
+            }
             return;
         }
         if let Forward::One(_) = decision.forward {
@@ -355,6 +387,7 @@ impl Switch {
     /// Frames between stations that did not talk just before, and all that do not go to one station.
     #[inline(never)]
     fn forward_other(&mut self, now: Time, ingress: PortId, header: &[u8], frame_len: usize) -> Forward {
+        self.last.dropped = None;
         let Some(port) = self.ports.get_mut(usize::from(ingress.0)).filter(|port| port.present) else {
             return Forward::Drop(DropReason::PortDown);
         };
@@ -520,7 +553,7 @@ impl Switch {
         match decision.forward {
             Forward::Drop(reason) => counters.dropped[reason as usize] += frames,
             // Not of a plain switch.
-            Forward::Several | Forward::Taken => {}
+            Forward::Several | Forward::Taken | Forward::Inspect => {}
             Forward::One(_) => {
                 let out = &mut self.ports[usize::from(decision.out.0)].counters;
                 out.out_frames += frames;
@@ -556,7 +589,7 @@ impl Switch {
                 .groups
                 .members(id)
                 .map_or(0, |members| self.open.word(word) & members.word(word)),
-            Forward::One(_) | Forward::Several | Forward::Taken | Forward::Drop(_) => 0,
+            Forward::One(_) | Forward::Several | Forward::Taken | Forward::Inspect | Forward::Drop(_) => 0,
         };
         if usize::from(ingress.0) / 64 == word {
             ports & !(1 << (ingress.0 % 64))

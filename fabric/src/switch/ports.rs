@@ -9,16 +9,16 @@ const WORDS: usize = PORTS_MAX / 64;
 
 /// A set of port numbers below [`PORTS_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct PortSet([u64; WORDS]);
+pub(crate) struct PortSet([u64; WORDS]);
 
 impl PortSet {
-    pub(super) const EMPTY: Self = Self([0; WORDS]);
+    pub(crate) const EMPTY: Self = Self([0; WORDS]);
 
     fn split(port: PortId) -> (usize, u64) {
         (usize::from(port.0) / 64, 1 << (port.0 % 64))
     }
 
-    pub(super) fn insert(&mut self, port: PortId) {
+    pub(crate) fn insert(&mut self, port: PortId) {
         let (word, bit) = Self::split(port);
         self.0[word] |= bit;
     }
@@ -96,7 +96,7 @@ impl<'a> FloodTargets<'a> {
     pub(super) fn new(switch: &'a Switch, ingress: PortId, forward: Forward) -> Self {
         let (one, words) = match forward {
             Forward::One(egress) => (Some(egress), 0),
-            Forward::Several | Forward::Taken | Forward::Drop(_) => (None, 0),
+            Forward::Several | Forward::Taken | Forward::Inspect | Forward::Drop(_) => (None, 0),
             Forward::Flood | Forward::Group(_) => (None, switch.words()),
         };
         Self {

@@ -5,7 +5,8 @@
 use ether::Time;
 
 use super::{DropReason, Egress, Forward, PortId, Switch, check};
-use crate::stp::{ControlFrame, PortState, SpanningTree, StpConfig, StpPortConfig, StpPortStatus, StpStatus};
+use crate::control_frame::ControlFrame;
+use crate::stp::{PortState, SpanningTree, StpConfig, StpPortConfig, StpPortStatus, StpStatus};
 
 impl Switch {
     /// Takes part in the spanning tree from now on: every port that leads to a card is an edge port, and one that leads over a
@@ -69,23 +70,28 @@ impl Switch {
             tree.handle(now);
             self.apply_tree();
         }
+        if let Some(snooping) = &mut self.snooping {
+            snooping.handle(now);
+        }
     }
 
     /// When [`handle`](Self::handle) has something to do next, if nothing else happens.
     pub fn next_event(&self) -> Option<Time> {
-        self.tree.as_ref()?.next_event()
+        let of_tree = self.tree.as_ref().and_then(|tree| tree.next_event());
+        let of_snooping = self.snooping.as_ref().and_then(|snooping| snooping.next_event());
+        of_tree.into_iter().chain(of_snooping).min()
     }
 
     /// The next frame that the switch itself has to send, and where. To be asked until there is none.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Egress, ControlFrame)> {
-        loop {
-            let (port, frame) = self.tree.as_mut()?.poll_transmit(now)?;
+        while let Some((port, frame)) = self.tree.as_mut().and_then(|tree| tree.poll_transmit(now)) {
             // One that has just gone gets none.
             let member = self.member_for(port, 0);
             if let Some(egress) = member.and_then(|member| self.egress(member)) {
                 return Some((egress, frame));
             }
         }
+        self.poll_query(now)
     }
 
     /// What the switch knows of the spanning tree, if it takes part.
@@ -105,6 +111,7 @@ impl Switch {
             let flush = self.tree.as_mut().is_some_and(|tree| tree.take_flush(port));
             if flush {
                 self.forget_stations(port);
+                self.note_topology_change();
             }
             if self.aggregates.logical(port) == port {
                 self.set_open(port);
@@ -149,6 +156,7 @@ impl Switch {
                 }
             };
         }
+        self.last.dropped = Some(reason);
         self.ports[usize::from(ingress.0)].counters.dropped[reason as usize] += 1;
         Forward::Drop(reason)
     }

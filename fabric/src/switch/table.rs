@@ -107,8 +107,19 @@ impl MacTable {
         self.slots.len() - 1
     }
 
+    /// What is known of an address in a VLAN, which is 0 in a table without VLANs.
     #[inline(always)]
     pub(super) fn find(&self, mac: MacAddr, vlan: u16) -> Option<Found> {
+        // With a constant, only one of the two is there.
+        if vlan == 0 {
+            self.find_in::<false>(mac, 0)
+        } else {
+            self.find_in::<true>(mac, vlan)
+        }
+    }
+
+    #[inline(always)]
+    fn find_in<const HAS_VLANS: bool>(&self, mac: MacAddr, vlan: u16) -> Option<Found> {
         let mac = mac.to_u64();
         let home = self.home(mac, vlan);
         for distance in 0..PROBES_MAX {
@@ -117,7 +128,7 @@ impl MacTable {
             if slot.key == EMPTY {
                 return None;
             }
-            if slot.key >> 16 == mac && self.vlan(index) == vlan {
+            if slot.key >> 16 == mac && (!HAS_VLANS || self.vlan(index) == vlan) {
                 return Some(Found {
                     index: SlotIndex(index as u32),
                     port: PortId(slot.key as u16),

@@ -44,13 +44,18 @@ pub struct Target {
 pub enum Forward {
     /// It goes one way as it is; never back to its own port.
     One(Egress),
-    /// It goes the ways that [`Switch::targets`] lists, each with what becomes of its tag: an answer of a switch with VLANs
-    /// or link aggregation.
+    /// It goes the ways that [`Switch::targets`] lists, each with what becomes of its tag: an answer of a switch with VLANs,
+    /// link aggregation or snooping.
     ///
     /// [`Switch::targets`]: super::Switch::targets
     Several,
     /// It was for the switch itself, which has read it.
     Taken,
+    /// More than its first bytes say where it goes: [`Switch::inspect`] is to be asked at once, with all of it. An answer of a
+    /// switch that snoops.
+    ///
+    /// [`Switch::inspect`]: super::Switch::inspect
+    Inspect,
     /// It goes to every other port that is up ([`Switch::flood_targets`]).
     ///
     /// [`Switch::flood_targets`]: super::Switch::flood_targets
@@ -89,11 +94,13 @@ pub enum DropReason {
     NoWay,
     /// The spanning tree keeps the port closed that it came from.
     Discarding,
+    /// To a multicast group that nobody behind another port wants.
+    NoMember,
 }
 
 impl DropReason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TooShort,
         Self::PortDown,
         Self::CardControl,
@@ -105,6 +112,7 @@ impl DropReason {
         Self::VlanInvalid,
         Self::NoWay,
         Self::Discarding,
+        Self::NoMember,
     ];
 
     /// The name in statistics: `too-short`, `same-port`, …
@@ -121,6 +129,7 @@ impl DropReason {
             Self::VlanInvalid => "vlan-invalid",
             Self::NoWay => "no-way",
             Self::Discarding => "discarding",
+            Self::NoMember => "no-member",
         }
     }
 }

@@ -199,6 +199,15 @@ impl FrameTag {
         Some(Self::Tci(u16::from_be_bytes([tci[0], tci[1]])))
     }
 
+    /// Where the EtherType behind it is.
+    #[inline]
+    pub(super) const fn type_at(self) -> usize {
+        match self {
+            Self::None => TAG_AT,
+            Self::Tci(_) => TAG_AT + VLAN_TAG_LEN,
+        }
+    }
+
     /// What is to be done with the tag of such a frame, of `vlan`, that leaves in this form. A tag keeps its priority, which
     /// is lost where the tag is.
     #[inline]
