@@ -8,8 +8,8 @@ use ether::MacAddr;
 use serde::Deserialize;
 
 use crate::report::{
-    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, SocketMode,
-    SteeringSettings, TrunkLinks, mac_in,
+    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, Reserved, SocketMode,
+    SteeringSettings, StpSettings, SwitchSettings, TrunkLinks, VlanSettings, mac_in,
 };
 
 /// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
@@ -69,6 +69,36 @@ pub struct Config {
 pub struct SwitchEntry {
     /// Unique name.
     pub name: String,
+    /// See [`SwitchSettings::reserved`].
+    #[serde(default)]
+    pub reserved: Reserved,
+    /// See [`SwitchSettings::stp`].
+    #[serde(default)]
+    pub stp: Option<StpSettings>,
+    /// See [`SwitchSettings::snooping`].
+    #[serde(default)]
+    pub snooping: bool,
+}
+
+impl SwitchEntry {
+    /// A switch that works as switches do unless somebody wants it otherwise.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            reserved: Reserved::default(),
+            stp: None,
+            snooping: false,
+        }
+    }
+
+    /// How it is to work.
+    pub fn settings(&self) -> SwitchSettings {
+        SwitchSettings {
+            reserved: self.reserved,
+            stp: self.stp.clone(),
+            snooping: self.snooping,
+        }
+    }
 }
 
 /// A port. Exactly one of `listen` and `connect` is given.
@@ -124,6 +154,9 @@ pub struct PortEntry {
     /// See [`PortSettings::returns`].
     #[serde(default = "yes")]
     pub returns: bool,
+    /// See [`PortSettings::vlans`].
+    #[serde(default)]
+    pub vlans: Option<VlanSettings>,
 }
 
 /// A multicast group whose tree is chosen; its members are with the ports.
@@ -147,6 +180,15 @@ pub struct TrunkEntry {
     /// Both ways.
     #[serde(default)]
     pub link: TrunkLinks,
+    /// VLANs that it carries, at both ends.
+    #[serde(default)]
+    pub vlans: Option<VlanSettings>,
+    /// Name of the aggregate that it is in with other trunks between the same switches.
+    #[serde(default)]
+    pub aggregate: Option<String>,
+    /// What the way over it costs in the spanning tree; none: by its rate.
+    #[serde(default)]
+    pub stp_cost: Option<u32>,
 }
 
 const fn one() -> u16 {
@@ -194,7 +236,7 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |sentence: String| Err(ConfigError::Contradiction(sentence));
         let mut switches = BTreeSet::new();
-        for SwitchEntry { name } in &self.switches {
+        for SwitchEntry { name, .. } in &self.switches {
             check_name("switch", name)?;
             if !switches.insert(name.as_str()) {
                 return wrong(format!("there are two switches named {name:?}"));
@@ -263,6 +305,7 @@ impl PortEntry {
             groups: self.groups.clone(),
             timers: self.timers.clone(),
             returns: self.returns,
+            vlans: self.vlans.clone(),
         })
     }
 }

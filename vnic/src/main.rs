@@ -16,7 +16,7 @@ use vnic::config::{Config, ConfigError, GroupEntry, MTU_DEFAULT, PortEntry, Swit
 use vnic::report::{CoalescingSettings, SocketMode};
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
-use vnic::shard::{Fabric, FabricSettings};
+use vnic::shard::{Fabric, FabricSettings, TrunkOptions};
 
 /// Switch of the ports that the command line names.
 const COMMAND_LINE_SWITCH: &str = "switch0";
@@ -255,9 +255,7 @@ fn configuration(args: &Args) -> Result<Config, Failure> {
         .chain(args.connect.iter().map(|text| (text, SocketMode::Connect)))
         .collect();
     if !named.is_empty() && !config.switches.iter().any(|switch| switch.name == COMMAND_LINE_SWITCH) {
-        config.switches.push(SwitchEntry {
-            name: COMMAND_LINE_SWITCH.to_owned(),
-        });
+        config.switches.push(SwitchEntry::named(COMMAND_LINE_SWITCH));
     }
     for (text, mode) in named {
         config.ports.push(port_of(args, text, mode).map_err(usage)?);
@@ -320,20 +318,32 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
         groups: Vec::new(),
         timers: Vec::new(),
         returns: true,
+        vlans: None,
     })
 }
 
 fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Failure> {
     let mut switches = std::collections::BTreeMap::new();
-    for SwitchEntry { name } in &config.switches {
-        switches.insert(name.as_str(), fabric.add_switch(name));
+    for entry in &config.switches {
+        let switch = fabric.add_switch(&entry.name);
+        let context = || format!("switch {:?}", entry.name);
+        fabric
+            .set_switch(switch, &entry.settings())
+            .with_context(context)
+            .map_err(usage)?;
+        switches.insert(entry.name.as_str(), switch);
     }
     for trunk in &config.trunks {
         let ends = switches.get(trunk.a.as_str()).zip(switches.get(trunk.b.as_str()));
         let (a, b) = ends.ok_or_else(|| usage(anyhow::anyhow!("a trunk ends at an unknown switch")))?;
         let context = || format!("the trunk {} - {}", trunk.a, trunk.b);
+        let options = TrunkOptions {
+            vlans: trunk.vlans.clone(),
+            aggregate: trunk.aggregate.clone(),
+            stp_cost: trunk.stp_cost,
+        };
         fabric
-            .add_trunk(*a, *b, &trunk.link)
+            .add_trunk_with(*a, *b, &trunk.link, &options)
             .with_context(context)
             .map_err(usage)?;
     }

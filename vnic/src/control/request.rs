@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use crate::report::{
     CoalescingChange, Direction, DmaChange, LinkChange, MisorderChange, PortInfo, PortStats, SteeringChange,
+    VlanSettings,
 };
 use crate::shard::{CaptureReader, Drain, Fabric, TRACE_EVENTS_DEFAULT, TraceReader};
 
 /// The operations, for the sentence that names them.
-const OPS: &str =
-    "info, stats, coalesce, steering, misorder, link, dma, trunk, group, watch, capture, trace, drain, ping, shutdown";
+const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, vlan, switch, macs, memberships, group, watch, capture, trace, drain, ping, shutdown";
 
 /// Largest `snaplen` that makes sense: no frame is longer, segmentation offload included.
 const SNAPLEN_MAX: u64 = 1 << 18;
@@ -159,12 +159,44 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
                 Some("b_to_a") => (false, true),
                 Some(_) => return Err("trunk: \"direction\" must be both, a_to_b or b_to_a".to_owned()),
             };
+            let number = match fields.remove("number") {
+                None | Some(Value::Null) => None,
+                Some(value) => Some(
+                    value
+                        .as_u64()
+                        .and_then(|number| usize::try_from(number).ok())
+                        .ok_or_else(|| "trunk: \"number\" must be a number from 1".to_owned())?,
+                ),
+            };
             let change = rest::<LinkChange>(op, fields)?;
             to_value(
                 &fabric
-                    .set_trunk((&a, &b), ways, &change)
+                    .set_trunk((&a, &b), number, ways, &change)
                     .map_err(|error| error.to_string())?,
             )
+        }
+        "vlan" => {
+            let port = port(op, fields)?;
+            let change = match fields.is_empty() {
+                true => None,
+                false => Some(rest::<VlanSettings>(op, fields)?),
+            };
+            json!({ "vlans": to_value(&fabric.set_vlans(&port, change).map_err(|error| error.to_string())?) })
+        }
+        "switch" => {
+            let name = optional_text(op, fields, "switch")?;
+            no_more(op, fields)?;
+            json!({ "switches": to_value(&of_switch(name, |name| fabric.switch_info(name))?) })
+        }
+        "macs" => {
+            let name = optional_text(op, fields, "switch")?;
+            no_more(op, fields)?;
+            json!({ "macs": to_value(&of_switch(name, |name| fabric.stations(name))?) })
+        }
+        "memberships" => {
+            let name = optional_text(op, fields, "switch")?;
+            no_more(op, fields)?;
+            json!({ "memberships": to_value(&of_switch(name, |name| fabric.memberships(name))?) })
         }
         "group" => group(op, fields, fabric)?,
         "watch" => {
@@ -251,6 +283,11 @@ fn info(fabric: &Fabric, started: Instant) -> Value {
         "strategies": StrategyKind::NAMES,
         "ports": to_value(&ports),
     })
+}
+
+/// What a switch is asked for, if there is such a one.
+fn of_switch<T>(name: Option<String>, ask: impl FnOnce(Option<&str>) -> Option<T>) -> Result<T, String> {
+    ask(name.as_deref()).ok_or_else(|| format!("there is no switch {:?}", name.unwrap_or_default()))
 }
 
 fn stats(fabric: &Fabric, port: Option<String>) -> Result<Value, String> {

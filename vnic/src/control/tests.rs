@@ -274,6 +274,61 @@ fn one_who_watches_and_does_not_read_is_let_go_and_holds_up_nobody() {
 }
 
 #[test]
+fn switches_say_what_they_know_and_ports_take_vlans() {
+    let bench = Bench::new();
+    let mut client = bench.connect();
+    let ask = json!({ "op": "vlan", "port": "a" });
+    assert_eq!(client.ok(ask.clone()), json!({ "vlans": null }), "tags are not read");
+    let vlans = json!({ "untagged": null, "tagged": "10,20-22" });
+    let set = json!({ "op": "vlan", "port": "a", "untagged": null, "tagged": "22,20-21,10" });
+    assert_eq!(client.ok(set), json!({ "vlans": vlans }));
+    assert_eq!(client.ok(ask)["vlans"], vlans);
+    for (request, sentence) in [
+        (json!({ "op": "vlan", "port": "x" }), "there is no port \"x\""),
+        (
+            json!({ "op": "vlan", "port": "a", "untagged": 4095 }),
+            "a VLAN is a number from 1 to 4094, not 4095",
+        ),
+        (json!({ "op": "switch", "switch": "x" }), "there is no switch \"x\""),
+        (json!({ "op": "macs", "switch": "x" }), "there is no switch \"x\""),
+        (
+            json!({ "op": "trunk", "a": "s", "b": "t", "number": 2 }),
+            "there is 1 trunk between \"s\" and \"t\": its number is 1",
+        ),
+    ] {
+        assert_eq!(client.ask(request)["error"], sentence);
+    }
+    let switches = client.ok(json!({ "op": "switch" }))["switches"].clone();
+    let [s, t] = [&switches[0], &switches[1]];
+    assert_eq!(
+        (&s["switch"], &s["has_vlans"], &t["has_vlans"]),
+        (&json!("s"), &json!(true), &json!(false))
+    );
+    let ports: Vec<_> = s["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| port["to"].clone())
+        .collect();
+    assert_eq!(ports, [json!("a"), json!("b"), json!("t")]);
+    assert_eq!(s["ports"][1]["vlans"], json!({ "untagged": 1, "tagged": "" }));
+    // Every reason is there, also those that never applied.
+    for reason in fabric::DropReason::ALL {
+        assert_eq!(s["ports"][0]["dropped"][reason.name().replace('-', "_")], 0, "{reason}");
+    }
+    assert_eq!(client.ok(json!({ "op": "macs", "switch": "s" })), json!({ "macs": [] }));
+    assert_eq!(client.ok(json!({ "op": "memberships" })), json!({ "memberships": [] }));
+    assert_eq!(
+        client.ask(json!({ "op": "memberships", "switch": "x" }))["error"],
+        "there is no switch \"x\""
+    );
+    // What is lost on a trunk has its reasons, too; on the cable of a card it is the card's.
+    assert_eq!(s["ports"][2]["lost"]["too_many_trunks"], 0);
+    assert_eq!(s["ports"][2]["lost"]["queue_full"], 0);
+    assert_eq!(s["ports"][0]["lost"], json!(null));
+}
+
+#[test]
 fn settings_of_trunks_are_given_and_taken() {
     let bench = Bench::new();
     let mut client = bench.connect();

@@ -130,6 +130,22 @@ impl NetHeader {
         (start, start + usize::from(self.csum_offset))
     }
 
+    /// The header for the frame with everything behind its addresses moved by so many bytes, as a VLAN tag that comes or goes
+    /// moves it.
+    #[must_use]
+    pub fn moved_by(self, bytes: i16) -> Self {
+        if self.is_plain() {
+            return self;
+        }
+        let moved = |shift: u32| u64::from(((self.request >> shift) as u16).saturating_add_signed(bytes)) << shift;
+        // hdr_len, of which 0 is as good as any, and csum_start.
+        let hdr_len = if self.request >> 16 & 0xffff == 0 { 0 } else { moved(16) };
+        Self {
+            request: self.request & !(0xffff << 16 | 0xffff << 48) | hdr_len | moved(48),
+            ..self
+        }
+    }
+
     /// The header that goes to a receiver: only what is defined for that direction (a sender's other bits end here).
     ///
     /// # Errors
@@ -210,6 +226,14 @@ mod tests {
         let header = tso4();
         assert_eq!(NetHeader::parse(&header.to_bytes(1)), header);
         assert_eq!(header.to_bytes(3)[10], 3);
+    }
+
+    #[test]
+    fn a_tag_moves_what_lies_behind_it() {
+        let tagged = tso4().moved_by(4);
+        assert_eq!(tagged.to_bytes(1), [1, 1, 58, 0, 0xa8, 5, 38, 0, 16, 0, 1, 0]);
+        assert_eq!(tagged.moved_by(-4), tso4());
+        assert_eq!(NetHeader::default().moved_by(4), NetHeader::default());
     }
 
     #[test]

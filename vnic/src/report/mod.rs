@@ -4,6 +4,7 @@
 
 mod card;
 mod settings;
+mod switch;
 mod timed;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,10 @@ pub use settings::{
     LinkSettings, PortLinks, QueueCoalescing, TrunkLinks,
 };
 
+pub use switch::{
+    MembershipInfo, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo, StpSettings,
+    SwitchInfo, SwitchPortInfo, SwitchSettings, VLAN_MAX, VlanList, VlanSettings,
+};
 pub use timed::{ArmedTimer, LatenessClass, TimerStats, WatchdogStats};
 
 /// Counters by name, in alphabetical order. Values only grow while the process lives.
@@ -67,6 +72,8 @@ pub struct PortSettings {
     pub timers: Vec<ArmedTimer>,
     /// Whether its guest may have been served by a process before this one, so that others wait a moment for it.
     pub returns: bool,
+    /// Its VLANs in its switch; none: nobody said so, see `fabric::Switch::set_port_vlans`.
+    pub vlans: Option<VlanSettings>,
 }
 
 /// What a port is and how it does, as `info` of the control socket shows it.
@@ -79,6 +86,9 @@ pub struct PortInfo {
     /// The guest's address if configured or seen.
     #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
     pub mac: Option<MacAddr>,
+    /// The address that the guest uses now: the source of its last frame at its switch. None while the switch knows none.
+    #[serde(default, serialize_with = "mac_out", deserialize_with = "mac_in")]
+    pub mac_in_use: Option<MacAddr>,
     /// Path of the vhost-user socket.
     pub socket: String,
     /// Who binds the socket.

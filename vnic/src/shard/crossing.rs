@@ -11,7 +11,7 @@ use super::drops::{RxDrop, TxDrop};
 use super::frame::FrameRef;
 use super::pool::Stage;
 use super::transmit::TxOrigin;
-use super::way::Way;
+use super::way::{Way, way_over};
 use crate::offload::OnWire;
 
 /// A link in the direction in which a frame crosses it.
@@ -113,6 +113,12 @@ impl Inner {
         admission.sent_at()
     }
 
+    /// How frames that are up to `longest` bytes on the wire cross a link at `now`.
+    pub(super) fn way_over_hop(&mut self, hop: Hop, longest: u32, now: Time) -> Way {
+        let shortcuts = self.shortcuts;
+        way_over(self.stage_and_link(hop).1, longest, now, shortcuts)
+    }
+
     fn stage_and_link(&mut self, hop: Hop) -> (Stage, &mut Link) {
         match hop {
             Hop::FromGuest(index) => {
@@ -155,13 +161,13 @@ impl Inner {
                 };
                 self.ports[index].drop_rx_all(reason, frames, now);
             }
-            Hop::Trunk { trunk, .. } => {
-                let trunk = &mut self.trunks[trunk];
+            Hop::Trunk { trunk, from } => {
+                let losses = &mut self.trunks[trunk].losses[from];
                 match why {
                     // The link counts it.
                     Lost::Link(_) => {}
-                    Lost::PoolShare => trunk.pool_share += u64::from(frames),
-                    Lost::BadOffload => trunk.bad_offload += u64::from(frames),
+                    Lost::PoolShare => losses.pool_share += u64::from(frames),
+                    Lost::BadOffload => losses.bad_offload += u64::from(frames),
                 }
             }
         }

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use fabric::{Link, LinkConfig, QueueLevel, Switch, SwitchConfig, TrunkGraph, TrunkId};
+use fabric::{Link, LinkConfig, QueueLevel, Switch, SwitchConfig, TrunkId};
 use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
 
 use super::capture::{self, CaptureReader};
 use super::card_settings::{set_misorder, set_steering};
 use super::loopback;
 use super::port::Port;
+use super::switch_handle::{TrunkOptions, vlans_from};
 use super::timed::timers_from;
 use super::trunk::Trunk;
 use super::watch::Subject;
@@ -66,7 +67,7 @@ impl Default for FabricSettings {
 
 /// A switch of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchId(usize);
+pub struct SwitchId(pub(super) usize);
 
 /// Why a request was refused; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,6 +115,7 @@ impl Fabric {
         self.shard.with(|inner, _| {
             inner.switches.push(SwitchState {
                 name: name.to_owned(),
+                settings: Default::default(),
                 switch: Switch::new(SwitchConfig {
                     hash_seed: random_seed(),
                     ..SwitchConfig::default()
@@ -155,9 +157,11 @@ impl Fabric {
             } else {
                 switch.0
             };
+            let vlans = settings.vlans.as_ref().map(vlans_from).transpose()?;
             let state = &mut inner.switches[switch];
             let switch_port = state.switch.try_add_port().map_err(invalid)?;
             state.bind(switch_port, index);
+            state.switch.set_port_vlans(switch_port, vlans);
             let mut port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
             port.timers_left = timers_from(&settings.timers, inner.origin_unix_ns)?;
             inner.ports.push(port);
@@ -174,29 +178,42 @@ impl Fabric {
     /// # Errors
     /// Settings out of range, a loop (frames would go round in it for ever), or cards that are in groups.
     pub fn add_trunk(&self, a: SwitchId, b: SwitchId, settings: &TrunkLinks) -> Result<(), FabricError> {
+        self.add_trunk_with(a, b, settings, &TrunkOptions::default())
+    }
+
+    /// As [`add_trunk`](Self::add_trunk), with what a trunk may have beyond its links.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_trunk_with(
+        &self,
+        a: SwitchId,
+        b: SwitchId,
+        settings: &TrunkLinks,
+        options: &TrunkOptions,
+    ) -> Result<(), FabricError> {
+        let vlans = options.vlans.as_ref().map(vlans_from).transpose()?;
         let links = trunk_from(settings)?.map(Link::new);
-        self.shard.with(|inner, _| {
+        self.shard.with(|inner, now| {
             if inner.groups.have_members() {
                 return Err(invalid("trunks are added before cards join groups"));
             }
-            let mut graph = TrunkGraph::new(inner.switches.len());
-            let known = inner.trunks.iter().map(|trunk| (trunk.ends[0].0, trunk.ends[1].0));
-            for (a, b) in known.chain([(a.0, b.0)]) {
-                graph.join(a, b).map_err(invalid)?;
-            }
+            inner.check_loops((a.0, b.0), options.aggregate.as_deref())?;
             let id = TrunkId(u16::try_from(inner.trunks.len()).map_err(invalid)?);
             let mut ends = [(a.0, fabric::PortId(0)), (b.0, fabric::PortId(0))];
             for (switch, port) in &mut ends {
-                *port = inner.switches[*switch].switch.add_trunk(id).map_err(invalid)?;
+                let switch = &mut inner.switches[*switch].switch;
+                *port = switch.add_trunk(id).map_err(invalid)?;
+                switch.set_port_vlans(*port, vlans.clone());
             }
             inner.trunks.push(Trunk {
                 ends,
                 links,
                 settings: settings.clone(),
-                pool_share: 0,
-                bad_offload: 0,
+                options: options.clone(),
+                losses: Default::default(),
             });
-            Ok(())
+            inner.trunk_added(usize::from(id.0), now)
         })
     }
 
@@ -209,7 +226,7 @@ impl Fabric {
     /// What a port is and how it does.
     pub fn port_info(&self, name: &str) -> Option<PortInfo> {
         self.shard
-            .with(|inner, _| inner.port_index(name).map(|index| inner.info(index)))
+            .with(|inner, now| inner.port_index(name).map(|index| inner.info(index, now)))
     }
 
     /// Everything a port counts.

@@ -119,6 +119,7 @@ impl Inner {
     pub(super) fn switch_pooled(&mut self, switch: usize, ingress: PortId, pooled: &Pooled, now: Time) {
         let mut rest = [Piece::EMPTY];
         let frame = FrameRef::of_bytes(pooled.bytes(), &mut rest, pooled.header);
+        self.straight_crossings = 0;
         self.switch_frame(switch, ingress, pooled.origin, &frame, now, None);
     }
 
@@ -150,13 +151,10 @@ impl Inner {
         now: Time,
         may_hold: bool,
     ) -> Outcome {
-        let state = &mut self.switches[switch].switch;
-        let forward = state.forward(now, ingress, frame.inline, frame.len as usize);
-        if frame.header.is_segmented()
-            && let Some(OnWire { frames, bytes, .. }) = frame.on_wire()
-        {
-            let more = bytes.saturating_sub(u64::from(frame.len));
-            state.count_repeated(ingress, frame.inline, u64::from(frames - 1), more);
+        let state = &mut self.switches[switch];
+        let forward = state.switch.forward(now, ingress, frame.inline, frame.len as usize);
+        if frame.header.is_segmented() && forward != Forward::Inspect {
+            state.count_segments(ingress, frame);
         }
         self.follow_decision(switch, ingress, forward, origin, frame, now, may_hold)
     }
@@ -188,8 +186,19 @@ impl Inner {
                 self.last_straight = None;
                 outcome
             }
-            // Only switches with VLANs, aggregates or a spanning tree answer with the last two, and none here has any.
-            Forward::Drop(_) | Forward::Several | Forward::Taken => Outcome::Taken,
+            Forward::Drop(_) => Outcome::Taken,
+            Forward::Taken => {
+                self.serve_switch(switch, now);
+                Outcome::Taken
+            }
+            Forward::Several => {
+                self.carry_several(switch, origin, frame, now);
+                Outcome::Taken
+            }
+            Forward::Inspect => {
+                self.inspect(switch, ingress, origin, frame, now);
+                Outcome::Taken
+            }
             Forward::Flood | Forward::Group(_) => {
                 // Behind a trunk, another flood may put its targets on top of these.
                 let first = self.targets.len();

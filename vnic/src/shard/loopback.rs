@@ -77,6 +77,7 @@ impl Inner {
     pub(super) fn add_switch_of_one(&mut self) -> usize {
         self.switches.push(SwitchState {
             name: ITSELF.to_owned(),
+            settings: Default::default(),
             switch: fabric::Switch::new(fabric::SwitchConfig::default()),
             ports: Vec::new(),
         });

@@ -24,12 +24,15 @@ mod polling;
 mod pool;
 mod port;
 mod receive;
+mod retag;
 mod returning;
 #[cfg(any(test, feature = "testing"))]
 pub mod rig;
 mod run;
 mod stats;
 mod straight;
+mod switch_frames;
+mod switch_handle;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -49,7 +52,11 @@ mod tests_multicast_waits;
 #[cfg(test)]
 mod tests_shortcuts;
 #[cfg(test)]
+mod tests_switches;
+#[cfg(test)]
 mod tests_timed;
+#[cfg(test)]
+mod tests_vlans;
 #[cfg(test)]
 mod tests_ways;
 mod timed;
@@ -62,20 +69,22 @@ mod way;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ether::Time;
-use fabric::{Egress, Switch};
+use fabric::{Egress, Switch, Target};
 
 pub use capture::{CaptureReader, Chunk};
 pub use drain::{Drain, UnderWay};
 pub use drops::{RxDrop, TxDrop};
-pub use fabric::QUEUE_FRAMES_MAX;
+pub use fabric::{QUEUE_FRAMES_MAX, TrunkGraph};
 pub use fabric_handle::{
     Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId, TIMER_NS_MIN,
 };
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
+pub use switch_handle::TrunkOptions;
 pub use trace::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
 pub use watch::{SettingsEvent, Watch};
 
+use crate::report::SwitchSettings;
 use crate::ring::Rule;
 use cards::CardQueue;
 use groups::Groups;
@@ -91,6 +100,7 @@ use way::Shortcuts;
 /// A switch and which port of the shard is behind each of its ports.
 struct SwitchState {
     name: String,
+    settings: SwitchSettings,
     switch: Switch,
     /// Shard port by switch port number; trunks have no shard port.
     ports: Vec<usize>,
@@ -106,14 +116,20 @@ pub(crate) struct Inner {
     gather: Vec<u8>,
     /// Where the floods in work go: of one behind a trunk on top of the one that it belongs to.
     targets: Vec<Egress>,
+    /// As `targets`, of a switch that says what becomes of tags.
+    tagged_targets: Vec<Target>,
+    /// When a switch has something to do by itself next; never, if none takes part in a spanning tree.
+    switches_due: Time,
+    /// Private memory for a frame whose tag is changed.
+    retagged: Vec<u8>,
     /// Receive queues that got something in the batch in work: port, queue.
     touched: Vec<(usize, usize)>,
     /// The port with one queue pair that the last frame went to straight; asked for by the batch in work.
     last_straight: Option<usize>,
     /// Whether the short ways are open.
     shortcuts: Shortcuts,
-    /// Trunks that the frame in work has crossed straight.
-    trunks_deep: u32,
+    /// Trunks that the frame in work and its copies have crossed straight.
+    straight_crossings: u32,
     /// The port whose rings are being worked on for another one: a panic is its fault.
     working_on: Option<usize>,
     watchers: Vec<Watcher>,
@@ -143,10 +159,13 @@ impl Inner {
             batch: None,
             gather: Vec::new(),
             targets: Vec::new(),
+            tagged_targets: Vec::new(),
+            retagged: Vec::new(),
+            switches_due: Time::MAX,
             touched: Vec::new(),
             last_straight: None,
             shortcuts: Shortcuts::default(),
-            trunks_deep: 0,
+            straight_crossings: 0,
             working_on: None,
             watchers: Vec::new(),
             cards: CardQueue::default(),
@@ -164,6 +183,9 @@ impl Inner {
     /// One round over everything that can be done now. True if anything was.
     fn pass(&mut self, now: Time) -> bool {
         let mut worked = self.guarded(None, now, |inner| inner.move_due(now));
+        if now >= self.switches_due {
+            worked |= self.guarded(None, now, |inner| inner.serve_switches(now));
+        }
         self.look_for_returned(now);
         for port in 0..self.ports.len() {
             for pair in 0..self.ports[port].pairs.len() {
@@ -236,7 +258,7 @@ impl Inner {
     #[cold]
     fn after_panic(&mut self, port: Option<usize>, now: Time) {
         self.targets.clear();
-        self.trunks_deep = 0;
+        self.tagged_targets.clear();
         if let Some(sender) = port {
             // Scratch memory that was in use went with the stack, and is made anew when needed; the frames of a batch that
             // were not handed over are still in their ring.
@@ -350,7 +372,8 @@ impl Inner {
         let sending = self.ports.iter().flat_map(|port| &port.pairs);
         let left = sending.filter_map(|pair| pair.tx.next_left());
         let due = holds.chain(timers).chain(left).chain(self.pool.next_due());
-        due.chain(self.returning.ends()).min()
+        let switches = Some(self.switches_due).filter(|at| *at != Time::MAX);
+        due.chain(self.returning.ends()).chain(switches).min()
     }
 
     /// Notes for which ports' receive buffers frames wait.

@@ -10,7 +10,7 @@ use ether::Time;
 
 use super::forward::SEGMENTED_FRAME_MAX;
 use super::frame::FrameRef;
-use super::transmit::TxOrigin;
+use super::transmit::{SWITCHES, TxOrigin};
 use crate::memory::Piece;
 use crate::offload::NetHeader;
 
@@ -95,7 +95,7 @@ pub struct Pool {
     /// Buffers that are not in use, by size.
     free: [Vec<Box<[u8]>>; SIZES.len()],
     free_bytes: usize,
-    /// Bytes that the frames of each sending port (index) occupy.
+    /// Bytes that the frames of each sending port occupy; see `place_of`.
     used: Vec<usize>,
     /// What all ports together occupy beyond their reserves.
     common: usize,
@@ -158,12 +158,18 @@ impl Pool {
         self.due.len()
     }
 
+    /// The place of a sending port in `used`; all switches together have the first.
+    fn place_of(port: usize) -> usize {
+        if port == SWITCHES { 0 } else { port + 1 }
+    }
+
     /// Books `size` bytes to `port`. False, and nothing is booked, if its share is used up.
     fn take_share(&mut self, port: usize, size: usize) -> bool {
-        if self.used.len() <= port {
-            self.used.resize(port + 1, 0);
+        let place = Self::place_of(port);
+        if self.used.len() <= place {
+            self.used.resize(place + 1, 0);
         }
-        let used = &mut self.used[port];
+        let used = &mut self.used[place];
         let before = used.saturating_sub(RESERVE_BYTES);
         let beyond = (*used + size).saturating_sub(RESERVE_BYTES);
         let common = self.common + beyond - before;
@@ -177,7 +183,7 @@ impl Pool {
 
     /// Gives the buffer back.
     pub fn release(&mut self, frame: Pooled) {
-        let used = &mut self.used[frame.origin.port()];
+        let used = &mut self.used[Self::place_of(frame.origin.port())];
         let before = used.saturating_sub(RESERVE_BYTES);
         *used -= frame.bytes.len();
         self.common -= before - used.saturating_sub(RESERVE_BYTES);

@@ -66,6 +66,7 @@ impl Rig {
         );
         inner.switches.push(SwitchState {
             name: "s".to_owned(),
+            settings: Default::default(),
             switch: fabric::Switch::new(fabric::SwitchConfig::default()),
             ports: Vec::new(),
         });
@@ -82,14 +83,16 @@ impl Rig {
 
     /// Adds another switch, joined to switch 0 by an ideal trunk, and returns its number.
     pub fn add_switch(&mut self) -> usize {
-        let number = self.inner.switches.len();
+        let number = self.add_switch_alone();
+        self.inner.switches[number].name = format!("s{number}");
+        self.join_switches(0, number, None);
+        number
+    }
+
+    /// Joins two switches by an ideal trunk, which may be in an aggregate.
+    pub fn join_switches(&mut self, a: usize, b: usize, aggregate: Option<&str>) {
         let id = fabric::TrunkId(self.inner.trunks.len() as u16);
-        self.inner.switches.push(SwitchState {
-            name: format!("s{number}"),
-            switch: fabric::Switch::new(fabric::SwitchConfig::default()),
-            ports: Vec::new(),
-        });
-        let ends = [0, number].map(|switch| {
+        let ends = [a, b].map(|switch| {
             (
                 switch,
                 self.inner.switches[switch].switch.add_trunk(id).expect("a port"),
@@ -100,10 +103,14 @@ impl Rig {
             ends,
             links,
             settings: Default::default(),
-            pool_share: 0,
-            bad_offload: 0,
+            options: super::TrunkOptions {
+                aggregate: aggregate.map(str::to_owned),
+                ..Default::default()
+            },
+            losses: Default::default(),
         });
-        number
+        let added = self.inner.trunk_added(usize::from(id.0), self.now);
+        added.expect("a trunk that may be in the aggregate");
     }
 
     /// Adds another switch that nothing joins to the others and returns its number.
@@ -142,6 +149,7 @@ impl Rig {
             groups: Vec::new(),
             timers: Vec::new(),
             returns: true,
+            vlans: None,
         };
         change(&mut settings);
         let state = &mut self.inner.switches[switch];

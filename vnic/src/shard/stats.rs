@@ -34,8 +34,16 @@ const FEATURE_NAMES: [(u32, &str); 15] = [
     (virtio_config::VIRTIO_F_VERSION_1, "VERSION_1"),
 ];
 
+impl Port {
+    /// The address that was heard last at the port's switch: the one that its guest uses now.
+    fn nic_address_in_use(&self, switch: &fabric::Switch, now: ether::Time) -> Option<ether::MacAddr> {
+        let heard = switch.table(now).filter(|entry| entry.port == self.switch_port);
+        heard.min_by_key(|entry| entry.age_ns).map(|entry| entry.mac)
+    }
+}
+
 impl Inner {
-    pub(super) fn info(&self, index: usize) -> PortInfo {
+    pub(super) fn info(&self, index: usize, now: ether::Time) -> PortInfo {
         let port = &self.ports[index];
         let ready = |port: &Port| {
             let pairs = port.pairs.iter();
@@ -47,6 +55,7 @@ impl Inner {
             name: port.settings.name.clone(),
             switch: self.switches[port.switch].name.clone(),
             mac: port.settings.mac,
+            mac_in_use: port.nic_address_in_use(&self.switches[port.switch].switch, now),
             socket: port.settings.socket.clone(),
             mode: port.settings.mode,
             connected: port.connected,
@@ -172,6 +181,7 @@ impl Inner {
                 ("learned", switch.learned),
                 ("moved", switch.moved),
                 ("not_learned", switch.not_learned),
+                ("in_control", switch.in_control),
                 ("dropped", switch.dropped_total()),
             ]),
             copy_engine: super::loopback::counters(&port.nic),

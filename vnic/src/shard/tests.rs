@@ -334,7 +334,7 @@ pub(super) fn tcp_frame(destination: u8, payload: usize) -> Vec<u8> {
 pub(super) const NEEDS_CHECKSUM: [u8; 12] = [1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0];
 pub(super) const TSO4: [u8; 12] = [1, 1, 54, 0, 0xe8, 3, 34, 0, 16, 0, 0, 0]; // 1000 bytes per segment
 
-fn is_complete_tcp(bytes: &[u8]) -> bool {
+pub(super) fn is_complete_tcp(bytes: &[u8]) -> bool {
     let pseudo = pseudo_header_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, (bytes.len() - 34) as u16);
     finish(pseudo + sum(&bytes[34..])) == 0
 }

@@ -262,6 +262,7 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
         groups: Vec::new(),
         timers: Vec::new(),
         returns: false,
+        vlans: None,
     };
     let _device = fabric.add_port(switch, settings).expect("a port");
     let is_captured = || fabric.shard.with(|inner, _| inner.ports[0].capture.is_some());

@@ -12,6 +12,8 @@ use super::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use super::tests::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use super::tests_captures::{Captured, finish};
 use super::tests_card::medium;
+use super::tests_switches::{igmp_report, to_ip_group};
+use super::tests_vlans;
 use super::tests_ways::TSO4_SHORT;
 use super::way::Condition;
 use crate::offload::{NetHeader, Segments, complete_checksum};
@@ -70,9 +72,11 @@ fn batch(random: &mut Random, kind: u64, most: usize) -> Vec<Sent> {
                     bytes.truncate(random.below(20) as usize);
                 }
             }
-            3 => match random.below(3) {
+            3 => match random.below(5) {
                 0 => bytes[..6].fill(0xff),
                 1 => bytes[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 1]),
+                2 => bytes = to_ip_group(0, number as u8 % 3, &bytes),
+                3 if random.below(4) == 0 => bytes = igmp_report(0, number as u8 % 3),
                 _ => bytes[5] = 99,
             },
             4 => {
@@ -178,7 +182,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(closed: bool, is_cut: bool, seed: u64) -> Self {
+    fn new(closed: bool, scenario: &Scenario) -> Self {
+        let &Scenario { is_cut, seed, .. } = scenario;
         let mut rig = Rig::new(&[ALL_FEATURES, ALL_FEATURES, 0]);
         let far = rig.add_switch();
         rig.add_guest_with(0, ALL_FEATURES, |settings| settings.queue_pairs = 2);
@@ -187,9 +192,16 @@ impl Side {
         if closed {
             rig.close_shortcuts();
         }
+        match scenario.switches {
+            Switches::Plain => {}
+            Switches::WithVlans => set_vlans(&mut rig),
+            Switches::Snooping => set_snooping(&mut rig),
+        }
         (1..5).for_each(|guest| introduce(&mut rig, SENDER, guest));
         for guest in [0, 1, 4] {
             rig.join(guest, GROUP);
+            // What cards tell each other of it is an ordinary frame to who is in another VLAN.
+            rig.settle();
         }
         for guest in 0..GUESTS {
             let strategies = firmware::StrategyKind::ALL;
@@ -304,6 +316,44 @@ fn on_wire((header, mut bytes): ([u8; 12], Vec<u8>)) -> Vec<Vec<u8>> {
     vec![bytes]
 }
 
+/// The sender is in VLAN 10 without a tag and in 5 with one. Guest 1 is in 10, guest 2 in 5, and in 10 with a tag, guest 3 in 10 with
+/// a tag only; the trunk carries all VLANs with tags, and the guest behind it is in 10.
+fn set_vlans(rig: &mut Rig) {
+    use fabric::{PortVlans, VlanId, VlanSet};
+    let [five, ten] = [5, 10].map(|number| VlanId::new(number).expect("a VLAN"));
+    let tagged = |untagged, vlan| PortVlans::trunk(untagged, VlanSet::from_iter([vlan]));
+    tests_vlans::set(rig, SENDER, tagged(Some(ten), five));
+    tests_vlans::set(rig, 1, PortVlans::access(ten));
+    tests_vlans::set(rig, 2, tagged(Some(five), ten));
+    tests_vlans::set(rig, 3, tagged(None, ten));
+    tests_vlans::set(rig, 4, PortVlans::access(ten));
+}
+
+/// Switches that snoop; 239.0.0.1 is wanted by guest 1 and by the one behind the trunk.
+fn set_snooping(rig: &mut Rig) {
+    for (number, state) in rig.inner.switches.iter_mut().enumerate() {
+        state
+            .switch
+            .set_snooping(Some(ether::MacAddr([2, 0, 0, 0, 1, number as u8])));
+    }
+    for guest in [1, 4] {
+        rig.send(guest, 0, &igmp_report(guest as u8, 1));
+        rig.settle();
+    }
+}
+
+/// What the switches are, beside plain ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Switches {
+    Plain,
+    WithVlans,
+    Snooping,
+}
+
+impl Switches {
+    const ALL: [Self; 3] = [Self::Plain, Self::WithVlans, Self::Snooping];
+}
+
 /// A change of one setting of a link.
 type Setting = (&'static str, fn(&mut LinkSettings));
 
@@ -383,6 +433,7 @@ struct Scenario {
     place: usize,
     settings: LinkSettings,
     is_cut: bool,
+    switches: Switches,
     seed: u64,
     /// What the side with the short ways forgets.
     forgotten: Option<Condition>,
@@ -395,10 +446,11 @@ fn compare(scenario: &Scenario) {
         place,
         settings,
         is_cut,
+        switches,
         seed,
         ..
     } = scenario;
-    let mut sides = [false, true].map(|closed| Side::new(closed, *is_cut, *seed));
+    let mut sides = [false, true].map(|closed| Side::new(closed, scenario));
     let mut random = Random(*seed);
     if let Some(condition) = scenario.forgotten {
         sides[0].rig.forget(condition);
@@ -432,7 +484,10 @@ fn compare(scenario: &Scenario) {
         }
         sent.push((kind, frames.len()));
         let [short, plain] = &sides;
-        let what = || format!("{what} {}, seed {seed}, step {step}, batches {sent:?}", PLACES[*place]);
+        let what = || {
+            let place = PLACES[*place];
+            format!("{what} {place}, {switches:?}, seed {seed}, step {step}, batches {sent:?}")
+        };
         for (a, b) in short.seen.iter().zip(&plain.seen) {
             assert!(a == b, "{}: {a:?}, and plainly {b:?}", what());
         }
@@ -468,21 +523,30 @@ fn scenarios(place: usize) -> Vec<Scenario> {
                 if other != number && is_cut == ((number + other) % 2 == 0) {
                     continue;
                 }
-                let seed = 1 + 1000 * place as u64 + scenarios.len() as u64;
-                let mut settings = LinkSettings {
-                    seed,
-                    ..LinkSettings::default()
+                // And each by itself with all kinds of switches.
+                let kinds = if other == number {
+                    &Switches::ALL[..]
+                } else {
+                    &Switches::ALL[..1]
                 };
-                change_b(&mut settings);
-                change_a(&mut settings);
-                scenarios.push(Scenario {
-                    what: format!("{a} and {b}"),
-                    place,
-                    settings,
-                    is_cut,
-                    seed,
-                    forgotten: None,
-                });
+                for switches in kinds {
+                    let seed = 1 + 1000 * place as u64 + scenarios.len() as u64;
+                    let mut settings = LinkSettings {
+                        seed,
+                        ..LinkSettings::default()
+                    };
+                    change_b(&mut settings);
+                    change_a(&mut settings);
+                    scenarios.push(Scenario {
+                        what: format!("{a} and {b}"),
+                        place,
+                        settings,
+                        is_cut,
+                        switches: *switches,
+                        seed,
+                        forgotten: None,
+                    });
+                }
             }
         }
     }

@@ -52,9 +52,12 @@ pub struct Held {
 
 /// The transmit ring that a frame came from: whose share of the pool it takes, and where it may be held.
 ///
-/// One word, since every frame of every batch carries it: pair and port from the lowest bits.
+/// One word, since every frame of every batch carries it: pair, port and trunks crossed so far, from the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxOrigin(u64);
+
+/// What stands in the place of a port's number where a switch itself is the sender.
+pub const SWITCHES: usize = u32::MAX as usize;
 
 impl TxOrigin {
     /// The ring of this port and pair.
@@ -66,7 +69,7 @@ impl TxOrigin {
     /// The port.
     #[inline]
     pub fn port(self) -> usize {
-        (self.0 >> 8) as usize
+        (self.0 >> 8) as u32 as usize
     }
 
     /// The queue pair.
@@ -74,6 +77,26 @@ impl TxOrigin {
     pub fn pair(self) -> usize {
         usize::from(self.0 as u8)
     }
+
+    /// The origin of what a switch sends by itself.
+    pub fn of_switch() -> Self {
+        Self::new(SWITCHES, 0)
+    }
+
+    /// Trunks that the frame crossed so far.
+    #[inline]
+    pub fn trunks_crossed(self) -> u32 {
+        (self.0 >> Self::TRUNKS_AT) as u32
+    }
+
+    /// The origin of the frame behind one more trunk.
+    #[inline]
+    pub fn behind_trunk(self) -> Self {
+        Self(self.0 + (1 << Self::TRUNKS_AT))
+    }
+
+    /// The first bit of the number of trunks.
+    const TRUNKS_AT: u32 = 40;
 }
 
 impl TxSide {

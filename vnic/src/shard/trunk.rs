@@ -2,14 +2,17 @@
 //!
 //! That they make no loop is checked where they are added.
 
+use std::collections::BTreeSet;
+
 use ether::Time;
-use fabric::{Link, PortId};
+use fabric::{Link, PortId, StpPortConfig, TrunkGraph};
 
 use super::crossing::Hop;
 use super::fabric_handle::{invalid, trunk_from};
 use super::forward::Outcome;
 use super::frame::FrameRef;
 use super::pool::Stage;
+use super::switch_handle::TrunkOptions;
 use super::transmit::TxOrigin;
 use super::watch::Subject;
 use super::way::{Way, way_over};
@@ -24,13 +27,29 @@ pub(super) struct Trunk {
     pub links: [Link; 2],
     /// Their settings; `a` is the first end.
     pub settings: TrunkLinks,
-    /// Frames dropped because their senders used up their shares of the pool.
+    /// What it has beyond its links.
+    pub options: TrunkOptions,
+    /// Frames that do not arrive over it for other reasons than its link's, away from each end.
+    pub losses: [TrunkLosses; 2],
+}
+
+/// Frames that leave a switch over a trunk and do not arrive, its link's own drops aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TrunkLosses {
+    /// Their senders had used up their shares of the pool.
     pub pool_share: u64,
-    /// Frames dropped because they could not be cut.
+    /// They could not be cut.
     pub bad_offload: u64,
+    /// They had crossed [`TRUNKS_CROSSED_MAX`] trunks.
+    pub too_many_trunks: u64,
 }
 
 impl Trunk {
+    /// Whether it has a carrier: as on a cable with one broken wire, both ends have none if one direction is down.
+    pub fn is_up(&self) -> bool {
+        self.links.iter().all(|link| link.config().up)
+    }
+
     /// Where a frame goes that leaves the trunk's end `from` over it, and over which link.
     pub(super) fn out_of(&mut self, from: usize) -> (Stage, &mut Link) {
         let (switch, port) = self.ends[1 - from];
@@ -42,7 +61,34 @@ impl Trunk {
 /// a part of the stack.
 const STRAIGHT_TRUNKS_MAX: u32 = 32;
 
+/// Trunks that one frame and its copies cross straight; further ones go by way of the pool, which is as right. In a loop, copies
+/// could double at every switch, and nothing but this would end that: what is in the pool has a limit.
+const STRAIGHT_CROSSINGS_MAX: u32 = 64;
+
+/// Trunks that a frame crosses, if there are as many; then it is dropped. Without a loop it crosses none twice, and loops are
+/// refused or cut by the spanning tree: so whoever crosses more than there are circles by mistake, and over ideal trunks that
+/// would go on for ever without time going by. Four times as many as a lab has switches.
+pub(super) const TRUNKS_CROSSED_MAX: u32 = 64;
+
 impl Inner {
+    /// The origin of a frame, so many on the wire, that sets out over a trunk from its end `from`; `None`, and it is counted, if it
+    /// crossed too many.
+    #[inline]
+    pub(super) fn cross_trunk(&mut self, trunk: usize, from: usize, origin: TxOrigin, frames: u32) -> Option<TxOrigin> {
+        if origin.trunks_crossed() >= TRUNKS_CROSSED_MAX.min(self.trunks.len() as u32) {
+            self.trunks[trunk].losses[from].too_many_trunks += u64::from(frames);
+            return None;
+        }
+        Some(origin.behind_trunk())
+    }
+
+    /// The trunk in the direction in which a frame leaves `switch` over it.
+    pub(super) fn hop_over_trunk(&self, switch: usize, trunk: fabric::TrunkId) -> Hop {
+        let trunk = usize::from(trunk.0);
+        let from = usize::from(self.trunks[trunk].ends[0].0 != switch);
+        Hop::Trunk { trunk, from }
+    }
+
     /// Sends a frame that leaves `switch` over a trunk.
     #[inline(never)]
     pub(super) fn carry_over_trunk(
@@ -55,47 +101,156 @@ impl Inner {
         may_hold: bool,
     ) -> Outcome {
         let number = usize::from(trunk.0);
-        let (Some(trunk), Some(wire)) = (self.trunks.get_mut(number), frame.on_wire()) else {
+        let (Some(trunk), Some(wire)) = (self.trunks.get(number), frame.on_wire()) else {
             return Outcome::Taken;
         };
         let from = usize::from(trunk.ends[0].0 != switch);
-        let (stage, link) = trunk.out_of(from);
+        let crossed = origin.trunks_crossed();
+        let Some(origin) = self.cross_trunk(number, from, origin, wire.frames) else {
+            return Outcome::Taken;
+        };
+        if crossed == 0 {
+            self.straight_crossings = 0;
+        }
+        let (stage, link) = self.trunks[number].out_of(from);
         let way = way_over(link, wire.longest, now, self.shortcuts);
         if way == Way::Straight
-            && self.trunks_deep < STRAIGHT_TRUNKS_MAX
+            && crossed < STRAIGHT_TRUNKS_MAX
+            && self.straight_crossings < STRAIGHT_CROSSINGS_MAX
             && let Stage::Switch { switch, port } = stage
         {
             link.count_passed(u64::from(wire.frames), wire.bytes);
-            self.trunks_deep += 1;
-            let outcome = self.switch_on(switch, port, origin, frame, now, may_hold);
-            self.trunks_deep -= 1;
-            return outcome;
+            self.straight_crossings += 1;
+            return self.switch_on(switch, port, origin, frame, now, may_hold);
         }
         self.cross(Hop::Trunk { trunk: number, from }, origin, frame, &wire, way, now);
         Outcome::Taken
     }
 }
 
+impl Inner {
+    /// The trunk between two switches; where there are several, a number says which, counted from 1.
+    fn find_trunk(&self, (a, b): (&str, &str), number: Option<usize>) -> Result<usize, FabricError> {
+        let between = self.trunks.iter().enumerate().filter(|(_, trunk)| {
+            let names = trunk.ends.map(|(switch, _)| self.switches[switch].name.as_str());
+            names == [a, b] || names == [b, a]
+        });
+        let found: Vec<usize> = between.map(|(index, _)| index).collect();
+        match (number, &found[..]) {
+            (_, []) => Err(invalid(format!("there is no trunk between {a:?} and {b:?}"))),
+            (None, [only]) => Ok(*only),
+            (Some(number), _) if (1..=found.len()).contains(&number) => Ok(found[number - 1]),
+            (_, [_]) => Err(invalid(format!(
+                "there is 1 trunk between {a:?} and {b:?}: its number is 1"
+            ))),
+            (_, found) => Err(invalid(format!(
+                "there are {} trunks between {a:?} and {b:?}: name one by its number, from 1",
+                found.len()
+            ))),
+        }
+    }
+
+    /// How many trunks between the same two switches stand before this one, plus 1.
+    pub(super) fn trunk_number(&self, index: usize) -> usize {
+        let pair = |trunk: &Trunk| {
+            let [a, b] = trunk.ends.map(|(switch, _)| switch);
+            (a.min(b), a.max(b))
+        };
+        let before = self.trunks[..index].iter();
+        1 + before.filter(|trunk| pair(trunk) == pair(&self.trunks[index])).count()
+    }
+
+    /// Refuses a trunk that would close a loop in which no spanning tree keeps frames from circling.
+    pub(super) fn check_loops(&self, (a, b): (usize, usize), aggregate: Option<&str>) -> Result<(), FabricError> {
+        let known = self.trunks.iter().map(|trunk| {
+            let [a, b] = trunk.ends.map(|(switch, _)| switch);
+            ((a, b), trunk.options.aggregate.as_deref())
+        });
+        let mut graph = TrunkGraph::new(self.switches.len());
+        let mut aggregates = BTreeSet::new();
+        let has_tree = |switch: usize| self.switches[switch].switch.spanning_tree().is_some();
+        let (redundant, others): (Vec<_>, Vec<_>) = known
+            .chain([((a, b), aggregate)])
+            // An aggregate is one trunk.
+            .filter(|((a, b), aggregate)| aggregate.is_none_or(|name| aggregates.insert((name, *a.min(b), *a.max(b)))))
+            .map(|(ends, _)| ends)
+            .partition(|(a, b)| has_tree(*a) && has_tree(*b));
+        for (a, b) in redundant {
+            graph.join_redundant(a, b).map_err(invalid)?;
+        }
+        for (a, b) in others {
+            graph.join(a, b).map_err(invalid)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a trunk that was just added part of its aggregate, if it is in one, and tells its switches how it is.
+    pub(super) fn trunk_added(&mut self, index: usize, now: Time) -> Result<(), FabricError> {
+        let Trunk { ends, options, .. } = &self.trunks[index];
+        let (ends, aggregate) = (*ends, options.aggregate.clone());
+        let mut first = None;
+        if aggregate.is_some() {
+            first = self.trunks[..index].iter().find_map(|trunk| {
+                let same = |turned: [(usize, PortId); 2]| turned.map(|end| end.0) == ends.map(|end| end.0);
+                let [a, b] = trunk.ends;
+                let turned = [[a, b], [b, a]].into_iter().find(|turned| same(*turned))?;
+                (trunk.options.aggregate == aggregate).then_some(turned)
+            });
+        }
+        for (place, (switch, port)) in ends.into_iter().enumerate() {
+            if let Some(first) = first {
+                let switch = &mut self.switches[switch].switch;
+                switch.join_aggregate(first[place].1, port).map_err(invalid)?;
+            }
+        }
+        self.trunk_changed(index, now);
+        Ok(())
+    }
+
+    /// Tells the switches at both ends how a trunk is now: whether it has a carrier, and what its rate makes it cost.
+    pub(super) fn trunk_changed(&mut self, index: usize, now: Time) {
+        let trunk = &self.trunks[index];
+        let is_up = trunk.is_up();
+        let rates = trunk
+            .links
+            .iter()
+            .map(|link| link.config().rate_bps)
+            .filter(|rate| *rate != 0);
+        let mut config = StpPortConfig::of_rate(rates.min().unwrap_or(0));
+        if let Some(cost) = trunk.options.stp_cost {
+            config.path_cost = cost;
+        }
+        for (switch, port) in trunk.ends {
+            let state = &mut self.switches[switch].switch;
+            state.handle(now);
+            if state
+                .spanning_tree_port(port)
+                .is_some_and(|port| port.path_cost != config.path_cost)
+            {
+                state.set_spanning_tree_port(port, config);
+            }
+            state.set_port_up(port, is_up);
+            self.serve_switch(switch, now);
+        }
+    }
+}
+
 impl Fabric {
     /// Changes the links of the trunk between the switches `a` and `b` (nothing, if no field is given) and returns what is in
-    /// force. `a_to_b` and `b_to_a` say which of them are meant, and are as the request names the switches.
+    /// force. `number` says which one is meant, counted from 1, where there are several. `a_to_b` and `b_to_a` say which of them are meant, and are as the request names the switches.
     ///
     /// # Errors
     /// No such trunk, or a value out of range; then nothing was changed.
     pub fn set_trunk(
         &self,
         (a, b): (&str, &str),
+        number: Option<usize>,
         (a_to_b, b_to_a): (bool, bool),
         change: &LinkChange,
     ) -> Result<TrunkLinks, FabricError> {
-        self.shard.with(|inner, _| {
-            let names = |trunk: &Trunk| trunk.ends.map(|(switch, _)| inner.switches[switch].name.as_str());
-            let found = inner.trunks.iter().position(|trunk| {
-                let names = names(trunk);
-                names == [a, b] || names == [b, a]
-            });
-            let index = found.ok_or_else(|| invalid(format!("there is no trunk between {a:?} and {b:?}")))?;
-            let is_turned = names(&inner.trunks[index])[0] != a;
+        self.shard.with(|inner, now| {
+            let index = inner.find_trunk((a, b), number)?;
+            let is_turned = inner.switches[inner.trunks[index].ends[0].0].name != a;
             let turn = |links: TrunkLinks| match is_turned {
                 true => TrunkLinks {
                     a_to_b: links.b_to_a,
@@ -118,6 +273,7 @@ impl Fabric {
                     link.set_config(config);
                 }
                 trunk.settings = settings;
+                inner.trunk_changed(index, now);
                 inner.settings_changed(Subject::Trunk(index));
             }
             Ok(links)

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::card_settings::{misorder_of, steering_of};
 use super::fabric_handle::{coalescing_of, dma_settings};
 use super::{Fabric, Inner, Shard};
-use crate::report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks};
+use crate::report::{
+    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
+};
 
 /// What those who watch are told: all settings in force of a port or of a trunk, and when they have caught up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,9 @@ pub enum SettingsEvent {
         /// Multicast groups that the card is in.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         groups: Vec<u16>,
+        /// VLANs of the port in its switch, where somebody said which.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vlans: Option<Box<VlanSettings>>,
     },
     /// The tree of a multicast group.
     Group {
@@ -52,11 +57,18 @@ pub enum SettingsEvent {
         a: String,
         /// Switch `b`.
         b: String,
+        /// Which of the trunks between them, counted from 1.
+        #[serde(default = "first")]
+        number: usize,
         /// Links.
         link: TrunkLinks,
     },
     /// All settings were told; from now on a change is told before it is answered.
     Watching,
+}
+
+const fn first() -> usize {
+    1
 }
 
 /// Whose settings.
@@ -177,6 +189,7 @@ impl Inner {
                     misorder: misorder_of(&port.nic),
                     link: port.settings.link.clone(),
                     groups: port.settings.groups.clone(),
+                    vlans: port.settings.vlans.clone().map(Box::new),
                 }
             }
             Subject::Group(group) => SettingsEvent::Group {
@@ -189,6 +202,7 @@ impl Inner {
                 SettingsEvent::Trunk {
                     a,
                     b,
+                    number: self.trunk_number(index),
                     link: trunk.settings.clone(),
                 }
             }

@@ -1,0 +1,309 @@
+//! Switches that take part in the spanning tree, aggregates, and frames to reserved addresses, through the whole data path.
+
+use fabric::{DropReason, PortRole, StpConfig};
+
+use super::rig::{Rig, frame};
+
+/// A broadcast of guest `source`.
+fn broadcast(source: u8) -> Vec<u8> {
+    [&[0xff; 6], &frame(0, source, 200, 3)[6..]].concat()
+}
+
+/// `frame` as an IPv4 packet of guest `source` to the group 239.0.0.`group`.
+pub(super) fn to_ip_group(source: u8, group: u8, frame: &[u8]) -> Vec<u8> {
+    let mut bytes = frame.to_vec();
+    bytes[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, group]);
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, source]);
+    bytes[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    // UDP.
+    bytes[23] = 17;
+    bytes[30..34].copy_from_slice(&[239, 0, 0, group]);
+    bytes
+}
+
+/// The IGMPv2 report of guest `source` that it wants the group 239.0.0.`group`.
+pub(super) fn igmp_report(source: u8, group: u8) -> Vec<u8> {
+    let mut bytes = to_ip_group(source, group, &[0; 60]);
+    bytes[16..18].copy_from_slice(&[0, 28]);
+    (bytes[22], bytes[23]) = (1, 2);
+    let sum = ether::checksum::checksum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes[34] = 0x16;
+    bytes[38..42].copy_from_slice(&[239, 0, 0, group]);
+    let sum = ether::checksum::checksum(&bytes[34..42]);
+    bytes[36..38].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+fn is_bpdu(frame: &[u8]) -> bool {
+    frame.starts_with(&[1, 0x80, 0xc2, 0, 0, 0])
+}
+
+/// What a guest received, BPDUs aside.
+fn data(rig: &mut Rig, guest: usize) -> Vec<Vec<u8>> {
+    let received = rig.received(guest).into_iter().map(|(_, frame)| frame);
+    received.filter(|frame| !is_bpdu(frame)).collect()
+}
+
+/// Lets so much time go by, with a look whenever something is due.
+fn wait(rig: &mut Rig, ns: u64) {
+    let end = rig.now.plus_nanos(ns);
+    rig.settle();
+    while let Some(at) = rig.next_due().filter(|at| *at <= end) {
+        rig.now = rig.now.max(at);
+        rig.settle();
+    }
+    rig.now = end;
+    rig.settle();
+}
+
+fn enable(rig: &mut Rig, switch: usize) {
+    let address = ether::MacAddr([2, 0, 0, 0, 1, switch as u8]);
+    let now = rig.now;
+    rig.inner.switches[switch]
+        .switch
+        .enable_spanning_tree(StpConfig::new(address), now);
+    rig.inner.serve_switch(switch, now);
+}
+
+fn pull(rig: &mut Rig, trunk: usize, up: bool) {
+    for link in &mut rig.inner.trunks[trunk].links {
+        link.set_config(fabric::LinkConfig { up, ..*link.config() });
+    }
+    rig.inner.trunk_changed(trunk, rig.now);
+}
+
+/// Two switches with a guest each and two trunks between them, or one with another `aggregate`.
+fn pair(spanning_tree: bool, aggregate: Option<&str>) -> (Rig, usize) {
+    let mut rig = Rig::new(&[0]);
+    let far = rig.add_switch_alone();
+    if spanning_tree {
+        enable(&mut rig, 0);
+        enable(&mut rig, far);
+    }
+    let guest = rig.add_guest(far, 0);
+    for _ in 0..2 {
+        rig.inner.check_loops((0, far), aggregate).unwrap();
+        rig.join_switches(0, far, aggregate);
+    }
+    wait(&mut rig, 1_000_000_000);
+    (rig, guest)
+}
+
+#[test]
+fn redundant_trunks_carry_a_broadcast_once_and_one_takes_the_others_place() {
+    let (mut rig, guest) = pair(true, None);
+    for round in 0..7 {
+        // None, the first, the second pulled, and so on; never both.
+        pull(&mut rig, 0, round % 3 != 1);
+        pull(&mut rig, 1, round % 3 != 2);
+        wait(&mut rig, 50_000_000);
+        data(&mut rig, 0);
+        data(&mut rig, guest);
+        rig.send(0, 1, &broadcast(0));
+        rig.send(guest, 1, &broadcast(9));
+        rig.settle();
+        assert_eq!(data(&mut rig, guest), [broadcast(0)], "round {round}");
+        assert_eq!(data(&mut rig, 0), [broadcast(9)], "round {round}");
+        assert_eq!((rig.completed(0), rig.completed(guest)), (1, 1));
+    }
+    let far = &rig.inner.switches[rig.inner.ports[guest].switch].switch;
+    let roles: Vec<_> = far
+        .ports()
+        .map(|port| far.spanning_tree_port(port).unwrap().role)
+        .collect();
+    assert!(
+        roles.contains(&PortRole::Root) && roles.contains(&PortRole::Alternate),
+        "{roles:?}"
+    );
+    assert_eq!(rig.pooled_bytes(), 0);
+}
+
+#[test]
+fn guests_hear_bpdus_every_two_seconds_and_no_row_follows_them() {
+    let (mut rig, _) = pair(true, None);
+    rig.received(0);
+    wait(&mut rig, 10_000_000_000);
+    let bpdus = rig.received(0);
+    assert_eq!(bpdus.len(), 5);
+    assert!(bpdus.iter().all(|(_, frame)| is_bpdu(frame) && frame.len() == 60));
+    // A guest that sends BPDUs of its own in a row: each is read, none reaches anybody.
+    let status = |rig: &Rig| {
+        let switch = &rig.inner.switches[0].switch;
+        switch.spanning_tree_port(fabric::PortId(0)).unwrap()
+    };
+    let before = status(&rig);
+    for index in 0..20 {
+        rig.send(0, index, &bpdus[0].1);
+    }
+    rig.settle();
+    assert_eq!(rig.completed(0), 20);
+    let after = status(&rig);
+    assert_eq!(after.counters.bpdus_in - before.counters.bpdus_in, 20);
+    assert!(before.edge && !after.edge);
+}
+
+#[test]
+fn an_aggregate_is_one_trunk() {
+    for spanning_tree in [false, true] {
+        let (mut rig, guest) = pair(spanning_tree, Some("lag"));
+        for up in [true, false, true] {
+            pull(&mut rig, 0, up);
+            wait(&mut rig, 50_000_000);
+            data(&mut rig, 0);
+            data(&mut rig, guest);
+            rig.send(0, 1, &broadcast(0));
+            rig.settle();
+            assert_eq!(data(&mut rig, guest), [broadcast(0)]);
+            rig.send(guest, 1, &frame(0, 9, 100, 1));
+            rig.settle();
+            assert_eq!(data(&mut rig, 0), [frame(0, 9, 100, 1)]);
+        }
+    }
+}
+
+#[test]
+fn loops_without_a_spanning_tree_are_refused() {
+    let mut rig = Rig::new(&[0]);
+    let (second, third) = (rig.add_switch(), rig.add_switch());
+    let refused = |rig: &Rig, ends, aggregate| rig.inner.check_loops(ends, aggregate).unwrap_err().to_string();
+    assert!(refused(&rig, (second, third), None).contains("closes a loop"));
+    assert!(refused(&rig, (0, second), None).contains("closes a loop"));
+    assert!(
+        refused(&rig, (0, second), Some("new")).contains("closes a loop"),
+        "the first trunk is not in it"
+    );
+    enable(&mut rig, 0);
+    enable(&mut rig, second);
+    assert!(
+        refused(&rig, (second, third), None).contains("closes a loop"),
+        "the third has none"
+    );
+    assert!(rig.inner.check_loops((0, second), None).is_ok());
+    enable(&mut rig, third);
+    assert!(rig.inner.check_loops((second, third), None).is_ok());
+    assert!(refused(&rig, (third, third), None).contains("to itself"));
+}
+
+#[test]
+fn frames_to_reserved_addresses_are_dropped_under_their_reason_or_forwarded() {
+    let mut rig = Rig::new(&[0, 0]);
+    let lldp = |seed| [&[1, 0x80, 0xc2, 0, 0, 14], &frame(0, 0, 100, seed)[6..]].concat();
+    rig.send(0, 1, &lldp(1));
+    rig.settle();
+    assert_eq!(data(&mut rig, 1).len(), 0);
+    let switch = &mut rig.inner.switches[0].switch;
+    assert_eq!(
+        switch.counters(fabric::PortId(0)).dropped(DropReason::ReservedAddress),
+        1
+    );
+    switch.set_forwards_reserved(true);
+    // A row, each of which is forwarded.
+    for index in 0..10 {
+        rig.send(0, index, &lldp(index as u8));
+    }
+    rig.settle();
+    assert_eq!(data(&mut rig, 1), (0..10).map(lldp).collect::<Vec<_>>());
+}
+
+#[test]
+fn frames_that_circle_over_ideal_trunks_end_and_are_counted() {
+    // Two, three, four trunks side by side, and nothing that cuts the loops: copies double and treble at every switch.
+    for trunks in [2, 3, 4, 8] {
+        let mut rig = Rig::new(&[0]);
+        let far = rig.add_switch_alone();
+        let guest = rig.add_guest(far, 0);
+        for _ in 0..trunks {
+            rig.join_switches(0, far, None);
+        }
+        rig.send(0, 1, &broadcast(0));
+        rig.settle();
+        assert_eq!(rig.completed(0), 1);
+        assert!(data(&mut rig, guest).contains(&broadcast(0)));
+        let losses: Vec<_> = rig.inner.trunks.iter().flat_map(|trunk| trunk.losses).collect();
+        let ended: u64 = losses.iter().map(|losses| losses.too_many_trunks).sum();
+        let no_room: u64 = losses.iter().map(|losses| losses.pool_share).sum();
+        if trunks == 2 {
+            // One circles each way, and crosses as many as there are.
+            assert_eq!((ended, no_room), (2, 0));
+            let links = rig.inner.trunks.iter().flat_map(|trunk| &trunk.links);
+            let passed: u64 = links.map(|link| link.counters().delivered_frames).sum();
+            assert_eq!(passed, 4);
+        }
+        assert!(ended > 0);
+        assert_eq!(rig.pooled_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_long_line_of_switches_is_no_loop() {
+    use super::trunk::TRUNKS_CROSSED_MAX;
+    let mut rig = Rig::new(&[0]);
+    let mut last = 0;
+    for _ in 0..TRUNKS_CROSSED_MAX {
+        let next = rig.add_switch_alone();
+        rig.join_switches(last, next, None);
+        last = next;
+    }
+    let guest = rig.add_guest(last, 0);
+    rig.send(0, 1, &broadcast(0));
+    rig.settle();
+    assert_eq!(data(&mut rig, guest), [broadcast(0)]);
+    rig.send(guest, 1, &frame(0, 1, 100, 1));
+    rig.settle();
+    assert_eq!(data(&mut rig, 0), [frame(0, 1, 100, 1)]);
+    let losses = rig.inner.trunks.iter().flat_map(|trunk| trunk.losses);
+    assert!(
+        losses
+            .into_iter()
+            .all(|losses| losses == super::trunk::TrunkLosses::default())
+    );
+}
+
+#[test]
+fn frames_to_a_group_reach_those_that_want_it_over_trunks_too() {
+    let mut rig = Rig::new(&[0, 0]);
+    let far = rig.add_switch();
+    let (member, other) = (rig.add_guest(far, 0), rig.add_guest(far, 0));
+    for (number, state) in rig.inner.switches.iter_mut().enumerate() {
+        state
+            .switch
+            .set_snooping(Some(ether::MacAddr([2, 0, 0, 0, 1, number as u8])));
+    }
+    let sent = |number: u8| to_ip_group(0, 7, &frame(0, 0, 100, number));
+    let to_group = |rig: &mut Rig, guest: usize| {
+        let mut frames = data(rig, guest);
+        frames.retain(|frame| frame.starts_with(&[1, 0, 0x5e, 0, 0, 7]));
+        frames
+    };
+    // Nobody was asked yet.
+    rig.send(0, 0, &sent(0));
+    rig.settle();
+    for guest in [1, member, other] {
+        assert_eq!(to_group(&mut rig, guest), [sent(0)]);
+    }
+    wait(&mut rig, 10_000_000_000);
+    // Both switches asked at once; then the one with the lower address did, for both versions of IP.
+    let queries = data(&mut rig, other);
+    let of: Vec<_> = queries
+        .iter()
+        .map(|frame| (frame[6..12].to_vec(), [frame[12], frame[13]]))
+        .collect();
+    let first = || vec![2, 0, 0, 0, 1, 0];
+    assert_eq!(of, [(first(), [8, 0]), (first(), [0x86, 0xdd])]);
+
+    rig.send(member, 0, &igmp_report(9, 7));
+    rig.settle();
+    for number in 0..10 {
+        rig.send(0, u16::from(number), &sent(number));
+    }
+    rig.settle();
+    assert_eq!(to_group(&mut rig, member), (0..10).map(sent).collect::<Vec<_>>());
+    assert_eq!(to_group(&mut rig, 1).len() + to_group(&mut rig, other).len(), 0);
+    // A group that nobody wants ends where it came in, under its reason.
+    rig.send(0, 1, &to_ip_group(0, 8, &[0; 100]));
+    rig.settle();
+    let counters = rig.inner.switches[0].switch.counters(fabric::PortId(0));
+    assert_eq!(counters.dropped(DropReason::NoMember), 1);
+    assert_eq!(rig.pooled_bytes(), 0);
+}
