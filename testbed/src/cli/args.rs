@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::nic_queues::{QueueList, queue_list_argument};
+use super::switch::{Untagged, untagged_argument};
 use crate::{
     accel::AccelChoice,
     lab::{
@@ -15,6 +16,7 @@ use crate::{
         },
         units::{Rate, Share, Size, Span},
     },
+    vnicd_client::report::VlanList,
 };
 
 const EXIT_CODES: &str = "\
@@ -144,6 +146,9 @@ pub enum Verb {
     /// The cables between switches.
     #[command(subcommand)]
     Trunk(TrunkVerb),
+    /// The switches: their ports, what they know, what they counted and dropped.
+    #[command(subcommand)]
+    Switch(SwitchVerb),
     /// Write the frames that cards announce to their guests as pcapng, to standard output.
     #[command(after_help = dissector_help())]
     Capture(CaptureArgs),
@@ -337,6 +342,17 @@ pub enum NicVerb {
         #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(firmware::MISORDER_DEGREE_MAX)))]
         degree: Option<u8>,
     },
+    /// Show or change the VLANs of a card at its switch.
+    Vlan {
+        /// `NODE` or `NODE.ethN`.
+        nic: String,
+        /// The VLAN of frames without a tag, or none. Alone it makes the port an access port.
+        #[arg(value_name = "VLAN|none", value_parser = untagged_argument)]
+        vlan: Option<Untagged>,
+        /// VLANs that the guest sees with their tags, such as 10,20-30, or all.
+        #[arg(long, value_name = "LIST")]
+        tagged: Option<VlanList>,
+    },
     /// What each receive queue counted.
     Queues {
         /// `NODE` or `NODE.ethN` (default: all).
@@ -481,6 +497,38 @@ pub struct LinkArgs {
     pub change: CableArgs,
 }
 
+/// Verbs about switches.
+#[derive(Debug, Subcommand)]
+pub enum SwitchVerb {
+    /// Show the switches of the lab.
+    Ls,
+    /// Show the stations that switches know, and behind which port.
+    Macs {
+        /// The switch (default: all).
+        switch: Option<String>,
+    },
+    /// Show the VLANs that each port carries, without and with a tag.
+    Vlans {
+        /// The switch (default: all).
+        switch: Option<String>,
+    },
+    /// Show the spanning tree: the root, and the role and state of each port.
+    Stp {
+        /// The switch (default: all).
+        switch: Option<String>,
+    },
+    /// Show the IP multicast groups that are wanted behind each port, where a switch snoops.
+    Groups {
+        /// The switch (default: all).
+        switch: Option<String>,
+    },
+    /// Show what each port counted, and every frame that ended in the switch under its reason.
+    Stats {
+        /// The switch (default: all).
+        switch: Option<String>,
+    },
+}
+
 /// Verbs about cables between switches.
 #[derive(Debug, Subcommand)]
 pub enum TrunkVerb {
@@ -499,6 +547,9 @@ pub struct TrunkArgs {
     pub to: String,
     /// Plug the cable in, or pull it out.
     pub state: Option<UpDown>,
+    /// Which of several cables between the two, from 1, in the order of the lab file.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub number: Option<u16>,
     /// Only the direction from the first switch to the second.
     #[arg(long)]
     pub one_way: bool,

@@ -10,7 +10,7 @@ use super::{
     nic::{cable_columns, link_change, ports, with_cable},
 };
 use crate::{
-    lab::topology::{NicView, Topology},
+    lab::topology::{NicView, Topology, TrunkView},
     report::table::{self, Columns},
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
@@ -35,6 +35,8 @@ struct LinkRow {
 struct TrunkRow {
     from: String,
     to: String,
+    /// Which of the cables between the two, from 1.
+    number: usize,
     #[serde(flatten)]
     settings: LinkSettings,
 }
@@ -118,13 +120,15 @@ pub(super) fn trunk(cli: &Cli, args: &TrunkArgs) -> Result<()> {
         bail!(no_trunk(&topology, &args.from, &args.to));
     }
     let links = change_trunk(&client, args)?;
-    print_trunks(cli, trunk_rows(&args.from, &args.to, links))
+    let number = args.number.map_or(1, usize::from);
+    print_trunks(cli, trunk_rows(&args.from, &args.to, number, links))
 }
 
 fn change_trunk(client: &Client, args: &TrunkArgs) -> Result<TrunkLinks> {
     client.request(&Request::Trunk {
         a: args.from.clone(),
         b: args.to.clone(),
+        number: args.number.map(usize::from),
         direction: if args.one_way {
             TrunkDirection::AToB
         } else {
@@ -137,10 +141,14 @@ fn change_trunk(client: &Client, args: &TrunkArgs) -> Result<TrunkLinks> {
 /// Shows all cables between switches.
 pub(super) fn trunk_list(cli: &Cli) -> Result<()> {
     let trunks = client(cli)?.topology()?.trunks;
-    let rows = trunks
-        .into_iter()
-        .flat_map(|trunk| trunk_rows(&trunk.a, &trunk.b, trunk.link));
-    print_trunks(cli, rows.collect())
+    let mut rows = Vec::new();
+    for (index, trunk) in trunks.iter().enumerate() {
+        let ends = [&trunk.a, &trunk.b];
+        let same = |other: &&TrunkView| ends == [&other.a, &other.b] || ends == [&other.b, &other.a];
+        let number = trunks[..=index].iter().filter(same).count();
+        rows.extend(trunk_rows(&trunk.a, &trunk.b, number, trunk.link.clone()));
+    }
+    print_trunks(cli, rows)
 }
 
 /// Why two switches have no trunk: with the ones that there are.
@@ -168,10 +176,11 @@ fn no_trunk(topology: &Topology, one: &str, other: &str) -> String {
     }
 }
 
-fn trunk_rows(from: &str, to: &str, links: TrunkLinks) -> Vec<TrunkRow> {
+fn trunk_rows(from: &str, to: &str, number: usize, links: TrunkLinks) -> Vec<TrunkRow> {
     let row = |from: &str, to: &str, settings| TrunkRow {
         from: from.to_owned(),
         to: to.to_owned(),
+        number,
         settings,
     };
     vec![row(from, to, links.a_to_b), row(to, from, links.b_to_a)]
@@ -180,7 +189,8 @@ fn trunk_rows(from: &str, to: &str, links: TrunkLinks) -> Vec<TrunkRow> {
 fn print_trunks(cli: &Cli, rows: Vec<TrunkRow>) -> Result<()> {
     let columns = Columns::<TrunkRow>::default()
         .words("FROM", |row| row.from.clone())
-        .words("TO", |row| row.to.clone());
+        .words("TO", |row| row.to.clone())
+        .numbers("NUMBER", |row| row.number.to_string());
     table::print(cli.json, &rows, &cable_columns(columns, |row| &row.settings))
 }
 

@@ -244,6 +244,14 @@ const VERBS: &[Verb] = &[
         &[("weft nic reload", "swap in the vnicd that was just built")],
     ),
     show(
+        "nic vlan",
+        &[
+            ("weft nic vlan n1", "its VLANs"),
+            ("weft nic vlan n1 10", "an access port of VLAN 10"),
+            ("weft nic vlan n1 none --tagged 10,20", "only frames with tags"),
+        ],
+    ),
+    show(
         "nic copy-engine",
         &[("weft nic copy-engine", "cards that are connected to themselves")],
     ),
@@ -272,7 +280,26 @@ const VERBS: &[Verb] = &[
         &[
             ("weft trunk set s1 s2 --rate 1Gbit", "a slower trunk"),
             ("weft trunk set s1 s2 down", "pull it out"),
+            ("weft trunk set s1 s2 down --number 2", "the second of several"),
         ],
+    ),
+    show("switch ls", &[("weft switch ls", "all switches")]),
+    show(
+        "switch macs",
+        &[
+            ("weft switch macs", "all stations"),
+            ("weft switch macs s1", "those that a switch knows"),
+        ],
+    ),
+    show("switch vlans", &[("weft switch vlans", "the VLANs of all ports")]),
+    show("switch stp", &[("weft switch stp", "root, roles and states")]),
+    show(
+        "switch groups",
+        &[("weft switch groups", "who wants which multicast group")],
+    ),
+    show(
+        "switch stats",
+        &[("weft switch stats", "what all ports counted and dropped")],
     ),
     act(
         "capture",

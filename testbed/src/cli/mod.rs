@@ -20,6 +20,7 @@ mod pattern;
 mod pingall;
 mod reload;
 mod save;
+mod switch;
 mod switching;
 mod terminal;
 mod trace;
@@ -151,12 +152,14 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             indirection,
         }) => nic_queues::steering(cli, nic, *mode, endpoints.as_ref(), indirection.as_ref())?,
         Verb::Nic(NicVerb::Misorder { nic, degree }) => nic_queues::misorder(cli, nic, *degree)?,
+        Verb::Nic(NicVerb::Vlan { nic, vlan, tagged }) => switch::vlan(cli, nic, *vlan, tagged.as_ref())?,
         Verb::Nic(NicVerb::Queues { nic }) => nic_queues::queues(cli, nic.as_deref())?,
         Verb::Link(LinkVerb::Set(args)) => cables::link(cli, args)?,
         Verb::Link(LinkVerb::Ls { nic }) => cables::link_list(cli, nic.as_deref())?,
         Verb::Trunk(TrunkVerb::Set(args)) => cables::trunk(cli, args)?,
         Verb::Trunk(TrunkVerb::Ls) => cables::trunk_list(cli)?,
         Verb::Graph(args) => graph::graph(cli, args)?,
+        Verb::Switch(verb) => switch::switch(cli, verb)?,
         Verb::Capture(args) => nic::capture(&client(cli)?, args)?,
         Verb::Down { all } => lab::down(cli, *all)?,
         Verb::Save(args) => save::save(cli, args)?,

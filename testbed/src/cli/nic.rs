@@ -132,6 +132,9 @@ pub(super) fn info(cli: &Cli, target: Option<&str>) -> Result<()> {
         .words("MAC", |row| {
             row.mac.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
         })
+        .words("IN USE", |row| {
+            row.mac_in_use.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
+        })
         .words("STATE", |row| match (&row.failed, row.connected, row.rings_started) {
             (Some(why), ..) => format!("failed: {why}"),
             (None, false, _) => "no guest".to_owned(),

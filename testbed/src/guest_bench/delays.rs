@@ -105,7 +105,7 @@ impl Place {
         match self {
             Self::FromGuest => _ = client.link(NAMES[0], Direction::FromGuest, &change)?,
             Self::ToGuest => _ = client.link(NAMES[1], Direction::ToGuest, &change)?,
-            Self::Trunk => _ = client.trunk((TRUNK[0], TRUNK[1]), TrunkDirection::AToB, &change)?,
+            Self::Trunk => _ = client.trunk((TRUNK[0], TRUNK[1]), None, TrunkDirection::AToB, &change)?,
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::{
     Boot, CPUS_MAX, ImageSpec, Ipv4Net, Ipv6Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, OwnKernel, Problem,
     QUEUE_PAIRS_MAX, SWITCHES_MAX, Setup, Trunk, count, domains::Domains, error::nearest, file::*, settings, setup,
+    switch,
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
@@ -56,6 +57,7 @@ pub(super) fn check(file: LabFile, stem: &str, folder: &Path, before: Option<&La
         None => "lab".to_owned(),
     };
     let (switches, first_named) = check_switches(file, &mut problems);
+    let switch_settings = switch::settings(file, &mut problems);
     let mut domains = Domains::new(&switches);
     let trunks = check_trunks(file, &switches, before, &mut domains, &mut problems);
     domains.set_subnets(file, &switches, &mut problems);
@@ -73,6 +75,7 @@ pub(super) fn check(file: LabFile, stem: &str, folder: &Path, before: Option<&La
         Ok(Lab {
             name,
             switches,
+            switch_settings,
             nodes,
             trunks,
         })
@@ -179,6 +182,7 @@ fn check_trunks(
     problems: &mut Problems,
 ) -> Vec<Trunk> {
     let mut trunks = Vec::new();
+    let mut loops = switch::Loops::new(file, switches);
     let between = |trunk: &TrunkFile| trunk.between.get_ref().0.each_ref().map(|end| end.get_ref().clone());
     let keys: Vec<_> = file.trunk.iter().map(between).collect();
     let known = before.iter().flat_map(|lab| &lab.trunks);
@@ -198,13 +202,10 @@ fn check_trunks(
             b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], problems),
         };
         let [Some(a), Some(b)] = ends else { continue };
-        if !domains.join(a, b) {
-            problems.add(
-                trunk.between.span(),
-                "this trunk closes a loop: frames would circle in it without end",
-                "at most one way between two switches, and none from a switch to itself",
-            );
+        if !loops.allows(a, b, trunk) {
+            problems.add(trunk.between.span(), switch::LOOP.0, switch::LOOP.1);
         }
+        _ = domains.join(a, b);
         let mut link = link;
         // Seeds of trunks start where those of any number of NICs have ended.
         let number = NODES_MAX * NICS_MAX + place;
@@ -213,6 +214,12 @@ fn check_trunks(
             place,
             a: switches[a].clone(),
             b: switches[b].clone(),
+            vlans: switch::of_trunk(trunk, problems),
+            aggregate: trunk
+                .aggregate
+                .as_ref()
+                .map(|name| checked_name(name, "aggregate", problems)),
+            stp_cost: switch::cost_of(trunk, problems),
             link,
         });
     }
@@ -541,6 +548,7 @@ impl Nodes<'_> {
                 problems,
             ),
             misorder: settings::misorder(nic.misorder.as_ref().or(defaults.nic.misorder.as_ref()), problems),
+            vlans: switch::of_nic(nic, problems),
             link,
         })
     }
@@ -619,7 +627,7 @@ fn nic_address(
     }
     match text.get_ref().parse::<Ipv4Net>() {
         Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.7/24\", or \"none\""),
-        Ok(address) if address.network() != subnet && !is_loopback(nic) => {
+        Ok(address) if address.network() != subnet && !is_loopback(nic) && !nic.has_vlans() => {
             let message = format!("{address} is not in the network {subnet} of this switch");
             problems.add(
                 text.span(),
@@ -648,7 +656,12 @@ fn nic_address6(
     let (found, span) = match &nic.address6 {
         None if is_loopback(nic) => return None,
         None => {
-            let number = u32::from(address?.address) - u32::from(address?.network().address);
+            let address = address?;
+            if address.network() != domains.subnets[domain].0 {
+                // A VLAN with a network of its own.
+                return None;
+            }
+            let number = u32::from(address.address) - u32::from(address.network().address);
             let found = subnet.host(number);
             if found.is_none() {
                 let message = format!(
@@ -669,7 +682,7 @@ fn nic_address6(
                 problems.add(text.span(), message, "write it as \"fd00::7/64\", or \"none\"");
                 return None;
             }
-            Ok(stated) if stated.network() != subnet && !is_loopback(nic) => {
+            Ok(stated) if stated.network() != subnet && !is_loopback(nic) && !nic.has_vlans() => {
                 let message = format!("{stated} is not in the network {subnet} of this switch");
                 problems.add(
                     text.span(),

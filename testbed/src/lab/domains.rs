@@ -66,8 +66,9 @@ impl Domains {
                 Ok(net) => self.state(self.of_switch[index], net, text.span(), problems),
             }
         }
-        // An address of the file implies the network where no switch states one.
-        for nic in file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
+        // An address of the file implies the network where no switch states one. One in a VLAN may be of the VLAN's own network.
+        let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
+        for nic in nics.filter(|nic| !nic.has_vlans()) {
             let switch = match &nic.switch {
                 None => Some(0),
                 Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
@@ -116,8 +117,9 @@ impl Domains {
                 Ok(net) => (*subnet, *stated) = (net, true),
             }
         }
-        // An address of the file implies the network where no switch states one.
-        for nic in file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
+        // An address of the file implies the network where no switch states one. One in a VLAN may be of the VLAN's own network.
+        let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
+        for nic in nics.filter(|nic| !nic.has_vlans()) {
             let switch = match &nic.switch {
                 _ if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) => None,
                 None => Some(0),

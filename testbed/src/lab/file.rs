@@ -4,12 +4,14 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
 use toml::Spanned;
+
+use crate::vnicd_client::report::VLAN_MAX;
 
 use super::{
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
@@ -99,6 +101,17 @@ pub struct SwitchFile {
     /// of the lab's name, the same for switches joined by trunks.
     #[schemars(with = "Option<String>")]
     pub subnet6: Option<Spanned<String>>,
+    /// Frames to 01:80:C2:00:00:0x (LLDP, LACP, 802.1X, spanning tree): `drop` them, as a switch does (default), or `forward`
+    /// them, as a cable does.
+    pub reserved: Option<ReservedFile>,
+    /// Take part in the rapid spanning tree (default false): then trunks may make loops, as long as every switch of a loop does.
+    pub stp: Option<bool>,
+    /// Priority in the spanning tree: the switch with the lowest one becomes the root (a multiple of 4096 up to 61440; default 32768).
+    #[schemars(with = "Option<u16>")]
+    pub stp_priority: Option<Spanned<i64>>,
+    /// Listen to IGMP and MLD, and send frames to IP multicast groups only where they are wanted (default false: to all ports). The
+    /// switch queries where no router does.
+    pub snooping: Option<bool>,
 }
 
 /// Recipe of a user space.
@@ -159,6 +172,31 @@ pub enum SysctlFile {
     Text(String),
     /// As `net.ipv4.ip_forward = 1` is written without quotes.
     Below(BTreeMap<String, SysctlFile>),
+}
+
+/// What becomes of frames to 01:80:C2:00:00:0x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReservedFile {
+    /// They end at the switch.
+    Drop,
+    /// They are forwarded.
+    Forward,
+}
+
+fn vlan_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [
+        { "type": "integer", "minimum": 1, "maximum": VLAN_MAX },
+        { "const": "none" },
+        { "type": "null" },
+    ] })
+}
+
+fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [
+        { "type": "array", "items": { "type": ["integer", "string"] } },
+        { "type": ["string", "integer", "null"] },
+    ] })
 }
 
 /// One QEMU guest, or several alike.
@@ -245,7 +283,8 @@ pub struct NicFile {
     /// Unicast MAC address. Default: `52:54:00:…` from the positions of node and NIC.
     #[schemars(with = "Option<String>")]
     pub mac: Option<Spanned<String>>,
-    /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network.
+    /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network. With `vlan` or
+    /// `vlans` it may be of another network.
     #[schemars(with = "Option<String>")]
     pub address: Option<Spanned<String>>,
     /// IPv6 address with prefix, such as `fd00::7/64`, or `none`. Default: the host number of the IPv4 address in the switch's
@@ -273,12 +312,26 @@ pub struct NicFile {
     /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
     #[schemars(with = "Option<u8>")]
     pub misorder: Option<Spanned<i64>>,
+    /// The VLAN of frames without a tag, 1 to 4094, or `none` for no such frames. The port is an access port of that VLAN, unless
+    /// there is `vlans`. Default: 1, on a switch where some NIC or trunk has VLANs; else tags are not read.
+    #[schemars(schema_with = "vlan_schema")]
+    pub vlan: Option<Spanned<toml::Value>>,
+    /// VLANs that the guest sees with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"`.
+    #[schemars(schema_with = "vlans_schema")]
+    pub vlans: Option<Spanned<toml::Value>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
     /// What is different on the way from the switch to the guest.
     pub link_to_guest: Option<LinkFile>,
     /// What is different on the way from the guest to the switch.
     pub link_from_guest: Option<LinkFile>,
+}
+
+impl NicFile {
+    /// Whether it says in which VLANs the NIC is.
+    pub fn has_vlans(&self) -> bool {
+        self.vlan.is_some() || self.vlans.is_some()
+    }
 }
 
 /// NIC settings that can have a lab-wide default.
@@ -444,6 +497,19 @@ pub struct TrunkFile {
     /// The two switches, such as `["s1", "s2"]`.
     #[schemars(with = "[String; 2]")]
     pub between: Spanned<TrunkEnds>,
+    /// Name of an aggregate (link aggregation): all trunks of that name between the same two switches are one, over which flows are
+    /// spread.
+    #[schemars(with = "Option<String>")]
+    pub aggregate: Option<Spanned<String>>,
+    /// What the way over it costs in the spanning tree (1 to 200000000). Default: by its rate, 2000 where that is not limited.
+    #[schemars(with = "Option<u32>")]
+    pub stp_cost: Option<Spanned<i64>>,
+    /// The VLAN that crosses without a tag, 1 to 4094, or `none` (default 1, on switches with VLANs).
+    #[schemars(schema_with = "vlan_schema")]
+    pub vlan: Option<Spanned<toml::Value>>,
+    /// VLANs that cross with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"` (default, on switches with VLANs).
+    #[schemars(schema_with = "vlans_schema")]
+    pub vlans: Option<Spanned<toml::Value>>,
     /// The cable, both directions.
     pub link: Option<LinkFile>,
     /// What is different on the way from the first switch to the second.

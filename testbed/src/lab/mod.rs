@@ -12,6 +12,7 @@ mod file;
 pub mod plan;
 pub mod settings;
 pub mod setup;
+mod switch;
 pub mod topology;
 pub mod units;
 
@@ -37,7 +38,8 @@ pub use firmware::StrategyKind as Strategy;
 pub use setup::{ImageSpec, OwnKernel, Setup};
 
 use crate::vnicd_client::report::{
-    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks,
+    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, SwitchSettings, TrunkLinks,
+    VlanSettings,
 };
 
 /// Nodes of one lab: more than a machine that runs TCG guests can hold, and the span of derived MAC addresses is far.
@@ -62,6 +64,8 @@ pub struct Lab {
     pub name: String,
     /// Names of the switches.
     pub switches: Vec<String>,
+    /// How those of them work that are not as switches usually are.
+    pub switch_settings: BTreeMap<String, SwitchSettings>,
     /// Guests in the order of the file.
     pub nodes: Vec<Node>,
     /// Links between switches.
@@ -152,6 +156,8 @@ pub struct Nic {
     pub steering: SteeringSettings,
     /// Misordering injector.
     pub misorder: MisorderSettings,
+    /// Its VLANs at the switch, if the file says which.
+    pub vlans: Option<VlanSettings>,
     /// The cable.
     pub link: PortLinks,
 }
@@ -165,6 +171,12 @@ pub struct Trunk {
     pub b: String,
     /// Its place among the trunks, as [`Node::place`] is.
     pub place: usize,
+    /// VLANs that it carries, if the file says which.
+    pub vlans: Option<VlanSettings>,
+    /// Name of its aggregate.
+    pub aggregate: Option<String>,
+    /// What it costs in the spanning tree, if the file says so.
+    pub stp_cost: Option<u32>,
     /// The cable.
     pub link: TrunkLinks,
 }

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Settings of a NIC that its guest does not see: with others, it is switched off and on again.
-const NIC_KEYS_LIVE: [&str; 6] = ["switch", "coalescing", "dma", "steering", "misorder", CABLE];
+const NIC_KEYS_LIVE: [&str; 7] = ["switch", "coalescing", "dma", "steering", "misorder", "vlans", CABLE];
 
 /// The settings of a NIC that are its cable's.
 const CABLE: &str = "link";
@@ -218,8 +218,18 @@ fn compare_switches(before: &Lab, after: &Lab, changes: &mut Vec<Change>) {
     for switch in before.switches.iter().filter(|switch| !after.switches.contains(switch)) {
         changes.push(Change::new(Action::Remove, Kind::Switch, switch, Vec::new()));
     }
-    for switch in after.switches.iter().filter(|switch| !before.switches.contains(switch)) {
-        changes.push(Change::new(Action::Add, Kind::Switch, switch, Vec::new()));
+    for switch in &after.switches {
+        if !before.switches.contains(switch) {
+            changes.push(Change::new(Action::Add, Kind::Switch, switch, Vec::new()));
+            continue;
+        }
+        let settings = |lab: &Lab| json(&lab.switch_settings.get(switch).cloned().unwrap_or_default());
+        set(
+            Kind::Switch,
+            switch,
+            differences(&settings(before), &settings(after)),
+            changes,
+        );
     }
 }
 

@@ -139,6 +139,87 @@ fn switches_joined_by_a_trunk_share_a_network() {
 }
 
 #[test]
+fn switches_and_their_ports_are_as_the_file_says() {
+    let lab = parse(
+        r#"
+        [[switch]]
+        name = "a"
+        reserved = "forward"
+        snooping = true
+        [[switch]]
+        name = "b"
+        [[trunk]]
+        between = ["a", "b"]
+        vlan = "none"
+        vlans = "10,20-22"
+        [[node]]
+        name = "n1"
+        nic = [{ switch = "a", vlan = 10 }, { switch = "b", vlans = [10, "20-22"] }, { switch = "b" }]
+        "#,
+    )
+    .expect("valid");
+    let vlans: Vec<_> = lab.nodes[0]
+        .nics
+        .iter()
+        .map(|nic| nic.vlans.as_ref().map(ToString::to_string))
+        .collect();
+    assert_eq!(
+        vlans,
+        [Some("10".to_owned()), Some("1, tagged 10,20-22".to_owned()), None]
+    );
+    let trunk = lab.trunks[0].vlans.as_ref().map(ToString::to_string);
+    assert_eq!(trunk.as_deref(), Some("tagged 10,20-22"));
+    assert_eq!(lab.switch_settings["a"].reserved.name(), "forward");
+    assert!(lab.switch_settings["a"].snooping);
+    assert!(!lab.switch_settings.contains_key("b"));
+}
+
+#[test]
+fn a_vlan_may_have_a_network_of_its_own() {
+    let node = |name: &str, nic: &str| format!("[[node]]\nname = \"{name}\"\nnic = [{{ {nic} }}]\n");
+    let of_vlan = node("n1", "vlan = 20, address = \"10.20.0.3/24\"");
+    let lab = parse(&format!("{of_vlan}{}{}", node("n2", ""), node("n3", "vlan = 10"))).expect("valid");
+    let of = |place: usize| lab.nodes[place].nics[0].address.map(|net| net.to_string());
+    assert_eq!(
+        [of(0), of(1), of(2)].map(Option::unwrap),
+        ["10.20.0.3/24", "10.77.1.1/24", "10.77.1.2/24"]
+    );
+    assert_eq!(
+        lab.nodes[0].nics[0].address6, None,
+        "its number may be another's in the other network"
+    );
+    assert!(lab.nodes[1].nics[0].address6.is_some());
+}
+
+#[test]
+fn trunks_may_make_loops_where_every_switch_of_the_loop_has_a_spanning_tree() {
+    let lab = |stp: [bool; 3], aggregate: &str| {
+        let switch = |(name, stp): (&str, bool)| format!("[[switch]]\nname = \"{name}\"\nstp = {stp}\n");
+        let switches: String = ["a", "b", "c"].into_iter().zip(stp).map(switch).collect();
+        let trunk = |a: &str, b: &str| format!("[[trunk]]\nbetween = [\"{a}\", \"{b}\"]\n{aggregate}");
+        let trunks = [trunk("a", "b"), trunk("b", "c"), trunk("c", "a"), trunk("a", "c")].concat();
+        parse(&format!(
+            "{switches}{trunks}[[node]]\nname = \"n1\"\nnic = [{{ switch = \"a\" }}]\n"
+        ))
+    };
+    assert_eq!(
+        lab([true; 3], "stp_cost = 7\n").expect("valid").trunks[3].stp_cost,
+        Some(7)
+    );
+    for without in 0..3 {
+        let mut stp = [true; 3];
+        stp[without] = false;
+        assert!(lab(stp, "").expect_err("a loop").to_string().contains("closes a loop"));
+    }
+    let aggregate = "aggregate = \"both\"\n";
+    let parallel = parse(&format!(
+        "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n{0}{0}[[node]]\nname = \"n1\"\nnic = [{{ switch = \"a\" }}]\n",
+        format_args!("[[trunk]]\nbetween = [\"a\", \"b\"]\n{aggregate}"),
+    ));
+    assert_eq!(parallel.expect("one aggregate").trunks.len(), 2);
+}
+
+#[test]
 fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
     let node = "[[node]]\nname = \"n1\"\n";
     let cases = [
@@ -218,6 +299,30 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         (
             format!("{node}nic = [{{ misorder = 500 }}]\n"),
             "3:21: a misordering degree of 500 is not possible = from 0 (off) to 31",
+        ),
+        (
+            format!("{node}[[switch]]\nname = \"s1\"\nstp = true\nstp_priority = 5000\n"),
+            "6:16: 5000 is no priority in the spanning tree = a multiple of 4096 up to 61440",
+        ),
+        (
+            format!("{node}[[switch]]\nname = \"s1\"\nstp_priority = 4096\n"),
+            "5:16: `stp_priority` on a switch that takes no part",
+        ),
+        (
+            format!("{node}nic = [{{ vlan = 4095 }}]\n"),
+            "3:17: 4095 is no VLAN for frames without a tag = a number from 1 to 4094, or \"none\"",
+        ),
+        (
+            format!("{node}nic = [{{ vlans = [10, \"20-\"] }}]\n"),
+            "3:18: \"20-\" is no list of VLANs",
+        ),
+        (
+            format!("{node}nic = [{{ loopback = true, vlan = 5 }}]\n"),
+            "3:34: a NIC that is connected to itself is in no VLAN",
+        ),
+        (
+            format!("{node}[[switch]]\nname = \"s1\"\nreserved = \"pass\"\n"),
+            "5:12: unknown value \"pass\"",
         ),
         (
             format!("{node}nic = [{{ steering = {{ endpoints = [0, 300] }} }}]\n"),

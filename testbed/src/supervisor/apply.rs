@@ -29,7 +29,7 @@ use crate::{
     report::progress::Progress,
     vnicd_client::{
         TrunkDirection,
-        config::VnicdConfig,
+        config::{TrunkConfig, VnicdConfig},
         report::{CoalescingChange, Direction},
     },
 };
@@ -191,14 +191,16 @@ impl Change<'_> {
                 server::coalesce(shared, &new.name, &change)?;
             }
         }
-        for (old, new) in before.trunks.iter().zip(&after.trunks) {
+        for (index, (old, new)) in before.trunks.iter().zip(&after.trunks).enumerate() {
+            let same = |other: &&TrunkConfig| [(&other.a, &other.b), (&other.b, &other.a)].contains(&(&new.a, &new.b));
+            let number = after.trunks[..=index].iter().filter(same).count();
             let ways = [
                 ((&*new.a, &*new.b), &old.link.a_to_b, &new.link.a_to_b),
                 ((&*new.b, &*new.a), &old.link.b_to_a, &new.link.b_to_a),
             ];
             for (ends, old, link) in ways {
                 if old != link {
-                    server::trunk(shared, ends, TrunkDirection::AToB, &link.into())?;
+                    server::trunk(shared, ends, Some(number), TrunkDirection::AToB, &link.into())?;
                 }
             }
         }

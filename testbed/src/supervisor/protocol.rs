@@ -54,6 +54,8 @@ pub enum Request {
         a: String,
         /// The switch at the other end.
         b: String,
+        /// Which of the trunks between them, from 1; needed where there are several.
+        number: Option<usize>,
         /// Which way, as `a` and `b` are named here.
         direction: TrunkDirection,
         /// What to change.

@@ -82,9 +82,10 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
             Request::Trunk {
                 a,
                 b,
+                number,
                 direction,
                 change,
-            } => answer(stream, trunk(shared, (&a, &b), direction, &change))?,
+            } => answer(stream, trunk(shared, (&a, &b), number, direction, &change))?,
             Request::Apply {
                 file,
                 dry_run,
@@ -169,12 +170,13 @@ pub(super) fn link(shared: &Arc<Shared>, port: &str, direction: Direction, chang
 pub(super) fn trunk(
     shared: &Shared,
     (a, b): (&str, &str),
+    number: Option<usize>,
     direction: TrunkDirection,
     change: &LinkChange,
 ) -> Result<TrunkLinks> {
     let mut settings = shared.settings();
-    let now = shared.vnicd()?.trunk((a, b), direction, change)?;
-    settings.set_trunk(a, b, now.clone());
+    let now = shared.vnicd()?.trunk((a, b), number, direction, change)?;
+    settings.set_trunk(a, b, number.unwrap_or(1), now.clone());
     Ok(now)
 }
 

@@ -12,7 +12,10 @@ use crate::{
     vnicd_client::{
         PortTimer, SettingsEvent,
         config::{GroupConfig, PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
-        report::{CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks},
+        report::{
+            CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, SwitchSettings, TrunkLinks,
+            VlanSettings,
+        },
     },
 };
 
@@ -25,6 +28,7 @@ struct PortMemory {
     misorder: MisorderSettings,
     link: PortLinks,
     groups: Vec<u16>,
+    vlans: Option<VlanSettings>,
 }
 
 /// Settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab file.
@@ -49,6 +53,7 @@ impl Settings {
             misorder: nic.misorder.clone(),
             link: nic.link.clone(),
             groups: Vec::new(),
+            vlans: nic.vlans.clone(),
         };
         Self {
             ports: lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect(),
@@ -70,6 +75,7 @@ impl Settings {
                     nic.steering = memory.steering.clone();
                     nic.misorder = memory.misorder.clone();
                     nic.link = memory.link.clone();
+                    nic.vlans = memory.vlans.clone();
                 }
             }
         }
@@ -116,6 +122,7 @@ impl Settings {
                 misorder: memory.misorder.clone(),
                 link: memory.link.clone(),
                 groups: memory.groups.clone(),
+                vlans: memory.vlans.clone(),
                 timers: (self.timers.iter())
                     .filter(|armed| armed.port == name)
                     .map(|armed| armed.timer.clone())
@@ -126,12 +133,27 @@ impl Settings {
         let switches = lab
             .switches
             .iter()
-            .map(|name| SwitchConfig { name: name.clone() })
+            .map(|name| {
+                let SwitchSettings {
+                    reserved,
+                    stp,
+                    snooping,
+                } = lab.switch_settings.get(name).cloned().unwrap_or_default();
+                SwitchConfig {
+                    name: name.clone(),
+                    reserved,
+                    stp,
+                    snooping,
+                }
+            })
             .collect();
         let trunk = |trunk: &crate::lab::Trunk| TrunkConfig {
             a: trunk.a.clone(),
             b: trunk.b.clone(),
             link: trunk.link.clone(),
+            vlans: trunk.vlans.clone(),
+            aggregate: trunk.aggregate.clone(),
+            stp_cost: trunk.stp_cost,
         };
         Ok(VnicdConfig {
             switches,
@@ -190,15 +212,20 @@ impl Settings {
         }
     }
 
-    /// Remembers what is in force on the cable between two switches now, as `a` and `b` are named here.
-    pub fn set_trunk(&mut self, a: &str, b: &str, settings: TrunkLinks) {
-        for trunk in &mut self.trunks {
+    /// Remembers what is in force on the cable between two switches now, as `a` and `b` are named here; where there are several,
+    /// `number` says on which, from 1.
+    pub fn set_trunk(&mut self, a: &str, b: &str, number: usize, settings: TrunkLinks) {
+        let between = |trunk: &&mut crate::lab::Trunk| {
+            let names = (trunk.a.as_str(), trunk.b.as_str());
+            names == (a, b) || names == (b, a)
+        };
+        if let Some(trunk) = self.trunks.iter_mut().filter(between).nth(number.saturating_sub(1)) {
             if (trunk.a.as_str(), trunk.b.as_str()) == (a, b) {
-                trunk.link = settings.clone();
-            } else if (trunk.b.as_str(), trunk.a.as_str()) == (a, b) {
+                trunk.link = settings;
+            } else {
                 trunk.link = TrunkLinks {
-                    a_to_b: settings.b_to_a.clone(),
-                    b_to_a: settings.a_to_b.clone(),
+                    a_to_b: settings.b_to_a,
+                    b_to_a: settings.a_to_b,
                 };
             }
         }
@@ -223,6 +250,7 @@ impl Settings {
                 misorder,
                 link,
                 groups,
+                vlans,
             } => {
                 if let Some(memory) = self.ports.get_mut(&port) {
                     *memory = PortMemory {
@@ -232,10 +260,11 @@ impl Settings {
                         misorder,
                         link,
                         groups,
+                        vlans: vlans.map(|vlans| *vlans),
                     };
                 }
             }
-            SettingsEvent::Trunk { a, b, link } => self.set_trunk(&a, &b, link),
+            SettingsEvent::Trunk { a, b, number, link } => self.set_trunk(&a, &b, number, link),
             SettingsEvent::Group { group, tree } => {
                 self.trees.insert(group, tree);
             }
@@ -286,6 +315,7 @@ mod tests {
             misorder: MisorderSettings { degree: 3 },
             link: cable.clone(),
             groups: vec![7],
+            vlans: Some(Box::default()),
         });
         settings.set(SettingsEvent::Group {
             group: 7,
@@ -296,6 +326,7 @@ mod tests {
         settings.set(SettingsEvent::Trunk {
             a: "s1".to_owned(),
             b: "s2".to_owned(),
+            number: 1,
             link: trunk.clone(),
         });
         let config = settings.vnicd_config(&lab, &state).expect("short paths");
@@ -306,7 +337,7 @@ mod tests {
             a_to_b: trunk.b_to_a.clone(),
             b_to_a: trunk.a_to_b.clone(),
         };
-        settings.set_trunk("s2", "s1", turned);
+        settings.set_trunk("s2", "s1", 1, turned);
         assert_eq!(
             settings.vnicd_config(&lab, &state).expect("short paths").trunks,
             config.trunks

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::report::{
-    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks,
+    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, Reserved, SteeringSettings, StpSettings,
+    TrunkLinks, VlanSettings,
 };
 
 /// The whole configuration of one `vnicd`.
@@ -25,6 +26,15 @@ pub struct VnicdConfig {
 pub struct SwitchConfig {
     /// Name.
     pub name: String,
+    /// What becomes of frames to 01:80:C2:00:00:0x.
+    #[serde(default)]
+    pub reserved: Reserved,
+    /// Its part in the spanning tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stp: Option<StpSettings>,
+    /// Whether it listens to IGMP and MLD.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snooping: bool,
 }
 
 /// A port with its card, cable and vhost-user socket.
@@ -65,6 +75,9 @@ pub struct PortConfig {
     /// Timers that the guest armed in the `vnicd` before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<ArmedTimer>,
+    /// VLANs of the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<VlanSettings>,
 }
 
 /// The tree of a multicast group.
@@ -85,4 +98,13 @@ pub struct TrunkConfig {
     pub b: String,
     /// The cable.
     pub link: TrunkLinks,
+    /// VLANs that it carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<VlanSettings>,
+    /// Name of its aggregate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<String>,
+    /// What it costs in the spanning tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stp_cost: Option<u32>,
 }

@@ -17,8 +17,9 @@ use std::{
 };
 
 use report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, GroupInfo, LinkChange, MisorderChange,
-    MisorderSettings, PortInfo, PortLinks, PortStats, SteeringChange, SteeringSettings, TrunkLinks,
+    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, GroupInfo, LinkChange, MembershipInfo,
+    MisorderChange, MisorderSettings, PortInfo, PortLinks, PortStats, StationInfo, SteeringChange, SteeringSettings,
+    SwitchInfo, TrunkLinks, VlanSettings,
 };
 use rustix::{
     io::Errno,
@@ -111,6 +112,26 @@ pub enum GroupChange {
 #[derive(Deserialize)]
 struct Groups {
     groups: Vec<GroupInfo>,
+}
+
+#[derive(Deserialize)]
+struct Vlans {
+    vlans: Option<VlanSettings>,
+}
+
+#[derive(Deserialize)]
+struct Switches {
+    switches: Vec<SwitchInfo>,
+}
+
+#[derive(Deserialize)]
+struct Stations {
+    macs: Vec<StationInfo>,
+}
+
+#[derive(Deserialize)]
+struct Memberships {
+    memberships: Vec<MembershipInfo>,
 }
 
 /// What `drain` answers: frames that had not arrived after the time that it waits.
@@ -267,7 +288,7 @@ impl VnicdClient {
         self.call("link", request)
     }
 
-    /// Changes the link between two switches; the settings in force come back, as `a` and `b` are named here. An empty change
+    /// Changes the link between two switches, by its number (from 1) where there are several; the settings in force come back, as `a` and `b` are named here. An empty change
     /// only asks.
     ///
     /// # Errors
@@ -275,12 +296,16 @@ impl VnicdClient {
     pub fn trunk(
         &mut self,
         (a, b): (&str, &str),
+        number: Option<usize>,
         direction: TrunkDirection,
         change: &LinkChange,
     ) -> Result<TrunkLinks, VnicdError> {
         let mut request = serde_json::to_value(change).unwrap_or_else(|_| json!({}));
         request["a"] = a.into();
         request["b"] = b.into();
+        if let Some(number) = number {
+            request["number"] = number.into();
+        }
         request["direction"] = json!(direction);
         self.call("trunk", request)
     }
@@ -320,6 +345,43 @@ impl VnicdClient {
             GroupChange::Tree { group, tree } => json!({ "group": group, "tree": tree }),
         };
         self.call::<Groups>("group", request).map(|groups| groups.groups)
+    }
+
+    /// Changes the VLANs of a port; those in force come back, none from a switch without VLANs. No change only asks.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn vlans(&mut self, port: &str, change: Option<&VlanSettings>) -> Result<Option<VlanSettings>, VnicdError> {
+        let request = change.map_or_else(|| json!({ "port": port }), |change| with_port(port, change));
+        self.call::<Vlans>("vlan", request).map(|answer| answer.vlans)
+    }
+
+    /// A switch with its ports, or all.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn switches(&mut self, switch: Option<&str>) -> Result<Vec<SwitchInfo>, VnicdError> {
+        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
+        self.call::<Switches>("switch", request).map(|answer| answer.switches)
+    }
+
+    /// The stations that a switch knows, or all switches.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn stations(&mut self, switch: Option<&str>) -> Result<Vec<StationInfo>, VnicdError> {
+        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
+        self.call::<Stations>("macs", request).map(|answer| answer.macs)
+    }
+
+    /// The multicast groups that a switch, or all, know to be wanted behind ports.
+    ///
+    /// # Errors
+    /// See [`VnicdError`].
+    pub fn memberships(&mut self, switch: Option<&str>) -> Result<Vec<MembershipInfo>, VnicdError> {
+        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
+        self.call::<Memberships>("memberships", request)
+            .map(|answer| answer.memberships)
     }
 
     /// Lets `vnicd` take nothing more from guests, until this connection ends, and waits until what is under way has arrived;

@@ -164,6 +164,7 @@ fn settings_written_before_vnicd_was_killed_are_read_to_the_last_whole_line() {
     let event = |delay_ns: u64| {
         let event = SettingsEvent::Port {
             groups: Vec::new(),
+            vlans: None,
             port: "n1.eth0".to_owned(),
             coalesce: CoalescingSettings {
                 delay_ns,

@@ -20,5 +20,6 @@ mod resume;
 mod save;
 mod steering;
 mod support;
+mod switches;
 mod userspace;
 mod watchdog;

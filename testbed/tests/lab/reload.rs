@@ -60,6 +60,8 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
     words(&format!("link set n2 {CABLE}"));
     words(&format!("trunk set s1 s2 {CABLE}"));
     words("trunk set s2 s1 --delay 400us");
+    words("nic vlan n1.eth0 5");
+    words("nic vlan n2 5");
     words("nic group join n1.eth0 7");
     words("nic group tree 7 chain");
     for port in ["n1.eth0", "n1.eth1", "n2.eth0"] {
@@ -91,6 +93,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
                 misorder,
                 link,
                 groups,
+                vlans,
             } => {
                 let CoalescingSettings {
                     watchdog_ns, queues, ..
@@ -103,6 +106,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
                 assert_eq!(steering.chosen, n2);
                 assert_eq!(*misorder != MisorderSettings::default(), n1);
                 assert_eq!(groups.is_empty(), looped);
+                assert_eq!(vlans.is_none(), looped);
                 for way in [&link.to_guest, &link.from_guest] {
                     all_changed(way, !looped);
                 }
