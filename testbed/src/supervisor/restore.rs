@@ -127,7 +127,8 @@ pub fn means(saved: &Saved, qemu: Qemu) -> Means {
     }
 }
 
-/// The settings that were in force. Timers go on as if no time had passed.
+/// The settings that were in force. Timers go on as if no time had passed until now; the cards get them when they start, and the
+/// guests go on when their states are read.
 pub(super) fn settings(saved: &Saved) -> Settings {
     let manifest = saved.manifest();
     let mut settings = manifest.settings.clone();
