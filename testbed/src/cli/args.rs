@@ -165,9 +165,9 @@ pub enum Verb {
     /// All guests are stopped at the same time, written to the folder one after the other, and go on (--stop: the lab ends). Frames
     /// that are under way arrive before, unless a cable delays them by more than half a second: those are lost, as with a cable that is
     /// pulled. A lab that goes on from a save has its guests with their memory, processes, open connections and timers, and the
-    /// settings that were in force. Counters begin with 0, switches learn addresses anew, captures and traces are not there, commands of
-    /// `weft exec` have ended, and connections to the outside (`uplink`) are gone. The clocks of the guests go on where they stood, behind
-    /// the time of the day: `weft exec all -- date -s @$(date +%s)` sets them.
+    /// settings that were in force. Counters begin with 0, switches learn addresses and find their spanning trees anew, captures
+    /// and traces are not there, commands of `weft exec` have ended, and connections to the outside (`uplink`) are gone. The clocks of the
+    /// guests go on where they stood, behind the time of the day: `weft exec all -- date -s @$(date +%s)` sets them.
     ///
     /// Not possible with nodes that boot a disk of their own or have folders of this machine (`mount`).
     Save(SaveArgs),

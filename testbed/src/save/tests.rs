@@ -19,11 +19,20 @@ const LAB: &str = r#"
 name = "pair"
 [[switch]]
 name = "s1"
+stp = true
+snooping = true
 [[switch]]
 name = "s2"
+stp = true
+reserved = "forward"
 [[trunk]]
 between = ["s1", "s2"]
+vlans = [10, 20]
 link = { delay = "1ms" }
+[[trunk]]
+between = ["s1", "s2"]
+vlans = [10, 20]
+stp_cost = 7
 [[node]]
 name = "n1"
 labels = { role = "sender" }
@@ -36,7 +45,7 @@ sysctl = { net.ipv4.ip_forward = 1 }
 name = "n2"
 packages = ["tcpdump"]
 memory = "256M"
-nic = [{ switch = "s2", address = "none" }, { switch = "s1" }]
+nic = [{ switch = "s2", vlan = 10, address = "none" }, { switch = "s1" }]
 uplink = true
 "#;
 
