@@ -15,6 +15,7 @@ pub mod programs;
 pub mod qemu;
 pub mod report;
 pub mod save;
+pub mod seed;
 pub mod state;
 pub mod supervisor;
 pub mod trace;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{
     accel::{self, Accel, AccelChoice},
     image::{self, Cache, GuestBinaries, Recipe, Step},
-    lab::{Boot, ImageSpec, Lab},
+    lab::{Boot, ImageSpec, Lab, Node},
     qemu::Qemu,
     report::progress::Progress,
     supervisor::Means,
@@ -31,6 +31,11 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
         Boot::Kernel { .. } | Boot::Disk { .. } => None,
     });
     let wanted: BTreeSet<&ImageSpec> = wanted.collect();
+    let gets_agent = |node: &Node| node.cloud_init.as_ref().is_some_and(|cloud_init| cloud_init.agent);
+    let agent = match lab.nodes.iter().any(gets_agent) {
+        true => Some(GuestBinaries::locate()?.find("weft-agent")?),
+        false => None,
+    };
     // The test guest for KVM boots the recipe too; who names the accelerator and brings all images needs none.
     let asked_for = match choice {
         AccelChoice::Kvm => Some(Accel::Kvm),
@@ -42,6 +47,7 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
             qemu,
             accel,
             images: BTreeMap::new(),
+            agent,
         });
     }
     let cache = Cache::open_default()?;
@@ -50,10 +56,9 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
     let image = image::build(&Recipe::minimal(), &cache, &binaries, &mut say)?;
     let mut images = BTreeMap::new();
     for spec in wanted {
-        images.insert(
-            spec.clone(),
-            image::build(&Recipe::of(spec), &cache, &binaries, &mut say)?,
-        );
+        let image = image::build(&Recipe::of(spec), &cache, &binaries, &mut say)?;
+        check_memory(lab, spec, image.memory_mib_min()?)?;
+        images.insert(spec.clone(), image);
     }
     progress.say("finding out what runs the guests");
     let verdict = accel::resolve(choice, &qemu, &image, &cache)?;
@@ -62,5 +67,20 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
         qemu,
         accel: verdict.accel,
         images,
+        agent,
     })
+}
+
+/// Whether the nodes that boot the image of `spec` have the memory that it needs, in MiB.
+fn check_memory(lab: &Lab, spec: &ImageSpec, least: u64) -> Result<()> {
+    let boots_it = |node: &&Node| matches!(&node.boot, Boot::Recipe { image, .. } if image == spec);
+    for node in lab.nodes.iter().filter(boots_it) {
+        ensure!(
+            u64::from(node.memory_mib) >= least,
+            "{}: {}M of `memory` are too little for its image, {least}M are needed",
+            node.name,
+            node.memory_mib
+        );
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io,
+    io::{self, Read, Seek, SeekFrom},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -19,6 +19,18 @@ const ENDED_SUFFIX: &str = ".ended";
 
 /// Bytes of such a note.
 const ENDED_LEN_MAX: usize = 4096;
+
+/// What the folder is called that keeps the logs of a lab that failed, behind the lab's name. No lab has a dot in its name.
+const FAILED_SUFFIX: &str = ".failed";
+
+/// Bytes that are kept of one log: its end, where the reason is.
+const LOG_KEPT_LEN_MAX: u64 = 256 << 10;
+
+/// Bytes that are kept of all logs of a lab: the folder may lie in memory.
+const LOGS_KEPT_LEN_MAX: u64 = 16 << 20;
+
+/// Failed labs whose logs are kept: the oldest make room.
+const FAILED_LABS_MAX: usize = 8;
 
 /// Name of the lock file in a lab's folder; held by the supervisor for as long as it lives.
 const LOCK: &str = "lock";
@@ -142,6 +154,58 @@ impl StateDir {
         fs::write(&note, why).with_context(|| format!("cannot write {}", note.display()))
     }
 
+    /// Where the logs of this lab are kept when it has failed.
+    #[must_use]
+    pub fn failed(&self) -> Self {
+        Self::at(&self.path.with_file_name(format!("{}{FAILED_SUFFIX}", self.lab())))
+    }
+
+    /// Keeps the ends of the lab's logs, in place of those of an earlier failure, until `weft clean`. Gives their folder;
+    /// `None` when no guest ran, or there is no room for them.
+    #[must_use]
+    pub fn keep_logs(&self) -> Option<PathBuf> {
+        let kept = self.failed();
+        let copied = remove_folder(&kept.path).and_then(|()| self.copy_logs(&kept));
+        match copied {
+            Ok(true) => Some(kept.path),
+            Ok(false) => None,
+            Err(error) => {
+                // Why the lab failed is what matters now; half of its logs would mislead.
+                tracing::info!(error = %format!("{error:#}"), "the logs cannot be kept");
+                _ = remove_folder(&kept.path);
+                None
+            }
+        }
+    }
+
+    fn copy_logs(&self, kept: &Self) -> Result<bool> {
+        let of_guest = |path: &Path| path.to_str().is_some_and(|path| path.ends_with(".qemu.log"));
+        let mut logs: Vec<_> = fs::read_dir(&self.path)
+            .with_context(|| format!("cannot read {}", self.path.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+            .collect();
+        logs.sort();
+        if !logs.iter().any(|log| of_guest(log)) {
+            return Ok(false);
+        }
+        let mut room = LOGS_KEPT_LEN_MAX;
+        for log in logs {
+            let end =
+                end_of(&log, LOG_KEPT_LEN_MAX.min(room)).with_context(|| format!("cannot read {}", log.display()))?;
+            if end.is_empty() {
+                continue;
+            }
+            own_folder(&kept.path)?;
+            room -= end.len() as u64;
+            let copy = kept.path.join(log.file_name().unwrap_or_default());
+            fs::write(&copy, end).with_context(|| format!("cannot write {}", copy.display()))?;
+        }
+        forget_oldest_failures()?;
+        Ok(kept.path.is_dir())
+    }
+
     /// Whether a supervisor holds the lab.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -263,7 +327,7 @@ pub fn running_labs() -> Result<Vec<String>> {
     };
     for entry in entries {
         let entry = entry?;
-        if !entry.file_type()?.is_dir() {
+        if !entry.file_type()?.is_dir() || is_of_failure(&entry.path()) {
             continue;
         }
         let state = StateDir::at(&entry.path());
@@ -273,6 +337,52 @@ pub fn running_labs() -> Result<Vec<String>> {
     }
     labs.sort();
     Ok(labs)
+}
+
+fn is_of_failure(folder: &Path) -> bool {
+    folder.to_str().is_some_and(|path| path.ends_with(FAILED_SUFFIX))
+}
+
+/// The last `length_max` bytes of a file.
+fn end_of(file: &Path, length_max: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(length_max)))?;
+    let mut end = Vec::new();
+    file.take(length_max).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+fn remove_folder(folder: &Path) -> Result<()> {
+    fs::remove_dir_all(folder)
+        .or_else(ignore_absent)
+        .with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+/// Folders with logs of labs that failed, the newest first.
+fn failures() -> Vec<StateDir> {
+    let entries = fs::read_dir(root()).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| is_of_failure(path));
+    let mut folders: Vec<_> = folders
+        .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+        .collect();
+    folders.sort();
+    folders.iter().rev().map(|(_, path)| StateDir::at(path)).collect()
+}
+
+fn forget_oldest_failures() -> Result<()> {
+    for old in failures().iter().skip(FAILED_LABS_MAX) {
+        remove_folder(&old.path)?;
+    }
+    Ok(())
+}
+
+/// The kept logs of the failed lab that is meant: the one named, or the last one.
+#[must_use]
+pub fn failed_lab(name: Option<&str>) -> Option<StateDir> {
+    failures()
+        .into_iter()
+        .find(|kept| name.is_none_or(|name| kept.lab() == format!("{name}{FAILED_SUFFIX}")))
 }
 
 fn forget_end(note: &Path) -> Result<()> {
@@ -306,13 +416,16 @@ pub fn ended_labs() -> String {
     ends.concat()
 }
 
-/// Removes the notes of labs that ended by themselves.
+/// Removes the notes of labs that ended by themselves, and the logs of those that failed.
 ///
 /// # Errors
 /// When one cannot be removed.
 pub fn forget_ended_labs() -> Result<()> {
     for note in notes_of_ends() {
         forget_end(&note)?;
+    }
+    for kept in failures() {
+        remove_folder(&kept.path)?;
     }
     // The folder of all labs goes with the last of them.
     _ = fs::remove_dir(root());
@@ -355,6 +468,37 @@ mod tests {
         drop(lock);
         assert!(state.remove_if_dead().expect("removable"));
         assert!(!state.path().exists());
+    }
+
+    #[test]
+    fn the_ends_of_a_failed_labs_logs_outlive_it_and_are_bounded() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let state = StateDir::at(&folder.path().join("pair"));
+        let lock = state.claim().expect("free");
+        fs::write(state.file("vnicd.log"), "text").expect("writable");
+        assert_eq!(state.keep_logs(), None, "no guest ran");
+        fs::write(state.file("n1.qemu.log"), "").expect("writable");
+        fs::remove_file(state.file("vnicd.log")).expect("there");
+        fs::write(state.file("n1.log"), [&[b'x'; 1 << 20][..], b"panic"].concat()).expect("writable");
+        fs::write(state.file("n2.log"), "").expect("writable");
+        fs::write(state.file("n1.json"), "{}").expect("writable");
+        let kept = state.keep_logs().expect("something was logged");
+        state.remove(lock).expect("removable");
+        let names: Vec<_> = fs::read_dir(&kept)
+            .expect("there")
+            .map(|entry| entry.expect("there").file_name())
+            .collect();
+        assert_eq!(
+            (kept, names),
+            (folder.path().join("pair.failed"), vec!["n1.log".into()])
+        );
+        let log = fs::read(state.failed().file("n1.log")).expect("kept");
+        assert!(log.len() as u64 == LOG_KEPT_LEN_MAX && log.ends_with(b"panic"));
+        // The next failure takes its place.
+        let lock = state.claim().expect("free");
+        assert_eq!(state.keep_logs(), None);
+        assert!(!state.failed().path().exists());
+        drop(lock);
     }
 
     #[test]

@@ -102,7 +102,8 @@ pub enum Verb {
         #[arg(long)]
         serial: bool,
     },
-    /// Show what a node printed on its serial line, or the log of `vnicd`, or of the supervisor (`weft`).
+    /// Show what a node printed on its serial line, or the log of `vnicd`, or of the supervisor (`weft`); of a lab that failed,
+    /// too, until `weft clean`.
     Logs {
         /// A node, `vnicd` or `weft`.
         what: String,
@@ -171,7 +172,7 @@ pub enum Verb {
     ///
     /// Not possible with nodes that boot a disk of their own or have folders of this machine (`mount`).
     Save(SaveArgs),
-    /// Remove what dead labs left behind, and with --cache the images built so far.
+    /// Remove what dead labs left behind and the logs of those that failed, and with --cache the images built so far.
     Clean {
         /// Remove the built images too.
         #[arg(long)]
@@ -265,7 +266,8 @@ pub struct GuestArgs {
     /// What runs the guests' instructions: auto, kvm or tcg. `auto` takes KVM only after a guest really booted under it.
     #[arg(long, default_value = "auto", value_parser = parse_accel)]
     pub accel: AccelChoice,
-    /// Give up when the nodes are not ready after this time.
+    /// Give up on a node that boots and shows nothing for this time: it prints nothing, is not reset, and its agent does not
+    /// answer. One that goes on, but is not ready after ten times as long, is given up, too.
     #[arg(long, default_value = "180s", value_name = "TIME")]
     pub boot_timeout: Span,
 }

@@ -30,7 +30,8 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel},
     report::say,
-    supervisor::{Interrupted, client::Client},
+    state::{self, StateDir},
+    supervisor::{Interrupted, client::Client, protocol::NodePhase},
 };
 
 /// Exit code of `exec` when weft itself failed, as other tools of this kind have it.
@@ -332,7 +333,7 @@ pub(super) fn console(client: &Client, node: &str, serial: bool) -> Result<ExitC
             .status()?
             .nodes
             .iter()
-            .any(|status| status.name == node && status.kernel.is_some());
+            .any(|status| status.name == node && status.phase == NodePhase::Ready);
         if ready {
             let exec = Exec {
                 argv: vec!["/bin/sh".to_owned(), "-l".to_owned()],
@@ -382,25 +383,58 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn logs(client: &Client, what: &str, follow: bool) -> Result<()> {
+/// Shows a log of a running lab, or of one that has failed.
+pub(super) fn logs(cli: &Cli, what: &str, follow: bool) -> Result<()> {
+    let client = match client(cli) {
+        Ok(client) => client,
+        Err(none) => {
+            let kept = state::failed_lab(cli.lab.as_deref()).ok_or(none)?;
+            return logs_of_failed(&kept, what);
+        }
+    };
     let name = match what {
-        "vnicd" => "vnicd.log".to_owned(),
-        "weft" => "weft.log".to_owned(),
+        "vnicd" | "weft" => format!("{what}.log"),
         node => {
-            check_node(client, node)?;
+            check_node(&client, node)?;
             format!("{node}.log")
         }
     };
     let path = client.state().file(&name);
     let mut file = File::open(&path).with_context(|| format!("there is no log {}", path.display()))?;
     let mut stdout = io::stdout();
+    let mut shown = 0;
     loop {
-        io::copy(&mut file, &mut stdout)?;
+        shown += io::copy(&mut file, &mut stdout)?;
         stdout.flush()?;
         if !follow || !client.state().is_alive() {
+            if shown == 0 {
+                say(nothing_printed(what));
+            }
             return Ok(());
         }
         std::thread::sleep(FOLLOW_INTERVAL);
+    }
+}
+
+fn logs_of_failed(kept: &StateDir, what: &str) -> Result<()> {
+    say(format_args!(
+        "no such lab is running; these are the logs of one that failed, in {}",
+        kept.path().display()
+    ));
+    match File::open(kept.file(&format!("{what}.log"))) {
+        Ok(mut file) => io::copy(&mut file, &mut io::stdout()).map(drop).map_err(Into::into),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            say(nothing_printed(what));
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn nothing_printed(what: &str) -> String {
+    match what {
+        "vnicd" | "weft" => format!("{what} has logged nothing"),
+        node => format!("{node} has printed nothing on its serial line"),
     }
 }
 

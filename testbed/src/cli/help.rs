@@ -131,7 +131,7 @@ const VERBS: &[Verb] = &[
         "start",
         &[
             ("weft start n1", "switch it on again"),
-            ("weft start all", "whatever is off"),
+            ("weft start all", "whatever is stopped"),
         ],
     ),
     act("restart", &[("weft restart n1", "switch n1 off and on")]),

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     image::Cache,
     lab::{
-        Boot, Lab,
+        Lab,
         plan::{self, Action, Plan},
         units::Span,
     },
@@ -113,8 +113,7 @@ pub(super) fn keep(args: &UpArgs, supervisor: Supervisor, progress: &Progress) -
         Ok(status) => status,
         Err(error) => {
             progress.finish();
-            supervisor.stop()?;
-            return Err(error);
+            return Err(supervisor.give_up(error));
         }
     };
     progress.finish();
@@ -122,9 +121,6 @@ pub(super) fn keep(args: &UpArgs, supervisor: Supervisor, progress: &Progress) -
         return serve_detached(supervisor);
     }
     say(nodes_text(&status).trim_end());
-    if status.nodes.iter().any(|node| !node.recipe) {
-        say("nodes with images of their own may still be booting: `weft wait NODE`");
-    }
     say(format_args!(
         "lab {name} is up ({}, QEMU {}); Ctrl-C ends it",
         status.accel, status.qemu
@@ -162,10 +158,7 @@ fn reconcile(cli: &Cli, args: &UpArgs, client: &Client, lab: &Lab) -> Result<()>
     let names: Vec<String> = come
         .into_iter()
         .flat_map(|action| plan.nodes(action).map(str::to_owned))
-        .filter(|name| {
-            lab.node(name)
-                .is_some_and(|node| matches!(node.boot, Boot::Recipe { .. }))
-        })
+        .filter(|name| lab.node(name).is_some_and(|node| node.has_agent()))
         .collect();
     if !names.is_empty() {
         wait(client, &names, args.guests.boot_timeout)?;
@@ -249,15 +242,21 @@ pub(super) fn up_detached(args: &UpArgs, lab: &str) -> Result<()> {
 }
 
 fn boot_progress(status: &LabStatus, restored: bool) -> String {
-    let ready = status
-        .nodes
-        .iter()
-        .filter(|node| node.phase == NodePhase::Ready)
-        .count();
+    let of = |phase| status.nodes.iter().filter(|node| node.phase == phase).count();
     let count = status.nodes.len();
     let nodes = if count == 1 { "node" } else { "nodes" };
     let what = if restored { "restoring" } else { "booting" };
-    format!("{what} {count} {nodes} under {}: {ready} ready", status.accel)
+    let mut text = format!(
+        "{what} {count} {nodes} under {}: {} ready",
+        status.accel,
+        of(NodePhase::Ready)
+    );
+    for phase in [NodePhase::NoAgent, NodePhase::Booting] {
+        if of(phase) > 0 {
+            text += &format!(", {} {}", of(phase), phase.name());
+        }
+    }
+    text
 }
 
 fn nodes_text(status: &LabStatus) -> String {
@@ -283,9 +282,9 @@ pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<(
         let progress = Progress::new(0);
         let end = watching.watch(|status| {
             let wanted = wanted(status, &names);
-            if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Off) {
+            if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Stopped) {
                 return Some(Err(anyhow::anyhow!(
-                    "{} is off: {}",
+                    "{} is stopped: {}",
                     off.name,
                     off.note.as_deref().unwrap_or("-")
                 )));
@@ -306,7 +305,9 @@ pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<(
     let waiting = wanted(&status, nodes)
         .into_iter()
         .filter(|node| node.phase != NodePhase::Ready);
-    let names: Vec<_> = waiting.map(|node| node.name.as_str()).collect();
+    let names: Vec<_> = waiting
+        .map(|node| format!("{} ({})", node.name, node.phase.name()))
+        .collect();
     bail!("not ready after {timeout}: {}", names.join(", "))
 }
 

@@ -122,7 +122,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             source, destination, ..
         } => guest::copy(&client(cli)?, source, destination)?,
         Verb::Console { node, serial } => return guest::console(&client(cli)?, node, *serial),
-        Verb::Logs { what, follow } => guest::logs(&client(cli)?, what, *follow)?,
+        Verb::Logs { what, follow } => guest::logs(cli, what, *follow)?,
         Verb::Stop { node } => switching::stop(&client(cli)?, node)?,
         Verb::Start { node } => switching::start(&client(cli)?, node)?,
         Verb::Restart { node } => switching::restart(&client(cli)?, node)?,

@@ -20,8 +20,8 @@ const OFF_TIMEOUT: Duration = Duration::from_secs(60);
 /// Switches nodes off in an orderly way: their agents are asked to.
 pub(super) fn stop(client: &Client, nodes: &str) -> Result<()> {
     for node in nodes_meant(client, nodes)? {
-        if phase(client, &node)? == NodePhase::Off {
-            say(format_args!("{node} is off"));
+        if phase(client, &node)? == NodePhase::Stopped {
+            say(format_args!("{node} is stopped"));
             continue;
         }
         let channel = agent(client, &node)?;
@@ -40,7 +40,7 @@ fn wait_off(client: &Client, node: &str) -> Result<()> {
     std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
         let is_off = |status: &crate::supervisor::protocol::LabStatus| {
             let node = status.nodes.iter().find(|node| node.name == name);
-            node.is_none_or(|node| node.phase == NodePhase::Off).then_some(())
+            node.is_none_or(|node| node.phase == NodePhase::Stopped).then_some(())
         };
         // Nobody listens any more after the time is up.
         _ = sender.send(watching.watch(is_off).map(drop));
@@ -48,16 +48,16 @@ fn wait_off(client: &Client, node: &str) -> Result<()> {
     let seconds = OFF_TIMEOUT.as_secs();
     receiver
         .recv_timeout(OFF_TIMEOUT)
-        .with_context(|| format!("{node} is not off after {seconds} s"))?
+        .with_context(|| format!("{node} is not stopped after {seconds} s"))?
 }
 
 /// Switches nodes on that are off.
 pub(super) fn start(client: &Client, nodes: &str) -> Result<()> {
     for node in nodes_meant(client, nodes)? {
-        if phase(client, &node)? == NodePhase::Off {
+        if phase(client, &node)? == NodePhase::Stopped {
             client.request::<()>(&Request::Restart { node })?;
         } else {
-            say(format_args!("{node} is on"));
+            say(format_args!("{node} runs"));
         }
     }
     Ok(())

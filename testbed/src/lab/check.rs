@@ -11,18 +11,20 @@ use ether::MacAddr;
 use toml::Spanned;
 
 use super::{
-    Boot, CPUS_MAX, ImageSpec, Ipv4Net, Ipv6Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node, OwnKernel, Problem,
-    QUEUE_PAIRS_MAX, SWITCHES_MAX, Setup, Trunk, count, domains::Domains, error::nearest, file::*, settings, setup,
-    switch,
+    Boot, CPUS_MAX, CloudInit, ImageSpec, Ipv4Net, Ipv6Net, Lab, NAME_LEN_MAX, NICS_MAX, NODES_MAX, Nic, Node,
+    OwnKernel, Problem, QUEUE_PAIRS_MAX, SWITCHES_MAX, Setup, Trunk, count, domains::Domains, error::nearest, file::*,
+    settings, setup, switch,
 };
 use crate::vnicd_client::report::{PortLinks, TrunkLinks};
 
-/// Smallest guest memory: below it Debian's kernel and the recipe do not reach the agent (with 104 MiB they did not).
-const MEMORY_MIB_MIN: u64 = 112;
+/// Smallest guest memory.
+const MEMORY_MIB_MIN: u64 = crate::qemu::arguments::MEMORY_MIB_MIN as u64;
+/// Longest name of a user, as Debian's tools take it.
+const USER_NAME_LEN_MAX: usize = 32;
 /// Largest guest memory.
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// Memory of a node that says nothing.
-const MEMORY_MIB_DEFAULT: u32 = 128;
+const MEMORY_MIB_DEFAULT: u32 = crate::qemu::arguments::MEMORY_MIB_MIN;
 /// The same with a root file system on a disk.
 const MEMORY_MIB_ON_DISK_DEFAULT: u32 = 256;
 
@@ -300,6 +302,7 @@ impl Nodes<'_> {
                 nics,
                 uplink: node.uplink.unwrap_or(false),
                 ipv6: node.ipv6.or(file.defaults.ipv6).unwrap_or(true),
+                cloud_init: self.cloud_init(node, &boot, problems),
                 boot,
                 setup: own,
                 labels: setup::labels(&file.defaults, node, problems),
@@ -344,6 +347,50 @@ impl Nodes<'_> {
             problems.add(memory.span(), format!("a guest cannot have {size} of memory"), help);
         }
         u32::try_from(mib).unwrap_or(u32::MAX)
+    }
+
+    fn cloud_init(&self, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> Option<CloudInit> {
+        let key = node.cloud_init.as_ref()?;
+        let written = match key.get_ref() {
+            CloudInitKey::Flag(false) => return None,
+            CloudInitKey::Flag(true) => CloudInitFile::default(),
+            CloudInitKey::Table(table) => table.clone(),
+        };
+        if matches!(boot, Boot::Recipe { .. }) {
+            let help = "it is for images of your own: name one with `disk` or `initramfs`, or leave `cloud_init` out";
+            problems.add(
+                key.span(),
+                "`cloud_init` has no effect without `disk` or `initramfs`",
+                help,
+            );
+        }
+        let name_is_plain = |name: &String| {
+            name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name.len() <= USER_NAME_LEN_MAX
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+        };
+        if let Some(name) = written.user.as_ref().filter(|name| !name_is_plain(name)) {
+            let help =
+                format!("up to {USER_NAME_LEN_MAX} lower-case letters, digits, dashes and underscores, a letter first");
+            problems.add(key.span(), format!("\"{name}\" cannot be the name of a user"), help);
+        }
+        let mut ssh_keys = Vec::new();
+        for path in &written.ssh_keys {
+            let full = self.folder.join(path);
+            if !full.is_file() {
+                let help = "a path to a public key, such as id_ed25519.pub, relative to the lab file";
+                problems.add(key.span(), format!("there is no ssh key {}", full.display()), help);
+            }
+            ssh_keys.push(full);
+        }
+        Some(CloudInit {
+            user: written.user,
+            password: written.password,
+            ssh_keys,
+            agent: written.agent.unwrap_or(true),
+        })
     }
 
     fn boot(&self, node: &NodeFile, problems: &mut Problems) -> Boot {

@@ -216,7 +216,7 @@ pub struct NodeFile {
     /// Processors (1 to 16).
     #[schemars(with = "Option<u32>")]
     pub cpus: Option<Spanned<i64>>,
-    /// Memory (`112M` to `64G`).
+    /// Memory (`128M` to `64G`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
     /// NICs, `eth0` first. Without any: one, on the only switch. `nic = []` for none.
@@ -268,6 +268,58 @@ pub struct NodeFile {
     /// Keep what the guest writes to `disk` (default: false, writes are forgotten).
     #[schemars(with = "Option<bool>")]
     pub disk_writable: Option<Spanned<bool>>,
+    /// Set up a stock cloud image at its first boot (cloud-init, source NoCloud): host name, addresses, neighbours, user, ssh keys,
+    /// and `weft-agent`. `true`, or a table that says more. Not with the recipe, which needs none.
+    #[schemars(with = "Option<CloudInitKey>")]
+    pub cloud_init: Option<Spanned<CloudInitKey>>,
+}
+
+/// `true`, `false`, or a table.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum CloudInitKey {
+    /// With or without, as a whole.
+    Flag(bool),
+    /// With these settings.
+    Table(CloudInitFile),
+}
+
+impl<'de> Deserialize<'de> for CloudInitKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Key;
+        impl<'de> serde::de::Visitor<'de> for Key {
+            type Value = CloudInitKey;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false, or a table such as { user = \"student\", ssh_keys = [\"id.pub\"] }")
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<CloudInitKey, E> {
+                Ok(CloudInitKey::Flag(flag))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<CloudInitKey, A::Error> {
+                let table = serde::de::value::MapAccessDeserializer::new(map);
+                CloudInitFile::deserialize(table).map(CloudInitKey::Table)
+            }
+        }
+        deserializer.deserialize_any(Key)
+    }
+}
+
+/// What cloud-init is told beside name and addresses.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloudInitFile {
+    /// A user to be made, who may use sudo. Default: none; keys and password are then for the image's own user.
+    pub user: Option<String>,
+    /// Password of that user, for the console and ssh. Default: none, nobody logs in with a password.
+    pub password: Option<String>,
+    /// Files with public ssh keys that may log in, relative to the lab file.
+    #[serde(default)]
+    pub ssh_keys: Vec<PathBuf>,
+    /// Whether `weft-agent` is put into the guest (default true; it needs systemd there).
+    pub agent: Option<bool>,
 }
 
 /// One programmable NIC of a node, with its cable to the switch.

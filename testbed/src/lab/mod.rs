@@ -96,6 +96,29 @@ pub struct Node {
     pub setup: Setup,
     /// The user's words about it.
     pub labels: BTreeMap<String, String>,
+    /// How cloud-init sets it up, if its image has that.
+    pub cloud_init: Option<CloudInit>,
+}
+
+impl Node {
+    /// Whether our agent runs in it for certain, so that it is waited for.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        matches!(self.boot, Boot::Recipe { .. }) || self.cloud_init.as_ref().is_some_and(|cloud_init| cloud_init.agent)
+    }
+}
+
+/// What cloud-init is told beside name and addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloudInit {
+    /// A user to be made.
+    pub user: Option<String>,
+    /// Password of that user, or of the image's own.
+    pub password: Option<String>,
+    /// Files with public ssh keys.
+    pub ssh_keys: Vec<PathBuf>,
+    /// Whether our agent is put into the guest.
+    pub agent: bool,
 }
 
 /// What a guest boots. All paths are absolute.

@@ -53,7 +53,7 @@ pub enum Action {
     Add,
     /// It is switched off and on again, with other settings.
     Restart,
-    /// It is off, and is switched on.
+    /// It is stopped, and is switched on.
     Start,
     /// Its settings change while it goes on.
     Set,
@@ -132,7 +132,7 @@ impl Change {
             Action::Remove => ("-", ""),
             Action::Add => ("+", ""),
             Action::Restart => ("!", " is restarted"),
-            Action::Start => ("+", " is off, and is started"),
+            Action::Start => ("+", " is stopped, and is started"),
             Action::Set => ("~", ""),
         };
         let settings: Vec<_> = self.settings.iter().map(Setting::text).collect();
@@ -376,10 +376,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_off_is_started() {
+    fn a_node_that_is_stopped_is_started() {
         let before = lab("[[node]]\nname = \"a\"\n", None);
         let plan = between(&before, &before, &["a".to_owned()]);
-        assert_eq!(plan.text(), "+ node a is off, and is started\n");
+        assert_eq!(plan.text(), "+ node a is stopped, and is started\n");
         assert_eq!(plan.nodes(Action::Start).collect::<Vec<_>>(), ["a"]);
     }
 

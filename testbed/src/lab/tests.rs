@@ -534,7 +534,7 @@ fn several_mistakes_are_shown_together_in_the_order_of_the_file() {
         error.to_string(),
         "lab.toml:3:8: 99 processors are not possible\n3 | cpus = 99\n  |        ^^\n  = from 1 to 16\n\
          lab.toml:4:10: a guest cannot have 1M of memory\n4 | memory = \"1M\"\n  |          ^^^^\n  \
-         = whole MiB from 112M to 64G"
+         = whole MiB from 128M to 64G"
     );
 }
 
@@ -751,5 +751,49 @@ fn mistakes_in_what_a_node_has_of_its_own_are_answered() {
     ] {
         let found = mistake(&format!("[[node]]\nname = \"n1\"\n{keys}\n"));
         assert!(found.starts_with(says), "{keys}: {found}");
+    }
+}
+
+#[test]
+fn cloud_init_is_for_images_and_says_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for name in ["image.raw", "id.pub"] {
+        std::fs::write(folder.path().join(name), "").expect("writable");
+    }
+    let lab = |text: &str| Lab::parse(text, "lab.toml", "lab", folder.path());
+    let node = "[[node]]\nname = \"n1\"\n";
+    let disk = format!("{node}disk = \"image.raw\"\n");
+    let of = |text: &str| lab(text).unwrap_or_else(|error| panic!("{error:#}")).nodes[0].clone();
+    assert!(of(node).has_agent() && !of(&disk).has_agent());
+    assert_eq!(of(&format!("{disk}cloud_init = false\n")).cloud_init, None);
+    assert!(of(&format!("{disk}cloud_init = true\n")).has_agent());
+    let full = of(&format!(
+        "{disk}cloud_init = {{ user = \"student\", ssh_keys = [\"id.pub\"], agent = false }}\n"
+    ));
+    assert!(!full.has_agent());
+    let cloud_init = full.cloud_init.expect("stated");
+    assert_eq!(cloud_init.ssh_keys, [folder.path().join("id.pub")]);
+    assert_eq!(cloud_init.user.as_deref(), Some("student"));
+    for (text, says) in [
+        (
+            format!("{node}cloud_init = true\n"),
+            "`cloud_init` has no effect without `disk` or `initramfs`",
+        ),
+        (
+            format!("{disk}cloud_init = {{ user = \"a b\" }}\n"),
+            "\"a b\" cannot be the name of a user",
+        ),
+        (
+            format!("{disk}cloud_init = {{ ssh_keys = [\"no\"] }}\n"),
+            "there is no ssh key ",
+        ),
+        (format!("{disk}cloud_init = {{ colour = 1 }}\n"), "unknown key `colour`"),
+        (
+            format!("{disk}cloud_init = 7\n"),
+            "expected here: true, false, or a table such as",
+        ),
+    ] {
+        let error = format!("{:#}", lab(&text).expect_err(says));
+        assert!(error.contains(says), "{text}: {error}");
     }
 }

@@ -119,6 +119,10 @@ pub fn why_not(node: &Node) -> Option<String> {
             "{} boots a disk of its own, and what it writes there is not saved with its memory",
             node.name
         )),
+        _ if node.cloud_init.is_some() => Some(format!(
+            "{} is set up by cloud-init (`cloud_init`), whose disk is not saved with its memory",
+            node.name
+        )),
         _ if !node.setup.mount.is_empty() => Some(format!(
             "{} has folders of this machine (`mount`), and QEMU cannot save a guest that uses them",
             node.name

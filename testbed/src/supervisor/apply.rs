@@ -86,7 +86,7 @@ fn off(shared: &Shared) -> Vec<String> {
     let off = inner
         .nodes
         .values()
-        .filter(|guest| guest.status.phase == NodePhase::Off);
+        .filter(|guest| guest.status.phase == NodePhase::Stopped);
     off.map(|guest| guest.status.name.clone()).collect()
 }
 

@@ -2,8 +2,10 @@
 //! with it. What verbs may ask of it is in `protocol`; this module starts and stops, the others do the work.
 
 mod apply;
+mod boots;
 mod carrier;
 pub mod client;
+mod console;
 mod guest;
 mod guest_files;
 mod memory;
@@ -45,7 +47,7 @@ use self::{
 use crate::{
     accel::Accel,
     image::Image,
-    lab::{Boot, ImageSpec, Lab},
+    lab::{ImageSpec, Lab},
     qemu::Qemu,
     save::Saved,
     state::{Lock, StateDir},
@@ -61,6 +63,9 @@ const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take to end itself before it is killed.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A guest that goes on and on without ever being ready is given up after so many times what a silent one is given.
+const BOOT_PATIENCE_FACTOR: u32 = 10;
+
 /// Characters of a guest's last line that an error quotes.
 const LAST_LINE_CHARS_MAX: usize = 200;
 
@@ -73,6 +78,8 @@ pub struct Means {
     pub accel: Accel,
     /// The images of the nodes that boot a recipe.
     pub images: BTreeMap<ImageSpec, Image>,
+    /// The agent, if a node gets it from cloud-init.
+    pub agent: Option<PathBuf>,
 }
 
 /// A running lab. [`Supervisor::stop`] ends it; so does the end of this process, whatever its cause.
@@ -121,6 +128,19 @@ struct Inner {
     version: u64,
 }
 
+impl Inner {
+    /// When a guest that boots, and shows nothing from now on, will have been waited for long enough.
+    fn next_deadline(&self, patience: Duration) -> Instant {
+        let now = Instant::now();
+        let left = |guest: &Guest| {
+            let silence = patience.saturating_sub(guest.silent_for()?);
+            Some(silence.min((patience * BOOT_PATIENCE_FACTOR).saturating_sub(guest.booting_for()?)))
+        };
+        let least = self.nodes.values().filter_map(left).min();
+        now + least.unwrap_or(patience)
+    }
+}
+
 impl Shared {
     /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
     fn lab(&self) -> Arc<Lab> {
@@ -153,6 +173,11 @@ impl Shared {
         inner.version += 1;
         self.changed.notify_all();
         result
+    }
+
+    /// Looks, and perhaps changes something that nobody waits for.
+    fn update_quietly<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner())
     }
 
     fn update_guest(&self, name: &str, change: impl FnOnce(&mut Guest)) {
@@ -303,7 +328,7 @@ impl Supervisor {
             Err(error) => {
                 // The sentence is the caller's: nothing is logged beside it.
                 supervisor.shared.update(|inner| inner.phase = LabPhase::Stopping);
-                supervisor.end_everything()?;
+                supervisor.end_everything(false)?;
                 Err(error)
             }
         }
@@ -324,6 +349,8 @@ impl Supervisor {
         thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
         let watcher = Arc::clone(shared);
         thread("watch", move || watch(&watcher))?;
+        let boots = Arc::clone(shared);
+        thread("boots", move || boots::watch(&boots))?;
         restore::start(shared)?;
         for node in &shared.lab().nodes {
             let (shared, node) = (Arc::clone(shared), node.clone());
@@ -332,66 +359,78 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until all guests with our agent are ready; `progress` hears of every change.
+    /// Waits until every guest is ready, or runs as far as one without our agent can show; `progress` hears of every change. A
+    /// guest that goes on is waited for, whatever it does: it prints, is reset, or its turn to boot has not come.
     ///
     /// # Errors
-    /// When that takes longer than `patience`, a guest ends, or the lab is stopped.
+    /// When a guest shows nothing for `patience`, takes ten times as long, or ends, or the lab is stopped.
     pub fn wait_up(&self, patience: Duration, mut progress: impl FnMut(&LabStatus)) -> Result<LabStatus> {
-        let deadline = Instant::now() + patience;
         let mut seen = None;
         let shared = &self.shared;
         loop {
+            let next_look = shared.inner().next_deadline(patience);
             let news = |inner: &mut Inner| (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)));
-            let Some((version, status)) = shared.wait_for(Some(deadline), news) else {
-                // The logs are gone with the lab.
-                let waiting: Vec<_> = self.unready().collect();
-                let first = waiting.first().map_or("", String::as_str);
-                bail!(
-                    "not ready after {} s: {}; what {first}'s console said last: {}",
-                    patience.as_secs(),
-                    waiting.join(", "),
-                    last_line(&vnicd::last_words(&shared.state.file(&format!("{first}.log"))))
-                );
+            let Some((version, status)) = shared.wait_for(Some(next_look), news) else {
+                self.check_patience(patience)?;
+                continue;
             };
             seen = Some(version);
             progress(&status);
             if status.phase == LabPhase::Stopping {
                 return Err(self.why_stopped());
             }
-            for node in &status.nodes {
-                if node.phase == NodePhase::Off {
-                    bail!(
-                        "{} did not boot: {}",
-                        node.name,
-                        node.note.as_deref().unwrap_or("it is off")
-                    );
-                }
+            if let Some(stopped) = status.nodes.iter().find(|node| node.phase == NodePhase::Stopped) {
+                let why = stopped.note.as_deref().unwrap_or("it is switched off");
+                bail!("{} did not boot: {why}", stopped.name);
             }
-            if self.unready().next().is_none() {
-                shared.update(|inner| {
-                    if inner.phase == LabPhase::Starting {
-                        inner.phase = LabPhase::Up;
-                    }
-                });
+            // One may have ended since that status was made.
+            let up = |inner: &mut Inner| {
+                let all = inner.nodes.values().all(Guest::is_up);
+                if all && inner.phase == LabPhase::Starting {
+                    inner.phase = LabPhase::Up;
+                }
+                all.then(|| shared.status(inner))
+            };
+            if let Some(status) = shared.update_quietly(up) {
                 return Ok(status);
             }
         }
     }
 
-    /// Names of the nodes that boot our recipe and whose agent has not answered.
-    fn unready(&self) -> impl Iterator<Item = String> {
-        let (inner, lab) = (self.shared.inner(), self.shared.lab());
-        let waited_for = lab.nodes.iter().filter(|node| matches!(node.boot, Boot::Recipe { .. }));
-        let unready: Vec<_> = waited_for
-            .filter(|node| {
-                inner
-                    .nodes
-                    .get(&node.name)
-                    .is_some_and(|guest| guest.status.phase != NodePhase::Ready)
-            })
-            .map(|node| node.name.clone())
-            .collect();
-        unready.into_iter()
+    /// Whether all guests that boot have shown something lately.
+    fn check_patience(&self, patience: Duration) -> Result<()> {
+        let inner = self.shared.inner();
+        let silent = |guest: &&Guest| guest.silent_for().is_some_and(|silent| silent >= patience);
+        let late = |guest: &&Guest| {
+            guest
+                .booting_for()
+                .is_some_and(|booting| booting >= patience * BOOT_PATIENCE_FACTOR)
+        };
+        let names = |which: &dyn Fn(&&Guest) -> bool| -> Vec<String> {
+            let nodes = inner.nodes.values().filter(which);
+            nodes.map(|guest| guest.status.name.clone()).collect()
+        };
+        let (silent, late) = (names(&silent), names(&late));
+        let Some(first) = silent.first().or(late.first()) else {
+            return Ok(());
+        };
+        let said = last_line(&vnicd::last_words(&self.shared.state.file(&format!("{first}.log"))));
+        let said = match said.as_str() {
+            "" => format!("{first} has printed nothing"),
+            said => format!("what {first}'s console said last: {said}"),
+        };
+        match silent.is_empty() {
+            false => bail!(
+                "no sign of life for {} s: {}; {said}",
+                patience.as_secs(),
+                silent.join(", ")
+            ),
+            true => bail!(
+                "not ready after {} s: {}; {said}",
+                (patience * BOOT_PATIENCE_FACTOR).as_secs(),
+                late.join(", ")
+            ),
+        }
     }
 
     fn why_stopped(&self) -> anyhow::Error {
@@ -443,21 +482,35 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything and removes the lab's folder.
+    /// Ends everything and removes the lab's folder. What was logged is kept if the lab ended because something failed.
     ///
     /// # Errors
     /// Why the lab ended, if that was a failure; or what could not be removed.
     pub fn stop(self) -> Result<()> {
-        self.shared.update(|inner| inner.phase = LabPhase::Stopping);
-        let failure = self.shared.inner().failure.clone();
-        self.end_everything()?;
+        let failure = self.shared.update(|inner| {
+            inner.phase = LabPhase::Stopping;
+            inner.failure.take()
+        });
         match failure {
-            Some(why) => Err(anyhow::anyhow!("{why}")),
-            None => Ok(()),
+            Some(why) => Err(self.give_up(anyhow::anyhow!("{why}"))),
+            None => self.end_everything(false).map(drop),
         }
     }
 
-    fn end_everything(self) -> Result<()> {
+    /// Ends everything because of `why`, which comes back with where the logs are kept. Nothing is kept of a lab that somebody
+    /// interrupted.
+    #[must_use]
+    pub fn give_up(self, why: anyhow::Error) -> anyhow::Error {
+        self.shared.update(|inner| inner.phase = LabPhase::Stopping);
+        match self.end_everything(!why.is::<Interrupted>()) {
+            Ok(Some(kept)) => anyhow::anyhow!("{why:#}; logs are in {} until `weft clean`", kept.display()),
+            Ok(None) => why,
+            Err(error) => anyhow::anyhow!("{why:#}; {error:#}"),
+        }
+    }
+
+    /// Gives the folder with the logs, if they were to be kept and there are any.
+    fn end_everything(self, keep_logs: bool) -> Result<Option<PathBuf>> {
         let Self { shared, lock } = self;
         node::signal_all(&shared, Signal::TERM);
         let all_off = |inner: &mut Inner| inner.nodes.values().all(|guest| guest.process.is_none()).then_some(());
@@ -466,12 +519,13 @@ impl Supervisor {
             shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off);
         }
         vnicd::end(&shared);
+        let kept = keep_logs.then(|| shared.state.keep_logs()).flatten();
         let removed = shared.state.remove(lock);
         let reaper = shared.reaper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(reaper) = reaper {
             reaper.finish();
         }
-        removed
+        removed.map(|()| kept)
     }
 }
 

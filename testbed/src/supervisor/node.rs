@@ -2,7 +2,7 @@
 
 use std::{
     net::IpAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +12,9 @@ use rustix::process::{Signal, pidfd_send_signal};
 use weft_agent::config::{FILES_DISK, GuestConfig, Host, HostFolder, Interface, ROOT_DISK};
 
 use super::{
-    Inner, Shared, carrier, guest_files, handle_of,
+    Inner, Shared, boots, carrier,
+    guest::Guest,
+    guest_files, handle_of,
     protocol::LabPhase,
     restore::{self, Incoming},
     thread,
@@ -48,7 +50,16 @@ pub(super) fn runs(shared: &Shared, node: &str) -> bool {
 
 /// The thread of one guest, until the lab ends.
 pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
+    let Some(identity) = shared.inner().nodes.get(&node.name).map(Guest::identity) else {
+        return;
+    };
     loop {
+        if shared.restore.is_to_start(&node.name) {
+            // It does not boot, and none goes on before all have read their states.
+            shared.update_guest(&node.name, Guest::give_turn);
+        } else if !boots::wait_for_turn(shared, &node.name, identity) {
+            return;
+        }
         let started = Instant::now();
         let off = |note: String| shared.update_guest(&node.name, |guest| guest.ended(note));
         match start(shared, node) {
@@ -84,7 +95,10 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
         }
         let again = shared.wait_for(None, |inner| match (inner.phase, inner.nodes.get_mut(&node.name)) {
             (LabPhase::Stopping, _) | (_, None) => Some(false),
-            (_, Some(guest)) => guest.take_restart().then_some(true),
+            (_, Some(guest)) => guest.take_restart().then(|| {
+                guest.ask_for_turn();
+                true
+            }),
         });
         if again != Some(true) {
             return;
@@ -104,6 +118,7 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     let incoming = shared.restore.take(&node.name);
     let machine = machine(shared, node, incoming.as_ref())?;
     shared.restore.note_boot(&node.name, &machine.boot);
+    let printed_before = std::fs::metadata(&machine.serial_log).map_or(0, |log| log.len());
     let mut process = shared
         .means()
         .qemu
@@ -116,7 +131,7 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
         .context("a guest without agent socket")?;
     let (number, stopping) = shared.update(|inner| {
         let guest = inner.nodes.get_mut(&node.name);
-        let number = guest.map(|guest| guest.launched(handle, process.pid()));
+        let number = guest.map(|guest| guest.launched(handle, process.pid(), printed_before));
         (number, inner.phase == LabPhase::Stopping)
     });
     let number = number.filter(|_| !stopping).context("the lab was ended meanwhile")?;
@@ -220,12 +235,20 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
         }
     };
     for event in events {
-        if event == "RESET" {
-            // Those who wait for an answer of the old agent learn of it when everybody can see that the guest boots.
-            shared.update_guest(node, |guest| {
-                guest.boots_again(start);
-                channel.guest_was_reset();
-            });
+        match event.as_str() {
+            "RESET" => {
+                let mut verdict = None;
+                // Those who wait for an answer of the old agent learn of it when everybody can see that the guest boots.
+                shared.update_guest(node, |guest| {
+                    verdict = guest.was_reset(start);
+                    channel.guest_was_reset();
+                });
+                if let Some(why) = verdict {
+                    boots::end(shared, node, start, why);
+                }
+            }
+            "GUEST_PANICKED" => shared.update_guest(node, |guest| guest.panics(start)),
+            _ => {}
         }
     }
 }
@@ -251,7 +274,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
-    let boot = match &node.boot {
+    let mut boot = match &node.boot {
         _ if let Some(incoming) = incoming => incoming.boot.clone(),
         Boot::Recipe { image, append } => {
             let means = shared.means();
@@ -280,6 +303,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             ..qemu::Boot::default()
         },
     };
+    boot.seed = seed(shared, node)?;
     Ok(Machine {
         name: format!("{}.{}", shared.lab().name, node.name),
         cpus: node.cpus,
@@ -326,6 +350,37 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
 /// What the guest calls its folder of the host with this number.
 fn folder_tag(index: usize) -> String {
     format!("weft{index}")
+}
+
+/// Writes what cloud-init sets the guest up by, if it is to.
+fn seed(shared: &Shared, node: &Node) -> Result<Option<PathBuf>> {
+    let Some(cloud_init) = &node.cloud_init else {
+        return Ok(None);
+    };
+    let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut keys = Vec::new();
+    for path in &cloud_init.ssh_keys {
+        let text =
+            String::from_utf8(read(path)?).with_context(|| format!("{} is no public ssh key", path.display()))?;
+        keys.extend(
+            text.lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned),
+        );
+    }
+    let means = shared.means();
+    let agent = means
+        .agent
+        .as_ref()
+        .filter(|_| cloud_init.agent)
+        .map(read)
+        .transpose()?;
+    let image = crate::seed::image(&guest_config(&shared.lab(), node), cloud_init, &keys, agent.as_deref());
+    let path = shared.state.file(&format!("{}.seed.iso", node.name));
+    // A password may be in it.
+    std::fs::write(&path, image).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Some(path))
 }
 
 fn disk(image: &Path, writable: bool) -> Result<qemu::Disk> {

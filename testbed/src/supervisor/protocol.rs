@@ -203,7 +203,7 @@ pub struct LabStatus {
 pub enum LabPhase {
     /// Guests are booting for the first time.
     Starting,
-    /// All guests that run our agent were ready once.
+    /// All guests were ready once, or ran without an agent.
     Up,
     /// Being ended.
     Stopping,
@@ -216,9 +216,9 @@ pub struct NodeStatus {
     pub name: String,
     /// Where it is in its life.
     pub phase: NodePhase,
-    /// Whether it boots our recipe, and so runs our agent for certain.
+    /// Whether our agent runs in it for certain: it boots our recipe, or cloud-init puts the agent in.
     pub recipe: bool,
-    /// Why it is not running, or what the guest could not set up.
+    /// Why it is not running, what it shows without an agent, or what the guest could not set up.
     pub note: Option<String>,
     /// First IPv4 address.
     pub address: Option<String>,
@@ -244,14 +244,16 @@ pub struct NodeStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodePhase {
-    /// QEMU is being started.
+    /// QEMU is being started, or waits until others have booted.
     Starting,
     /// QEMU runs, the agent has not answered.
     Booting,
+    /// It runs an image of its own, and no agent has answered; the note says what it shows instead.
+    NoAgent,
     /// The agent answers.
     Ready,
-    /// QEMU has ended.
-    Off,
+    /// QEMU has ended; the note says why.
+    Stopped,
 }
 
 impl NodePhase {
@@ -261,8 +263,9 @@ impl NodePhase {
         match self {
             Self::Starting => "starting",
             Self::Booting => "booting",
+            Self::NoAgent => "no agent",
             Self::Ready => "ready",
-            Self::Off => "off",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -77,6 +77,11 @@ impl Restore {
         self.state().to_start.remove(node)
     }
 
+    /// Whether the node is to go on with something when its QEMU is started next.
+    pub(super) fn is_to_start(&self, node: &str) -> bool {
+        self.state().to_start.contains_key(node)
+    }
+
     /// The node's QEMU is started with this.
     pub(super) fn note_boot(&self, node: &str, boot: &qemu::Boot) {
         self.state().boots.insert(node.to_owned(), boot.clone());
@@ -124,6 +129,7 @@ pub fn means(saved: &Saved, qemu: Qemu) -> Means {
         qemu,
         accel: manifest.accel,
         images: images.collect(),
+        agent: None,
     }
 }
 
@@ -186,7 +192,10 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
     let shared = Arc::clone(shared);
     thread("restore", move || {
         let all_loaded = |inner: &mut Inner| {
-            let off = inner.nodes.values().any(|guest| guest.status.phase == NodePhase::Off);
+            let off = inner
+                .nodes
+                .values()
+                .any(|guest| guest.status.phase == NodePhase::Stopped);
             if off || inner.phase == LabPhase::Stopping {
                 // Whoever waits for the lab says why.
                 return Some(false);

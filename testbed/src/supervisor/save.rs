@@ -146,7 +146,7 @@ fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
         guest.is_some_and(|guest| guest.process.is_some() && guest.status.phase != NodePhase::Starting)
     };
     let off = lab.nodes.iter().filter(|node| !is_on(node));
-    reasons.extend(off.map(|node| format!("{} is off: `weft start {0}` switches it on", node.name)));
+    reasons.extend(off.map(|node| format!("{} is stopped: `weft start {0}` switches it on", node.name)));
     drop(inner);
     ensure!(!lab.nodes.is_empty(), "the lab {} has no nodes", lab.name);
     let mut monitors = Vec::new();

@@ -185,9 +185,10 @@ fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
         (_, None) => Some(Err(anyhow::anyhow!("there is no node {name} in this lab"))),
         // It will be there in a moment.
         (LabPhase::Starting | LabPhase::Up, Some(guest)) if guest.status.phase == NodePhase::Starting => None,
-        (_, Some(guest)) => Some(match &guest.channel {
-            Some(channel) => Ok(channel.clone()),
-            None => Err(anyhow::anyhow!("{name} is {}", guest.status.phase.name())),
+        (_, Some(guest)) => Some(match (&guest.channel, guest.why_no_agent()) {
+            (Some(_), Some(why)) => Err(anyhow::anyhow!(why)),
+            (Some(channel), None) => Ok(channel.clone()),
+            (None, _) => Err(anyhow::anyhow!("{name} is {}", guest.status.phase.name())),
         }),
     };
     let deadline = Instant::now() + node::QEMU_START_TIMEOUT;

@@ -350,7 +350,7 @@ fn everything_that_is_shown_is_shown_as_json(world: &World) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "heard hello\n", "{output:?}");
     // Off, and on again.
     world.ok(&["stop", "n2"]);
-    assert_eq!(world.json(&["ps"])[1]["phase"], "off");
+    assert_eq!(world.json(&["ps"])[1]["phase"], "stopped");
     world.ok(&["start", "n2"]);
     world.ok(&["wait"]);
     // Names of the lab, in a shell.

@@ -163,15 +163,20 @@ fn two_labs_run_at_once_and_are_told_apart() {
 fn a_guest_that_switches_itself_off_is_shown_and_can_be_started_again() {
     let world = World::new(None);
     world.up(LONELY);
+    let logs = world.run(&["logs", "n1"]);
+    assert_eq!(
+        (String::from_utf8(logs.stderr).unwrap().as_str(), logs.stdout.len()),
+        ("n1 has printed nothing on its serial line\n", 0)
+    );
     // The agent may be gone before it can say how the command ended.
     world.run(&["exec", "n1", "--", "poweroff", "-f"]);
-    eventually("n1 is off", || world.json(&["ps"])[0]["phase"] == "off");
+    eventually("n1 is stopped", || world.json(&["ps"])[0]["phase"] == "stopped");
     assert_eq!(world.run(&["exec", "n1", "--", "true"]).status.code(), Some(125));
     let waited = world.run(&["wait"]);
     assert!(
         String::from_utf8(waited.stderr)
             .unwrap()
-            .contains("n1 is off: switched off")
+            .contains("n1 is stopped: switched off")
     );
     world.ok(&["restart", "n1"]);
     world.ok(&["wait"]);

@@ -11,6 +11,7 @@ mod life;
 mod messages;
 mod multicast;
 mod nic;
+mod own_images;
 mod readme;
 mod reconcile;
 mod recorder;

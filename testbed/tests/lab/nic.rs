@@ -141,7 +141,7 @@ fn a_pulled_cable_is_seen_by_the_guest_and_stays_pulled_over_restarts(world: &Wo
 
 fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boots(world: &World) {
     world.run(&["exec", "n2", "--", "poweroff", "-f"]);
-    eventually("n2 is off", || world.json(&["ps"])[1]["phase"] == "off");
+    eventually("n2 is stopped", || world.json(&["ps"])[1]["phase"] == "stopped");
     let began = Instant::now();
     world.ok(&["link", "set", "n2", "down"]);
     assert!(began.elapsed() < MONITOR_PATIENCE, "nobody waited for a monitor");

@@ -107,10 +107,10 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
     world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
     assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n", "it is as it was");
 
-    // A node that is off is started by the file that says that it is there.
+    // A node that is stopped is started by the file that says that it is there.
     world.run(&["exec", "n3", "--", "poweroff", "-f"]);
-    eventually("n3 is off", || world.json(&["ps"])[0]["phase"] == "off");
+    eventually("n3 is stopped", || world.json(&["ps"])[0]["phase"] == "stopped");
     let said = world.ok(&["up"]);
-    assert!(said.contains("+ node n3 is off, and is started\n"), "{said}");
+    assert!(said.contains("+ node n3 is stopped, and is started\n"), "{said}");
     world.ok(&["exec", "n3", "--", "ping", "-c", "1", "-W", "10", "n2"]);
 }

@@ -74,7 +74,7 @@ fn traffic_resumes_after_a_reboot_a_driver_bound_anew_and_a_killed_qemu() {
 
         let boot = boot_id(&world);
         signal(i32::try_from(process.as_i64().unwrap()).unwrap(), Signal::KILL);
-        eventually("n2 is off", || of_n2(&world, "phase") == "off");
+        eventually("n2 is stopped", || of_n2(&world, "phase") == "stopped");
         assert!(
             of_n2(&world, "note").as_str().unwrap().contains("signal 9"),
             "it is told why"

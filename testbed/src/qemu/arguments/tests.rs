@@ -90,6 +90,36 @@ fn the_list_follows_the_version() {
 }
 
 #[test]
+fn what_a_guest_boots_from_decides_where_the_firmware_speaks_and_a_seed_is_a_disk_of_its_own() {
+    let mut machine = machine();
+    let kernel = line((7, 2), &machine);
+    assert!(
+        kernel.contains(" -M q35 ") && kernel.contains(" -cpu max,erms=off,fsrm=off "),
+        "{kernel}"
+    );
+    assert!(kernel.contains(" -device pvpanic -action panic=none "), "{kernel}");
+    machine.boot = Boot {
+        disk: Some(Disk {
+            path: "/dev/null".into(),
+            format: DiskFormat::Raw,
+            discard_writes: true,
+        }),
+        seed: Some("/dev/null".into()),
+        ..Boot::default()
+    };
+    machine.accel = Accel::Kvm;
+    let disk = line((7, 2), &machine);
+    assert!(
+        disk.contains(" -M q35,graphics=off ") && disk.contains(" -cpu max "),
+        "{disk}"
+    );
+    assert!(
+        disk.contains("drive=disk0,bootindex=0 -drive if=none,id=seed0,file=/dev/null,format=raw,readonly=on -device "),
+        "{disk}"
+    );
+}
+
+#[test]
 fn a_card_on_a_tap_device_differs_in_its_backend_and_what_only_vhost_user_cannot_have() {
     let mut machine = machine();
     let programmable = line((7, 2), &machine);
