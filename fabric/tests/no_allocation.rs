@@ -9,8 +9,8 @@ use std::{
 };
 
 use common::{header, station, typed_header};
-use ether::{MacAddr, Time};
-use fabric::{JitterDistribution, Link, LinkConfig, QueueLevel, Switch, SwitchConfig};
+use ether::{MacAddr, Time, checksum};
+use fabric::{Forward, JitterDistribution, Link, LinkConfig, PortVlans, QueueLevel, Switch, SwitchConfig, VlanId};
 
 thread_local! {
     /// Allocations of this thread; the test runner's threads do not disturb.
@@ -87,6 +87,52 @@ fn forwarding_allocates_nothing() {
     assert_eq!(count, 0);
     let learned: u64 = ports.iter().map(|port| switch.counters(*port).learned).sum();
     assert!(learned > 10_000, "the table was really used: {learned}");
+}
+
+/// A packet to 239.0.0.`group`, or (`joins`) the IGMPv2 report that it is wanted.
+fn to_group(src: MacAddr, group: u8, joins: bool) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[..14].copy_from_slice(&header(MacAddr([1, 0, 0x5e, 0, 0, group]), src));
+    frame[14..18].copy_from_slice(&[0x45, 0, 0, 28]);
+    frame[23] = if joins { 2 } else { 17 };
+    frame[30..34].copy_from_slice(&[239, 0, 0, group]);
+    let sum = checksum::checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame[34] = 0x16;
+    frame[38..42].copy_from_slice(&[239, 0, 0, group]);
+    let sum = checksum::checksum(&frame[34..42]);
+    frame[36..38].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_switch_with_vlans_and_snooping_allocates_nothing() {
+    let mut switch = Switch::new(SwitchConfig::default());
+    let ports: Vec<_> = (0..70).map(|_| switch.add_port()).collect();
+    switch.set_snooping(Some(MacAddr([2, 0, 0, 0, 9, 9])));
+    for port in &ports[..20] {
+        let vlan = VlanId::new(1 + port.0 % 3);
+        switch.set_port_vlans(*port, vlan.map(PortVlans::access));
+    }
+    let count = allocations_in(|| {
+        for n in 0..100_000u32 {
+            let now = Time::from_nanos(u64::from(n) * 1_000_000);
+            let ingress = ports[n as usize % ports.len()];
+            let frame = to_group(station(n as u8), (n / 7) as u8, n % 3 == 0);
+            let forward = match switch.forward(now, ingress, &frame, frame.len()) {
+                Forward::Inspect => switch.inspect(now, ingress, &frame, frame.len()),
+                other => other,
+            };
+            black_box((forward, switch.targets().len()));
+            switch.handle(now);
+            while let Some(sent) = switch.poll_transmit(now) {
+                black_box(sent);
+            }
+        }
+    });
+    assert_eq!(count, 0);
+    let counters = switch.snooping_counters();
+    assert!(counters.reports > 10_000 && counters.queries_out > 100, "{counters:?}");
 }
 
 #[test]
