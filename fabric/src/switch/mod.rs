@@ -407,15 +407,13 @@ impl Switch {
             Err(reason) => return self.refuse(now, ingress, header, reason),
         };
         let key = PairKey::new(header);
-        let mut decision = port.decisions[key.place()];
+        let decision = port.decisions[key.place()];
         if decision.generation == self.generation && decision.key == key && now <= decision.valid_until {
             self.table.touch(decision.src_slot, now);
-        } else {
-            decision = self.learn_and_decide(now, ingress, key, dst, src);
-            self.ports[usize::from(ingress.0)].decisions[key.place()] = decision;
+            self.count(ingress, &decision, dst, 1, bytes);
+            return decision.forward;
         }
-        self.count(ingress, &decision, dst, 1, bytes);
-        decision.forward
+        self.learn_and_decide(now, ingress, key, (dst, src), bytes)
     }
 
     /// Floods a frame to 01:80:c2:00:00:0x.
@@ -431,13 +429,21 @@ impl Switch {
             forward: Forward::Flood,
             ..Decision::NONE
         };
-        self.count(ingress, &flood, dst.unwrap_or_default(), 1, bytes);
+        self.count_apart(ingress, &flood, dst.unwrap_or_default(), bytes);
         Forward::Flood
     }
 
-    // Apart, so that a frame whose decision is remembered pays nothing for it.
+    /// Decides about a frame, remembers that, and counts it. Apart, so that a frame whose decision is remembered pays nothing
+    /// for it.
     #[inline(never)]
-    fn learn_and_decide(&mut self, now: Time, ingress: PortId, key: PairKey, dst: MacAddr, src: MacAddr) -> Decision {
+    fn learn_and_decide(
+        &mut self,
+        now: Time,
+        ingress: PortId,
+        key: PairKey,
+        (dst, src): (MacAddr, MacAddr),
+        bytes: u64,
+    ) -> Forward {
         let src_slot = self.learn(now, ingress, src, 0);
         let generation = self.generation;
         let (forward, out, mut valid_until) = self.decide(now, ingress, dst);
@@ -446,14 +452,29 @@ impl Switch {
         }
         // `src_slot` is of the table as it was before `decide`: where that changed the table, the old generation keeps
         // the decision from being used again.
-        Decision {
+        let decision = Decision {
             key,
             src_slot,
             forward,
             out,
             generation,
             valid_until,
+        };
+        self.ports[usize::from(ingress.0)].decisions[key.place()] = decision;
+        if let Forward::One(_) = forward {
+            let out = &mut self.ports[usize::from(out.0)].counters;
+            out.out_frames += 1;
+            out.out_bytes += bytes;
+        } else {
+            self.count_apart(ingress, &decision, dst, bytes);
         }
+        forward
+    }
+
+    /// As [`count`](Self::count), for one frame.
+    #[inline(never)]
+    fn count_apart(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, bytes: u64) {
+        self.count(ingress, decision, dst, 1, bytes);
     }
 
     #[inline(always)]
@@ -548,6 +569,7 @@ impl Switch {
     }
 
     /// Counts a decision about so many frames at the port they came from and at those they go to.
+    #[inline(always)]
     fn count(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, frames: u64, bytes: u64) {
         let counters = &mut self.ports[usize::from(ingress.0)].counters;
         match decision.forward {
