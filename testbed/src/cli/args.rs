@@ -204,7 +204,7 @@ pub struct UpArgs {
     pub reconcile: bool,
     /// Go on with a saved lab (`weft save`) instead of starting one: under the same QEMU, and kvm or tcg as before.
     ///
-    /// The folder must stay as long as the lab runs. A save runs with the rights of its guests: restore only those that you trust.
+    /// The folder must stay as long as the lab runs. Restore only what you trust, as with any virtual machine.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["file", "dry_run", "reconcile"])]
     pub restore: Option<PathBuf>,
     /// How guests run.
@@ -218,7 +218,7 @@ pub struct UpArgs {
 /// Options of `save`.
 #[derive(Args, Debug)]
 pub struct SaveArgs {
-    /// The folder to write (default: the lab's name with .save behind it). It has about the size of the guests' memory.
+    /// The folder to write (default: the lab's name with .save behind it). It needs about as much room as the guests' memory.
     #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// Replace the folder if it is a saved lab.
