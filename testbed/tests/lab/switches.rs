@@ -75,8 +75,8 @@ fn vlans_groups_redundant_trunks_and_lacp_work_with_real_guests() {
     vlans_part_guests(&world);
     let listener = join_group(&world);
     redundant_trunks_take_each_others_place(&world);
-    groups_reach_members_alone(&world, &listener);
     lacp_found_its_partner(&world);
+    groups_reach_members_alone(&world, &listener);
 
     // Every drop has its reason: LLDP and the like where they are not forwarded, and groups that nobody wants.
     let stats = rows(&world, &["switch", "stats"]);

@@ -156,6 +156,11 @@ impl Inner {
         if frame.header.is_segmented() && forward != Forward::Inspect {
             state.count_segments(ingress, frame);
         }
+        // Most frames; `follow_decision` would look for the switch again.
+        if let Forward::One(Egress::Local(port)) = forward {
+            let port = state.ports[usize::from(port.0)];
+            return self.carry_to_port(port, origin, frame, now, may_hold);
+        }
         self.follow_decision(switch, ingress, forward, origin, frame, now, may_hold)
     }
 
