@@ -4,7 +4,10 @@
 use std::{fs, io::Write, path::PathBuf, time::Instant};
 
 use cpio::newc;
-use testbed::image::{self, Cache, GuestBinaries, Image, Recipe};
+use testbed::{
+    image::{self, Cache, GuestBinaries, Image, Recipe},
+    lab::Lab,
+};
 
 use crate::support::{PATIENCE, World, eventually, processes_of};
 
@@ -154,4 +157,35 @@ exec /bin/seeded-agent serve
     assert_eq!(world.json(&["ps"])[1]["note"], "kernel panic: sysrq triggered crash");
     world.ok(&["restart", "n2"]);
     world.ok(&["wait", "n2"]);
+}
+
+/// The least memory that a lab file may give a node of this recipe, as the answer to less of it says.
+fn least_memory(recipe: &str) -> String {
+    let text = format!("[[node]]\nname = \"n1\"\nimage = \"{recipe}\"\nmemory = \"1M\"\n");
+    let error = Lab::parse(&text, "lab.toml", "lab", "/".as_ref())
+        .unwrap_err()
+        .to_string();
+    let (_, least) = error.split_once("whole MiB from ").expect("the least memory is named");
+    least.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn every_recipe_boots_with_the_least_memory_that_its_nodes_may_have() {
+    let world = World::new(None);
+    let recipes = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../images")).unwrap();
+    let recipes: Vec<_> = recipes.map(|file| file.unwrap().path()).collect();
+    let mut lab = "name = \"least\"\n".to_owned();
+    for recipe in &recipes {
+        let name = recipe.file_stem().unwrap().to_str().unwrap();
+        let memory = least_memory(name);
+        lab += &format!("[[node]]\nname = \"{name}\"\nimage = \"{name}\"\nmemory = \"{memory}\"\n");
+    }
+    assert!(recipes.len() >= 2);
+    world.up(&lab);
+    for node in world.json(&["ps"]).as_array().unwrap() {
+        assert_eq!(
+            (&node["phase"], &node["note"]),
+            (&"ready".into(), &serde_json::Value::Null)
+        );
+    }
 }
