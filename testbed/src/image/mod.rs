@@ -10,6 +10,7 @@ mod modules;
 mod packages;
 mod recipe;
 mod tree;
+mod vmlinux;
 
 use std::fmt;
 use std::io;
@@ -25,7 +26,7 @@ pub use packages::{MissingTool, missing_tools};
 pub use recipe::{Recipe, is_package_name};
 
 /// Part of every image's hash: to be raised when the way images are made changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What can go wrong with an image, and what follows.
 #[derive(Debug, Error)]
@@ -95,7 +96,7 @@ impl ImageError {
 /// [`Cache::IMAGES_MAX`] newer images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Kernel image.
+    /// Kernel image: unpacked, if QEMU can start it so.
     pub kernel: PathBuf,
     /// Initramfs.
     pub initramfs: PathBuf,
@@ -164,7 +165,7 @@ struct Label {
     packages: Vec<packages::Package>,
 }
 
-const KERNEL_FILE: &str = "vmlinuz";
+const KERNEL_FILE: &str = "kernel";
 const INITRAMFS_FILE: &str = "initramfs.cpio";
 const ROOT_FILE: &str = "root.erofs";
 const LABEL_FILE: &str = "image.json";
@@ -212,8 +213,9 @@ pub fn build(
     let tree = tree::Tree::of(recipe, &unpacked, &kernel, &own)?;
     let ready = staging.path().join("ready");
     std::fs::create_dir(&ready).map_err(|error| ImageError::io(&ready, error))?;
-    let copied = std::fs::copy(&kernel.image, ready.join(KERNEL_FILE));
-    copied.map_err(|error| ImageError::io(&ready.join(KERNEL_FILE), error))?;
+    let packed = std::fs::read(&kernel.image).map_err(|error| ImageError::io(&kernel.image, error))?;
+    let written = std::fs::write(ready.join(KERNEL_FILE), vmlinux::of(&packed).unwrap_or(packed));
+    written.map_err(|error| ImageError::io(&ready.join(KERNEL_FILE), error))?;
     let root_is_on_disk = recipe.root_is_on_disk();
     if root_is_on_disk {
         tree.write_disk(&ready.join(ROOT_FILE))?;

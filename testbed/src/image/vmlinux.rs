@@ -1,0 +1,207 @@
+//! The kernel inside a bzImage, as QEMU starts it at its PVH entry: a guest then need not unpack it, which under TCG takes it
+//! longer than anything else it does before its first process. What cannot be unpacked, or has no such entry, stays a bzImage.
+
+use std::io::Read;
+
+use object::{
+    Endianness, elf,
+    read::elf::{FileHeader, ProgramHeader},
+};
+
+/// Longest kernel that is unpacked, in bytes: several times what distributions have.
+const LEN_MAX: usize = 256 << 20;
+
+/// A bzImage's signature, the least version of its boot protocol that says where the payload is, and where it says that.
+const SIGNATURE_OFFSET: usize = 0x202;
+const VERSION_OFFSET: usize = 0x206;
+const VERSION_MIN: u16 = 0x208;
+const SETUP_SECTORS_OFFSET: usize = 0x1f1;
+const PAYLOAD_OFFSET: usize = 0x248;
+const PAYLOAD_LEN_OFFSET: usize = 0x24c;
+
+/// How the kinds of payloads begin.
+const LZ4_LEGACY: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
+const XZ: [u8; 6] = *b"\xfd7zXZ\0";
+
+/// Most bytes that one block of a legacy LZ4 file unpacks to.
+const LZ4_BLOCK_LEN_MAX: usize = 8 << 20;
+
+/// The number of the note that says where the PVH entry is.
+const XEN_ELFNOTE_PHYS32_ENTRY: u32 = 18;
+
+/// The kernel in `bz_image`, if QEMU can start it.
+pub(super) fn of(bz_image: &[u8]) -> Option<Vec<u8>> {
+    let (payload, len) = payload(bz_image)?;
+    let kernel = if payload.starts_with(&LZ4_LEGACY) {
+        unpack_lz4(&payload[LZ4_LEGACY.len()..])?
+    } else if payload.starts_with(&XZ) {
+        unpack_xz(payload)?
+    } else {
+        return None;
+    };
+    (kernel.len() == len && has_pvh_entry(&kernel)).then_some(kernel)
+}
+
+fn number(bytes: &[u8], offset: usize) -> Option<usize> {
+    let bytes = bytes.get(offset..offset.checked_add(4)?)?;
+    usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+}
+
+/// The packed kernel, and the length that stands behind it: what it unpacks to.
+fn payload(bz_image: &[u8]) -> Option<(&[u8], usize)> {
+    let version = bz_image.get(VERSION_OFFSET..VERSION_OFFSET + 2)?;
+    let version = u16::from_le_bytes(version.try_into().ok()?);
+    if !bz_image.get(SIGNATURE_OFFSET..)?.starts_with(b"HdrS") || version < VERSION_MIN {
+        return None;
+    }
+    // 0 means 4, for the sake of very old loaders.
+    let sectors = match bz_image[SETUP_SECTORS_OFFSET] {
+        0 => 4,
+        sectors => usize::from(sectors),
+    };
+    let start = ((sectors + 1) * 512).checked_add(number(bz_image, PAYLOAD_OFFSET)?)?;
+    let end = start.checked_add(number(bz_image, PAYLOAD_LEN_OFFSET)?)?;
+    let end = end.checked_sub(4)?;
+    Some((bz_image.get(start..end)?, number(bz_image, end)?))
+}
+
+/// Blocks, each behind its length.
+fn unpack_lz4(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut kernel = Vec::new();
+    while !rest.is_empty() {
+        let len = number(rest, 0)?;
+        let block = rest.get(4..len.checked_add(4)?)?;
+        kernel.extend(lz4_flex::block::decompress(block, LZ4_BLOCK_LEN_MAX).ok()?);
+        if kernel.len() > LEN_MAX {
+            return None;
+        }
+        rest = &rest[4 + len..];
+    }
+    Some(kernel)
+}
+
+fn unpack_xz(payload: &[u8]) -> Option<Vec<u8>> {
+    let mut kernel = Vec::new();
+    let mut reader = lzma_rust2::XzReader::new(payload, false).take(LEN_MAX as u64 + 1);
+    reader.read_to_end(&mut kernel).ok()?;
+    (kernel.len() <= LEN_MAX).then_some(kernel)
+}
+
+/// Whether it is a 64-bit program with a note that says where QEMU is to enter it.
+fn has_pvh_entry(kernel: &[u8]) -> bool {
+    let note = || -> Option<bool> {
+        let header = elf::FileHeader64::<Endianness>::parse(kernel).ok()?;
+        let endian = header.endian().ok()?;
+        if header.e_machine(endian) != elf::EM_X86_64 {
+            return None;
+        }
+        for segment in header.program_headers(endian, kernel).ok()? {
+            let Some(mut notes) = segment.notes(endian, kernel).ok()? else {
+                continue;
+            };
+            while let Some(note) = notes.next().ok()? {
+                if note.name() == b"Xen" && note.n_type(endian) == elf::NoteType(XEN_ELFNOTE_PHYS32_ENTRY) {
+                    return Some(true);
+                }
+            }
+        }
+        None
+    };
+    note() == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A 64-bit program with one note.
+    fn program(owner: &[u8; 4], number: u32) -> Vec<u8> {
+        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+        elf.resize(16, 0);
+        for half in [2_u16, elf::EM_X86_64.0] {
+            elf.extend(half.to_le_bytes());
+        }
+        elf.extend(1_u32.to_le_bytes());
+        for word in [0_u64, 64, 0] {
+            elf.extend(word.to_le_bytes());
+        }
+        elf.extend(0_u32.to_le_bytes());
+        for half in [64_u16, 56, 1, 0, 0, 0] {
+            elf.extend(half.to_le_bytes());
+        }
+        for word in [elf::PT_NOTE.0, 4] {
+            elf.extend(word.to_le_bytes());
+        }
+        for word in [120_u64, 0, 0, 20, 20, 4] {
+            elf.extend(word.to_le_bytes());
+        }
+        for word in [4, 4, number] {
+            elf.extend(word.to_le_bytes());
+        }
+        elf.extend(owner);
+        elf.extend([0, 0, 0, 1]);
+        elf
+    }
+
+    fn lz4(contents: &[u8]) -> Vec<u8> {
+        let mut packed = LZ4_LEGACY.to_vec();
+        for part in contents.chunks(60) {
+            let block = lz4_flex::block::compress(part);
+            packed.extend(u32::try_from(block.len()).expect("short").to_le_bytes());
+            packed.extend(block);
+        }
+        packed
+    }
+
+    fn xz(contents: &[u8]) -> Vec<u8> {
+        let mut writer = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).expect("options");
+        writer.write_all(contents).expect("memory");
+        writer.finish().expect("memory")
+    }
+
+    fn bz_image(payload: &[u8], unpacked_len: usize) -> Vec<u8> {
+        let mut image = vec![0; 1024];
+        image[SETUP_SECTORS_OFFSET] = 1;
+        image[SIGNATURE_OFFSET..VERSION_OFFSET].copy_from_slice(b"HdrS");
+        image[VERSION_OFFSET..VERSION_OFFSET + 2].copy_from_slice(&VERSION_MIN.to_le_bytes());
+        image[PAYLOAD_OFFSET..PAYLOAD_OFFSET + 4].copy_from_slice(&7_u32.to_le_bytes());
+        let len = u32::try_from(payload.len() + 4).expect("short");
+        image[PAYLOAD_LEN_OFFSET..PAYLOAD_LEN_OFFSET + 4].copy_from_slice(&len.to_le_bytes());
+        image.extend([0; 7]);
+        image.extend(payload);
+        image.extend(u32::try_from(unpacked_len).expect("short").to_le_bytes());
+        image
+    }
+
+    #[test]
+    fn a_kernel_with_the_entry_comes_out_of_each_packing_and_others_stay_where_they_are() {
+        let kernel = program(b"Xen\0", XEN_ELFNOTE_PHYS32_ENTRY);
+        let packed = |packed: Vec<u8>| of(&bz_image(&packed, kernel.len()));
+        assert_eq!(packed(lz4(&kernel)).as_ref(), Some(&kernel));
+        assert_eq!(packed(xz(&kernel)).as_ref(), Some(&kernel));
+        assert_eq!(packed(lz4(&program(b"Xen\0", 5))), None, "another note");
+        assert_eq!(packed(lz4(&program(b"GNU\0", 18))), None, "another owner");
+        assert_eq!(packed(b"(\xb5/\xfd".to_vec()), None, "zstd");
+        assert_eq!(of(&bz_image(&lz4(&kernel), 1)), None, "another length");
+        assert_eq!(of(&kernel), None, "no bzImage");
+    }
+
+    #[test]
+    fn a_kernel_that_is_cut_off_or_damaged_stays_a_bz_image() {
+        let kernel = program(b"Xen\0", XEN_ELFNOTE_PHYS32_ENTRY);
+        for packed in [lz4(&kernel), xz(&kernel)] {
+            let whole = bz_image(&packed, kernel.len());
+            for len in 0..whole.len() {
+                assert_eq!(of(&whole[..len]), None, "{len} bytes");
+            }
+            for place in 0..whole.len() {
+                let mut damaged = whole.clone();
+                damaged[place] ^= 0xff;
+                // Whatever it gives: it ends, and is a kernel or nothing.
+                assert!(of(&damaged).is_none_or(|kernel| has_pvh_entry(&kernel)), "{place}");
+            }
+        }
+    }
+}
