@@ -111,11 +111,14 @@ pub enum Verb {
         #[arg(short, long)]
         follow: bool,
     },
-    /// Switch nodes off as their agents do it.
+    /// Switch nodes off: by their agents, or by the power button where none answers.
     Stop {
         /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
         #[arg(value_name = "NODES")]
         node: String,
+        /// Pull the plug, whatever the guest is doing.
+        #[arg(short, long)]
+        force: bool,
     },
     /// Switch nodes on that are off.
     Start {

@@ -126,7 +126,13 @@ const VERBS: &[Verb] = &[
             ("weft logs -f vnicd", "the log of the cards as it grows"),
         ],
     ),
-    act("stop", &[("weft stop n1", "switch n1 off")]),
+    act(
+        "stop",
+        &[
+            ("weft stop n1", "switch n1 off"),
+            ("weft stop --force n1", "whatever it is doing"),
+        ],
+    ),
     act(
         "start",
         &[

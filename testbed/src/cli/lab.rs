@@ -65,7 +65,7 @@ pub(super) fn init(file: &Path, force: bool) -> Result<()> {
 /// Starts a lab, or makes one that runs what its file says now.
 pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
     if let Some(folder) = &args.restore {
-        return save::restore(args, folder);
+        return save::restore(cli, args, folder);
     }
     let lab = Lab::load(&args.file)?;
     let running = Client::new(StateDir::of(&lab.name));
@@ -86,13 +86,13 @@ pub(super) fn up(cli: &Cli, args: &UpArgs) -> Result<()> {
         );
     }
     if args.detach {
-        return up_detached(args, &lab.name);
+        return up_detached(cli, args, &lab.name);
     }
     leave_terminal(args)?;
     let progress = Progress::new(0);
     let means = prepare::means(&lab, args.guests.accel, &progress)?;
     let supervisor = Supervisor::start(lab, means, Some(std::path::absolute(&args.file)?))?;
-    keep(args, supervisor, &progress)
+    keep(cli, args, supervisor, &progress)
 }
 
 /// The supervisor behind `up --detach` gets a session of its own: the terminal it was started from may close.
@@ -104,7 +104,7 @@ pub(super) fn leave_terminal(args: &UpArgs) -> Result<()> {
 }
 
 /// Waits until a lab that was started is up, and keeps it until its end.
-pub(super) fn keep(args: &UpArgs, supervisor: Supervisor, progress: &Progress) -> Result<()> {
+pub(super) fn keep(cli: &Cli, args: &UpArgs, supervisor: Supervisor, progress: &Progress) -> Result<()> {
     let name = supervisor.state().lab().to_owned();
     let patience = Duration::from_nanos(args.guests.boot_timeout.0);
     let status = match supervisor.wait_up(patience, |status| {
@@ -120,11 +120,7 @@ pub(super) fn keep(args: &UpArgs, supervisor: Supervisor, progress: &Progress) -
     if args.supervise {
         return serve_detached(supervisor);
     }
-    say(nodes_text(&status).trim_end());
-    say(format_args!(
-        "lab {name} is up ({}, QEMU {}); Ctrl-C ends it",
-        status.accel, status.qemu
-    ));
+    show_up(cli, status, "Ctrl-C")?;
     supervisor.wait_for_end();
     say(format_args!("ending lab {name}"));
     supervisor.stop()
@@ -203,7 +199,7 @@ fn serve_detached(supervisor: Supervisor) -> Result<()> {
 }
 
 /// Starts the supervisor of `lab` as a process of its own, and waits until the lab is up.
-pub(super) fn up_detached(args: &UpArgs, lab: &str) -> Result<()> {
+pub(super) fn up_detached(cli: &Cli, args: &UpArgs, lab: &str) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
     command.args(["up", "--supervise", "--accel", prepare::choice_name(args.guests.accel)]);
@@ -233,12 +229,7 @@ pub(super) fn up_detached(args: &UpArgs, lab: &str) -> Result<()> {
         std::process::exit(status.code().unwrap_or(super::EXIT_INTERRUPTED.into()));
     }
     let status = Client::new(StateDir::of(lab)).status()?;
-    say(nodes_text(&status).trim_end());
-    say(format_args!(
-        "lab {} is up ({}, QEMU {}); `weft down` ends it",
-        status.lab, status.accel, status.qemu
-    ));
-    Ok(())
+    show_up(cli, status, "`weft down`")
 }
 
 fn boot_progress(status: &LabStatus, restored: bool) -> String {
@@ -336,6 +327,33 @@ struct PsRow {
     vnicd_restarts: u32,
 }
 
+fn ps_rows(status: LabStatus) -> impl Iterator<Item = PsRow> {
+    status.nodes.into_iter().map(move |node| PsRow {
+        lab: status.lab.clone(),
+        node,
+        accel: status.accel,
+        qemu: status.qemu.clone(),
+        supervisor_pid: status.pid,
+        vnicd_pid: status.vnicd_pid,
+        vnicd_restarts: status.vnicd_restarts,
+    })
+}
+
+/// A lab that has just come up, and what ends it: a table for people, or what `weft ps --json` prints of it.
+fn show_up(cli: &Cli, status: LabStatus, what_ends_it: &str) -> Result<()> {
+    if !cli.json {
+        say(nodes_text(&status).trim_end());
+    }
+    say(format_args!(
+        "lab {} is up ({}, QEMU {}); {what_ends_it} ends it",
+        status.lab, status.accel, status.qemu
+    ));
+    if cli.json {
+        table::print_json(&ps_rows(status).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
 pub(super) fn ps(cli: &Cli) -> Result<()> {
     let mut rows = Vec::new();
     let labs = match &cli.lab {
@@ -347,15 +365,7 @@ pub(super) fn ps(cli: &Cli) -> Result<()> {
         let Ok(status) = Client::new(StateDir::of(&lab)).status() else {
             continue;
         };
-        rows.extend(status.nodes.into_iter().map(|node| PsRow {
-            lab: status.lab.clone(),
-            node,
-            accel: status.accel,
-            qemu: status.qemu.clone(),
-            supervisor_pid: status.pid,
-            vnicd_pid: status.vnicd_pid,
-            vnicd_restarts: status.vnicd_restarts,
-        }));
+        rows.extend(ps_rows(status));
     }
     if rows.is_empty() && !cli.json {
         say(format_args!("no lab is running{}", state::ended_labs()));

@@ -123,7 +123,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         } => guest::copy(&client(cli)?, source, destination)?,
         Verb::Console { node, serial } => return guest::console(&client(cli)?, node, *serial),
         Verb::Logs { what, follow } => guest::logs(cli, what, *follow)?,
-        Verb::Stop { node } => switching::stop(&client(cli)?, node)?,
+        Verb::Stop { node, force } => switching::stop(&client(cli)?, node, *force)?,
         Verb::Start { node } => switching::start(&client(cli)?, node)?,
         Verb::Restart { node } => switching::restart(&client(cli)?, node)?,
         Verb::Pingall(args) => return pingall::pingall(cli, args),

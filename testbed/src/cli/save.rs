@@ -66,7 +66,7 @@ pub(super) fn save(cli: &Cli, args: &SaveArgs) -> Result<()> {
 }
 
 /// Goes on with a saved lab.
-pub(super) fn restore(args: &UpArgs, folder: &Path) -> Result<()> {
+pub(super) fn restore(cli: &Cli, args: &UpArgs, folder: &Path) -> Result<()> {
     let saved = Saved::open(folder)?;
     let name = &saved.manifest().lab.name;
     ensure!(
@@ -76,7 +76,7 @@ pub(super) fn restore(args: &UpArgs, folder: &Path) -> Result<()> {
     let qemu = Qemu::discover()?;
     saved.check_means(qemu.version(), args.guests.accel)?;
     if args.detach {
-        return lab::up_detached(args, name);
+        return lab::up_detached(cli, args, name);
     }
     lab::leave_terminal(args)?;
     let progress = Progress::new(0);
@@ -88,5 +88,5 @@ pub(super) fn restore(args: &UpArgs, folder: &Path) -> Result<()> {
         ))
     })?;
     let supervisor = Supervisor::restore(&saved, means_of_saved(&saved, qemu))?;
-    lab::keep(args, supervisor, &progress)
+    lab::keep(cli, args, supervisor, &progress)
 }

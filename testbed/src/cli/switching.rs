@@ -17,17 +17,28 @@ use crate::{
 /// How long a guest may take to switch itself off.
 const OFF_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Switches nodes off in an orderly way: their agents are asked to.
-pub(super) fn stop(client: &Client, nodes: &str) -> Result<()> {
+/// Switches nodes off in an orderly way: their agents are asked to, or their power buttons are pressed; with `force`, their plugs
+/// are pulled.
+pub(super) fn stop(client: &Client, nodes: &str, force: bool) -> Result<()> {
     for node in nodes_meant(client, nodes)? {
-        if phase(client, &node)? == NodePhase::Stopped {
-            say(format_args!("{node} is stopped"));
-            continue;
+        match phase(client, &node)? {
+            NodePhase::Stopped => {
+                say(format_args!("{node} is stopped"));
+                continue;
+            }
+            NodePhase::Ready if !force => agent(client, &node)?
+                .power(Power::Off)
+                .with_context(|| format!("{node} does not switch itself off"))?,
+            _ => {
+                if !force {
+                    say(format_args!(
+                        "{node} has no agent that answers: its power button is pressed"
+                    ));
+                }
+                let node = node.clone();
+                client.request::<()>(&Request::PowerOff { node, force })?;
+            }
         }
-        let channel = agent(client, &node)?;
-        channel
-            .power(Power::Off)
-            .with_context(|| format!("{node} does not switch itself off"))?;
         wait_off(client, &node)?;
     }
     Ok(())
@@ -46,9 +57,9 @@ fn wait_off(client: &Client, node: &str) -> Result<()> {
         _ = sender.send(watching.watch(is_off).map(drop));
     })?;
     let seconds = OFF_TIMEOUT.as_secs();
-    receiver
-        .recv_timeout(OFF_TIMEOUT)
-        .with_context(|| format!("{node} is not stopped after {seconds} s"))?
+    receiver.recv_timeout(OFF_TIMEOUT).with_context(|| {
+        format!("{node} is not stopped after {seconds} s: `weft stop --force {node}` pulls its plug")
+    })?
 }
 
 /// Switches nodes on that are off.

@@ -110,6 +110,14 @@ impl Qmp {
         self.execute("quit", Value::Null).map(drop)
     }
 
+    /// Presses the power button, which a guest that heeds it takes as the wish to switch itself off.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn system_powerdown(&mut self) -> Result<(), QemuError> {
+        self.execute("system_powerdown", Value::Null).map(drop)
+    }
+
     /// Presses the reset button.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Lets guests see their cables pulled out and plugged in: `vnicd` has no way to tell them, QEMU has. What a cable's state
-//! shall be is `settings`' business; nothing else sets a carrier.
+//! shall be is `settings`' business; nothing else sets a carrier. The turns at
+//! QEMU's monitors are kept here, so power buttons are pressed here, too.
 
 use std::{
     collections::BTreeSet,
@@ -129,6 +130,18 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     let up = shared.settings().link_is_up(&port_name(node, card));
     qmp.set_link(&Nic::link_name(card), up)?;
     Ok(true)
+}
+
+/// Presses the power button of a node that runs, or pulls its plug; its QEMU ends when the guest has switched itself off.
+pub(super) fn power_off(shared: &Shared, node: &str, force: bool) -> Result<()> {
+    // A monitor speaks with one at a time.
+    let _turn = shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    match monitor(shared, node)? {
+        Some(mut qmp) if force => qmp.quit()?,
+        Some(mut qmp) => qmp.system_powerdown()?,
+        None => {}
+    }
+    Ok(())
 }
 
 /// The monitor of a node's QEMU, which may just be starting; `None` when the node is off.

@@ -32,6 +32,13 @@ pub enum Request {
         /// The node.
         node: String,
     },
+    /// Switches a node off without its agent; answers when that is begun.
+    PowerOff {
+        /// The node.
+        node: String,
+        /// Pull the plug instead of pressing the power button, which a guest may not heed.
+        force: bool,
+    },
     /// Changes a card's coalescing, and remembers it; answers the settings in force.
     Coalesce {
         /// `node.ethN`.

@@ -73,6 +73,7 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
             Request::Topology => answer(stream, Ok(shared.settings().topology(&shared.lab())))?,
             Request::Watch => return watch(shared, stream),
             Request::Restart { node } => answer(stream, node::restart(shared, &node))?,
+            Request::PowerOff { node, force } => answer(stream, carrier::power_off(shared, &node, force))?,
             Request::Coalesce { port, change } => answer(stream, coalesce(shared, &port, &change))?,
             Request::Link {
                 port,

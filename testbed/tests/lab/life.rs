@@ -122,7 +122,9 @@ fn two_labs_run_at_once_and_are_told_apart() {
     let world = World::new(None);
     world.up(LONELY);
     let other = LONELY.replace("lonely", "other");
-    world.up(&other);
+    world.file("lab.toml", &other);
+    let up = world.json(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
+    assert_eq!(world.json(&["--lab", "other", "ps"]), up);
     let rows = world.json(&["ps"]);
     let labs: Vec<_> = rows
         .as_array()

@@ -157,6 +157,9 @@ exec /bin/seeded-agent serve
     assert_eq!(world.json(&["ps"])[1]["note"], "kernel panic: sysrq triggered crash");
     world.ok(&["restart", "n2"]);
     world.ok(&["wait", "n2"]);
+    // One that nobody can ask.
+    world.ok(&["stop", "--force", "n1"]);
+    assert_eq!(world.json(&["ps"])[0]["phase"], "stopped");
 }
 
 /// The least memory that a lab file may give a node of this recipe, as the answer to less of it says.
