@@ -355,7 +355,9 @@ fn boot(list: &mut List, boot: &Boot, accel: Accel) {
             &disk.path,
             &format!(",format={format},snapshot={snapshot},discard=unmap"),
         );
-        list.text("-device", "virtio-blk-pci,drive=disk0,bootindex=0");
+        // Before a seed, which is a disk, too. A kernel that QEMU loads has this index itself.
+        let index = if boot.kernel.is_none() { ",bootindex=0" } else { "" };
+        list.text("-device", &format!("virtio-blk-pci,drive=disk0{index}"));
     }
     if let Some(seed) = &boot.seed {
         list.file("-drive", "if=none,id=seed0,file=", seed, ",format=raw,readonly=on");

@@ -117,6 +117,10 @@ fn what_a_guest_boots_from_decides_where_the_firmware_speaks_and_a_seed_is_a_dis
         disk.contains("drive=disk0,bootindex=0 -drive if=none,id=seed0,file=/dev/null,format=raw,readonly=on -device "),
         "{disk}"
     );
+    // QEMU gives that index to a kernel that it loads.
+    machine.boot.kernel = Some("/dev/null".into());
+    let both = line((7, 2), &machine);
+    assert!(both.contains("drive=disk0 ") && !both.contains("bootindex"), "{both}");
 }
 
 #[test]
