@@ -19,7 +19,7 @@ mod vlan;
 
 use alloc::{boxed::Box, vec::Vec};
 
-use ether::{ETHERNET_HEADER_LEN, MacAddr, Time};
+use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
 
 pub use aggregate::{AGGREGATE_MEMBERS_MAX, AggregateError};
 pub use config::{SwitchConfig, SwitchFull};
@@ -692,9 +692,9 @@ fn check(open: bool, header: &[u8]) -> Result<(&[u8; ETHERNET_HEADER_LEN], MacAd
     let Some(header) = header.first_chunk::<ETHERNET_HEADER_LEN>() else {
         return Err(DropReason::TooShort);
     };
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *header;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
     let (dst, src) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
-    if dst == MacAddr::CARD {
+    if dst == MacAddr::CARD && [t0, t1] == EtherType::CARD_CONTROL.0.to_be_bytes() {
         return Err(DropReason::CardControl);
     }
     if src.is_multicast() || src == MacAddr::default() || src == MacAddr::CARD {

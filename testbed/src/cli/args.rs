@@ -153,7 +153,7 @@ pub enum Verb {
     /// The switches: their ports, what they know, what they counted and dropped.
     #[command(subcommand)]
     Switch(SwitchVerb),
-    /// Write the frames that cards announce to their guests as pcapng, to standard output.
+    /// Write the frames of cards, both ways, as pcapng, to standard output.
     #[command(after_help = dissector_help())]
     Capture(CaptureArgs),
     /// End a lab.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH},
     iterator::Signals,
@@ -424,6 +424,11 @@ fn logs_of_failed(kept: &StateDir, what: &str) -> Result<()> {
     match File::open(kept.file(&format!("{what}.log"))) {
         Ok(mut file) => io::copy(&mut file, &mut io::stdout()).map(drop).map_err(Into::into),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Whatever was started has what its QEMU said, if only nothing.
+            ensure!(
+                matches!(what, "vnicd" | "weft") || kept.file(&format!("{what}.qemu.log")).exists(),
+                "no node {what} was started in it"
+            );
             say(nothing_printed(what));
             Ok(())
         }

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -31,13 +31,12 @@ use crate::{
     report::{
         cable::{delay, faults, queue, rate},
         file::OutFile,
-        say,
         table::{self, Columns},
     },
     supervisor::{client::Client, protocol::Request},
     vnicd_client::{
         Ends,
-        report::{CoalescingChange, CoalescingSettings, LinkChange, LinkSettings, PortInfo, PortStats},
+        report::{CoalescingChange, CoalescingSettings, Counts, LinkChange, LinkSettings, PortInfo, PortStats},
     },
 };
 
@@ -79,7 +78,7 @@ pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
     for port in ports(&client, target)? {
         rows.extend(client.vnicd()?.stats(Some(&port.name))?);
     }
-    let dropped = |counts: &crate::vnicd_client::report::Counts| counts.values().sum::<u64>();
+    let dropped = |counts: &Counts| counts.values().sum::<u64>();
     let columns = Columns::<PortStats>::default()
         .words("NIC", |row| row.name.clone())
         .numbers("RX FRAMES", |row| row.rx.frames.to_string())
@@ -97,14 +96,18 @@ pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
     table::print(cli.json, &rows, &columns)
 }
 
-/// `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without the reasons that never applied.
+/// `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without the reasons that never applied. What a cable lost is under
+/// the cable's own reasons.
 fn drop_reasons(row: &PortStats) -> String {
-    let each = [("rx", &row.rx.dropped), ("tx", &row.tx.dropped)];
+    let each = [
+        ("rx", with_cables_reasons(&row.rx.dropped, &row.link.to_guest)),
+        ("tx", with_cables_reasons(&row.tx.dropped, &row.link.from_guest)),
+    ];
     let counted = each
         .into_iter()
         .filter(|(_, counts)| counts.values().any(|count| *count > 0));
     let words: Vec<_> = counted
-        .map(|(way, counts)| format!("{way} {}", reasons(counts).replace(", ", &format!(", {way} "))))
+        .map(|(way, counts)| format!("{way} {}", reasons(&counts).replace(", ", &format!(", {way} "))))
         .collect();
     if words.is_empty() {
         "-".to_owned()
@@ -113,8 +116,25 @@ fn drop_reasons(row: &PortStats) -> String {
     }
 }
 
+/// The card counts what its cable lost as one number, the cable by reason. What the cable does not explain stays `link`.
+fn with_cables_reasons(dropped: &Counts, cable: &Counts) -> Counts {
+    let mut counts = dropped.clone();
+    let lost = cable
+        .iter()
+        .filter_map(|(name, count)| Some((name.strip_prefix("dropped_")?, *count)));
+    for (reason, count) in lost {
+        let Some(unexplained) = counts.get_mut("link") else {
+            break;
+        };
+        let explained = count.min(*unexplained);
+        *unexplained -= explained;
+        *counts.entry(reason.to_owned()).or_default() += explained;
+    }
+    counts
+}
+
 /// `mark 12, timeout 3`, without the reasons that never applied.
-fn reasons(counts: &crate::vnicd_client::report::Counts) -> String {
+fn reasons(counts: &Counts) -> String {
     let counted = counts.iter().filter(|(_, count)| **count > 0);
     let words: Vec<_> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
     if words.is_empty() {
@@ -318,11 +338,10 @@ fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Opt
     if reader_gone.load(Ordering::SeqCst) {
         return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
     }
-    if missing > 0 {
-        say(format_args!(
-            "weft: {missing} frames are missing: they came faster than they were taken"
-        ));
-    }
+    ensure!(
+        missing == 0,
+        "{missing} frames are missing: they came faster than they were taken (`--snaplen` makes them shorter)"
+    );
     Ok(())
 }
 
@@ -409,5 +428,13 @@ mod tests {
         assert_eq!(drop_reasons(&stats), "tx runt 1, tx too_long 7");
         stats.rx.dropped = [("no_buffer", 2)].map(|(name, count)| (name.to_owned(), count)).into();
         assert_eq!(drop_reasons(&stats), "rx no_buffer 2, tx runt 1, tx too_long 7");
+        let counts = |of: &[(&str, u64)]| of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        stats.tx.dropped = Counts::default();
+        stats.rx.dropped = counts(&[("link", 7), ("no_buffer", 2)]);
+        stats.link.to_guest = counts(&[("dropped_loss", 1), ("dropped_queue_full", 5), ("offered_frames", 9)]);
+        assert_eq!(
+            drop_reasons(&stats),
+            "rx link 1, rx loss 1, rx no_buffer 2, rx queue_full 5"
+        );
     }
 }

@@ -25,6 +25,8 @@ const USER_NAME_LEN_MAX: usize = 32;
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// Memory of a node that says nothing.
 const MEMORY_MIB_DEFAULT: u32 = crate::qemu::arguments::MEMORY_MIB_MIN;
+/// The same with folders of the host.
+const MEMORY_MIB_HOST_FOLDERS_DEFAULT: u32 = 192;
 /// The same with a root file system on a disk.
 const MEMORY_MIB_ON_DISK_DEFAULT: u32 = 256;
 
@@ -326,11 +328,18 @@ impl Nodes<'_> {
     }
 
     fn memory_mib(&self, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> u32 {
-        let on_disk = matches!(boot, Boot::Recipe { image, .. } if image.root_is_on_disk());
-        let (min, default) = if on_disk {
-            (setup::DISK_MEMORY_MIB_MIN, MEMORY_MIB_ON_DISK_DEFAULT)
-        } else {
-            (MEMORY_MIB_MIN, MEMORY_MIB_DEFAULT)
+        let (min, default, why) = match boot {
+            Boot::Recipe { image, .. } if image.root_is_on_disk() => (
+                setup::DISK_MEMORY_MIB_MIN,
+                MEMORY_MIB_ON_DISK_DEFAULT,
+                " (with `packages`, or `image = \"network\"`)",
+            ),
+            Boot::Recipe { image, .. } if image.host_folders => (
+                setup::HOST_FOLDERS_MEMORY_MIB_MIN,
+                MEMORY_MIB_HOST_FOLDERS_DEFAULT,
+                " (with `mount`)",
+            ),
+            _ => (MEMORY_MIB_MIN, MEMORY_MIB_DEFAULT, ""),
         };
         let Some(memory) = node.memory.as_ref().or(self.file.defaults.memory.as_ref()) else {
             return default;
@@ -338,11 +347,6 @@ impl Nodes<'_> {
         let size = *memory.get_ref();
         let mib = size.0 >> 20;
         if !(min..=MEMORY_MIB_MAX).contains(&mib) || size.0 % (1 << 20) != 0 {
-            let why = if on_disk {
-                " (with `packages`, or `image = \"network\"`)"
-            } else {
-                ""
-            };
             let help = format!("whole MiB from {min}M{why} to {}G", MEMORY_MIB_MAX >> 10);
             problems.add(memory.span(), format!("a guest cannot have {size} of memory"), help);
         }

@@ -71,7 +71,7 @@ pub struct DefaultsFile {
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub labels: Option<Spanned<BTreeMap<String, String>>>,
     /// Folders of this machine that the guest has, as in `{ from = "results", to = "/results" }`. With Debian's larger kernel, which
-    /// takes longer to boot.
+    /// takes longer to boot and needs at least 160M of memory.
     pub mount: Option<Vec<HostFolderFile>>,
     /// IPv6 in the guest (default true). `false` for an experiment that counts frames.
     pub ipv6: Option<bool>,

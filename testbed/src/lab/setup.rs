@@ -25,6 +25,9 @@ pub const TEXT_LEN_MAX: usize = 64 << 10;
 /// Memory of a node whose root file system is on a disk: what the guest writes is in memory, and larger programs run in it.
 pub const DISK_MEMORY_MIB_MIN: u64 = 192;
 
+/// Memory of a node that mounts folders of the host: its kernel has the drivers for that, and is larger.
+pub const HOST_FOLDERS_MEMORY_MIB_MIN: u64 = 160;
+
 /// What a node's image is made of, beside weft's own programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageSpec {

@@ -177,10 +177,12 @@ impl Settings {
                 nic.link = memory.link.clone();
             }
         }
+        // Of several between the same switches, each is its own: both lists are in the lab's order.
+        let mut left: Vec<_> = self.trunks.iter().collect();
         for trunk in &mut topology.trunks {
             let ends = |memory: &&crate::lab::Trunk| (&memory.a, &memory.b) == (&trunk.a, &trunk.b);
-            if let Some(memory) = self.trunks.iter().find(ends) {
-                trunk.link = memory.link.clone();
+            if let Some(at) = left.iter().position(ends) {
+                trunk.link = left.remove(at).link.clone();
             }
         }
         topology
@@ -278,6 +280,29 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn parallel_trunks_are_shown_each_with_its_own_settings() {
+        let trunk = "[[trunk]]\nbetween = [\"s1\", \"s2\"]\n";
+        let text = format!(
+            "[[switch]]\nname = \"s1\"\nstp = true\n[[switch]]\nname = \"s2\"\nstp = true\n{trunk}{trunk}{trunk}\
+             [[node]]\nname = \"n1\"\nnic = [{{ switch = \"s1\" }}]\n"
+        );
+        let lab = Lab::parse(&text, "lab.toml", "lines", Path::new("/")).expect("valid");
+        let mut settings = Settings::of(&lab);
+        let with_delay = |delay_ns| {
+            let mut link = TrunkLinks::default();
+            link.a_to_b.delay_ns = delay_ns;
+            link
+        };
+        settings.set_trunk("s1", "s2", 2, with_delay(2));
+        settings.set_trunk("s1", "s2", 3, with_delay(3));
+        let shown = settings.topology(&lab).trunks;
+        assert_eq!(
+            shown.iter().map(|trunk| trunk.link.a_to_b.delay_ns).collect::<Vec<_>>(),
+            [0, 2, 3]
+        );
+    }
 
     #[test]
     fn a_vnicd_started_again_gets_the_settings_that_were_in_force() {

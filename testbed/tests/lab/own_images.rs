@@ -184,6 +184,9 @@ fn every_recipe_boots_with_the_least_memory_that_its_nodes_may_have() {
         lab += &format!("[[node]]\nname = \"{name}\"\nimage = \"{name}\"\nmemory = \"{memory}\"\n");
     }
     assert!(recipes.len() >= 2);
+    // The recipe with another kernel, for folders of the host.
+    fs::create_dir(world.dir.path().join("share")).unwrap();
+    lab += "[[node]]\nname = \"shared\"\nmemory = \"160M\"\nmount = [{ from = \"share\", to = \"/mnt/share\" }]\n";
     world.up(&lab);
     for node in world.json(&["ps"]).as_array().unwrap() {
         assert_eq!(
