@@ -364,6 +364,13 @@ fn dressed(mut command: Command, path: &str) -> Command {
         let path = format!("{path} {verb}").trim().to_owned();
         command = command.mut_subcommand(verb, |verb| dressed(verb, &path));
     }
+    if !verbs.is_empty() && !path.is_empty() {
+        // A group of verbs: the first example of each.
+        let firsts = verbs
+            .iter()
+            .filter_map(|verb| known(&format!("{path} {verb}"))?.examples.first());
+        return command.after_long_help(examples(firsts));
+    }
     let Some(verb) = known(path).filter(|_| verbs.is_empty()) else {
         return command;
     };
@@ -378,21 +385,13 @@ fn dressed(mut command: Command, path: &str) -> Command {
         .get_after_help()
         .map(|text| format!("{text}\n\n"))
         .unwrap_or_default();
-    command.after_long_help(before + &examples(verb))
+    command.after_long_help(before + &examples(verb.examples.iter()))
 }
 
 /// `Examples:` and a line for each, what they do beside them.
-fn examples(verb: &Verb) -> String {
-    let width = verb
-        .examples
-        .iter()
-        .map(|(line, _)| line.chars().count())
-        .max()
-        .unwrap_or(0);
-    let lines = verb
-        .examples
-        .iter()
-        .map(|(line, what)| format!("\n  {line:width$}   {what}"));
+fn examples<'a>(of: impl Iterator<Item = &'a (&'a str, &'a str)> + Clone) -> String {
+    let width = of.clone().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
+    let lines = of.map(|(line, what)| format!("\n  {line:width$}   {what}"));
     "Examples:".to_owned() + &lines.collect::<String>()
 }
 

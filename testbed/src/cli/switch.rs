@@ -64,8 +64,15 @@ fn macs(cli: &Cli, switch: Option<&str>) -> Result<()> {
         })
         .words("MAC", |row| row.mac.to_string())
         .words("BEHIND", |row| row.to.clone())
-        // Finer than a millisecond nobody reads it.
-        .numbers("AGE", |row| Span(row.age_ns / 1_000_000 * 1_000_000).to_string());
+        // Nobody reads it finer.
+        .numbers("AGE", |row| {
+            let step_ns = if row.age_ns < 10_000_000_000 {
+                1_000_000
+            } else {
+                1_000_000_000
+            };
+            Span(row.age_ns / step_ns * step_ns).to_string()
+        });
     table::print(cli.json, &rows, &columns)
 }
 
