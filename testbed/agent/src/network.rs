@@ -121,14 +121,6 @@ fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
     {
         problems.push(format!("IPv6 cannot be switched off on {name}: {error}"));
     }
-    // Nobody else has its addresses: they are the lab's, or made from card addresses that are. Whether somebody has them would be
-    // asked for a second or two, in which the node is ready and they do not work.
-    let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_dad");
-    if fs::exists(&path).unwrap_or(false)
-        && let Err(error) = fs::write(&path, "0")
-    {
-        problems.push(format!("IPv6 addresses of {name} come late: {error}"));
-    }
     match interface.mtu {
         Some(mtu) => ip(problems, &["link", "set", name, "mtu", &mtu.to_string(), "up"]),
         None => ip(problems, &["link", "set", name, "up"]),
