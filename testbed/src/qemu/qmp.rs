@@ -196,6 +196,29 @@ impl Qmp {
         }))
     }
 
+    /// Waits for an event, however long that takes; one that came before answers will do. Others are forgotten.
+    ///
+    /// # Errors
+    /// When QEMU ends.
+    fn wait_for_event(&mut self, name: &str) -> Result<(), QemuError> {
+        let mut wait = || {
+            self.reader.get_ref().set_read_timeout(None)?;
+            loop {
+                match self.events.pop_front() {
+                    Some(event) if event == name => break,
+                    Some(_) => {}
+                    None => {
+                        let line = self.line()?;
+                        let event = line.get("event").and_then(Value::as_str);
+                        self.events.extend(event.map(str::to_owned));
+                    }
+                }
+            }
+            self.reader.get_ref().set_read_timeout(Some(ANSWER_TIME_MAX))
+        };
+        wait().map_err(QemuError::Monitor)
+    }
+
     fn line(&mut self) -> io::Result<Value> {
         let mut line = Vec::new();
         io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut line)?;

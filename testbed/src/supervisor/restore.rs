@@ -161,7 +161,6 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
     match outcome {
         Ok(Transfer::Completed) => Ok(()),
         Ok(Transfer::Failed(why)) => bail!("QEMU cannot read its saved state: {why}"),
-        Ok(Transfer::Running) => bail!("QEMU does not read its saved state"),
         // It ends with a word on its own output.
         Err(error) => match process.last_words().lines().last() {
             Some(why) if process.try_wait()?.is_some() => bail!("QEMU cannot read its saved state: {why}"),

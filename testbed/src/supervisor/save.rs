@@ -229,7 +229,6 @@ fn state(node: &str, monitor: &mut Qmp, writer: &mut Writer, teller: &mut Teller
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         (Ok(file), Ok(Transfer::Completed)) => Ok(file),
         (Ok(_), Ok(Transfer::Failed(why))) => bail!("QEMU could not save {node}: {why}"),
-        (Ok(_), Ok(Transfer::Running)) => bail!("QEMU does not end to save {node}"),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
@@ -14,17 +13,15 @@ use crate::qemu::QemuError;
 /// Bytes per second at most: QEMU's own limit is made for networks.
 const BANDWIDTH_MAX: u64 = 1 << 40;
 
-/// How often QEMU is asked how far it is.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// What QEMU says whenever a transfer begins, goes on or ends, if it is told to.
+const EVENT: &str = "MIGRATION";
 
 /// What QEMU calls the file that it was given.
 const FILE_NAME: &str = "state";
 
-/// Where a transfer of a guest's state is.
+/// How a transfer of a guest's state ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Under way.
-    Running,
     /// All is there.
     Completed,
     /// It was given up: why, in QEMU's words.
@@ -48,6 +45,7 @@ impl Qmp {
     /// When QEMU refuses or does not answer.
     pub fn begin_save(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
         self.execute("migrate-set-parameters", json!({"max-bandwidth": BANDWIDTH_MAX}))?;
+        self.want_events()?;
         self.give(pipe)?;
         self.execute("migrate", json!({"uri": format!("fd:{FILE_NAME}")}))
             .map(drop)
@@ -58,37 +56,41 @@ impl Qmp {
     /// # Errors
     /// When QEMU refuses or does not answer.
     pub fn begin_restore(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
+        self.want_events()?;
         self.give(pipe)?;
         self.execute("migrate-incoming", json!({"uri": format!("fd:{FILE_NAME}")}))
             .map(drop)
     }
 
-    /// Where the transfer is that was begun last.
-    ///
-    /// # Errors
-    /// When QEMU does not answer: it ends when it cannot read a state.
-    pub fn transfer(&mut self) -> Result<Transfer, QemuError> {
+    fn want_events(&mut self) -> Result<(), QemuError> {
+        let events = json!({"capabilities": [{"capability": "events", "state": true}]});
+        self.execute("migrate-set-capabilities", events).map(drop)
+    }
+
+    /// How the transfer ended that was begun last; `None` while it is under way.
+    fn transfer(&mut self) -> Result<Option<Transfer>, QemuError> {
         let answer = self.execute("query-migrate", Value::Null)?;
         Ok(match answer["status"].as_str() {
-            Some("completed") => Transfer::Completed,
+            Some("completed") => Some(Transfer::Completed),
             Some("failed" | "cancelled" | "none") => {
                 let why = answer["error-desc"].as_str().unwrap_or("it gives no reason");
-                Transfer::Failed(why.to_owned())
+                Some(Transfer::Failed(why.to_owned()))
             }
-            _ => Transfer::Running,
+            _ => None,
         })
     }
 
-    /// Waits for the end of the transfer that was begun last, which is never [`Transfer::Running`].
+    /// Waits for the end of the transfer that was begun last, however long it takes.
     ///
     /// # Errors
-    /// As [`Qmp::transfer`].
+    /// When QEMU does not answer: it ends when it cannot read a state.
     pub fn wait_for_transfer(&mut self) -> Result<Transfer, QemuError> {
         loop {
-            match self.transfer()? {
-                Transfer::Running => std::thread::sleep(LOOK_INTERVAL),
-                end => return Ok(end),
+            if let Some(end) = self.transfer()? {
+                return Ok(end);
             }
+            // One that came before the answer is waited for no more, so that none is missed.
+            self.wait_for_event(EVENT)?;
         }
     }
 
@@ -125,6 +127,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixListener;
+    use std::time::Duration;
 
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -163,9 +166,18 @@ mod tests {
                     r#"{"return": {"blocked-reasons": ["a folder of the host is mounted"]}}"#,
                 ),
                 ("migrate-set-parameters", r#"{"return": {}}"#),
+                (r#""capability":"events""#, r#"{"return": {}}"#),
                 (r#""fdname":"state""#, r#"{"return": {}}"#),
                 (r#""uri":"fd:state""#, r#"{"return": {}}"#),
-                ("query-migrate", r#"{"return": {"status": "active"}}"#),
+                (
+                    "query-migrate",
+                    "{\"event\": \"MIGRATION\"}\n{\"return\": {\"status\": \"active\"}}",
+                ),
+                // One event before the answer, and one after it among others.
+                (
+                    "query-migrate",
+                    "{\"return\": {\"status\": \"active\"}}\n{\"event\": \"STOP\"}\n{\"event\": \"MIGRATION\"}",
+                ),
                 (
                     "query-migrate",
                     r#"{"return": {"status": "failed", "error-desc": "no space"}}"#,
@@ -194,6 +206,6 @@ mod tests {
         reads.read_to_string(&mut text).unwrap();
         assert_eq!(text, "state of a guest");
         qemu.join().unwrap();
-        assert!(qmp.transfer().is_err(), "QEMU is gone");
+        assert!(qmp.wait_for_transfer().is_err(), "QEMU is gone");
     }
 }
