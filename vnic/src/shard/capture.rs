@@ -17,8 +17,11 @@ use super::port::interrupt_comment;
 use super::{Inner, Shard};
 use crate::offload::{Segments, complete_checksum};
 
-/// Bytes that may wait for a slow reader; what comes then is dropped and counted in the statistics block at the end.
-const SINK_BYTES_MAX: usize = 32 << 20;
+/// Bytes that may wait for a slow reader; what comes then is dropped and counted in the statistics block at the end. Two seconds
+/// of 1 Gbit/s: guests that transfer more than a processor can copy to a file leave the reader little of it until they have done.
+const SINK_BYTES_MAX: usize = 256 << 20;
+/// Bytes that the reader takes at once.
+const CHUNK_LEN: usize = 1 << 20;
 /// Bytes of received frames of one queue that may wait for their announcement: a ring of the usual size full of frames that their
 /// guest takes uncut. What comes then is dropped and counted, too.
 const UNANNOUNCED_BYTES_MAX: usize = 32 << 20;
@@ -72,7 +75,10 @@ impl Queue {
 
 #[derive(Debug, Default)]
 struct SinkState {
-    bytes: Vec<u8>,
+    /// Bytes for the reader, in pieces of [`CHUNK_LEN`] or a frame more: what is read is given back at once.
+    chunks: VecDeque<Vec<u8>>,
+    /// Bytes in all chunks.
+    waiting: usize,
     closed: bool,
     /// The queues of each interface.
     queues: Vec<Vec<Queue>>,
@@ -91,10 +97,35 @@ impl SinkState {
 
     fn packet(&mut self, packet: &pcapng::Packet<'_>) {
         self.latest = self.latest.max(packet.at);
-        if self.bytes.len() + packet.bytes.len() > SINK_BYTES_MAX {
+        if self.waiting + packet.bytes.len() > SINK_BYTES_MAX {
             return self.drop_at(packet.interface);
         }
-        pcapng::enhanced_packet(&mut self.bytes, packet);
+        self.write(|bytes| pcapng::enhanced_packet(bytes, packet));
+    }
+
+    fn write(&mut self, block: impl FnOnce(&mut Vec<u8>)) {
+        if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK_LEN) {
+            self.chunks.push_back(Vec::new());
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            let before = chunk.len();
+            block(chunk);
+            self.waiting += chunk.len() - before;
+        }
+    }
+
+    /// Moves the oldest chunk to the end of `out`: the shard, which waits meanwhile, should not wait for a copy.
+    fn hand_over(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(mut chunk) = self.chunks.pop_front() else {
+            return false;
+        };
+        self.waiting -= chunk.len();
+        if out.is_empty() {
+            *out = chunk;
+        } else {
+            out.append(&mut chunk);
+        }
+        true
     }
 }
 
@@ -134,14 +165,13 @@ impl CaptureReader {
     /// file's headers.
     pub fn next_chunk(&self, out: &mut Vec<u8>, timeout: Duration) -> Chunk {
         let state = self.sink.lock();
-        let waiting = |state: &mut SinkState| state.bytes.is_empty() && !state.closed;
+        let waiting = |state: &mut SinkState| state.chunks.is_empty() && !state.closed;
         let (mut state, _) = self
             .sink
             .changed
             .wait_timeout_while(state, timeout, waiting)
             .unwrap_or_else(PoisonError::into_inner);
-        if !state.bytes.is_empty() {
-            out.append(&mut state.bytes);
+        if state.hand_over(out) {
             Chunk::Data
         } else if state.closed {
             Chunk::Ended
@@ -167,7 +197,7 @@ impl CaptureReader {
                 write_received(&mut state, interface, self.origin_unix_ns, &frames, None);
             }
         }
-        out.append(&mut state.bytes);
+        while state.hand_over(out) {}
         for (interface, dropped) in state.dropped.iter().enumerate() {
             let statistics = pcapng::Statistics {
                 interface: interface as u32,
@@ -240,7 +270,7 @@ pub fn begin(
         let mut state = sink.lock();
         state.dropped = vec![0; ports.len()];
         state.queues.resize_with(ports.len(), Vec::new);
-        pcapng::section_header(&mut state.bytes, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION")));
+        state.write(|bytes| pcapng::section_header(bytes, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION"))));
         for (name, mac) in ports {
             let interface = pcapng::Interface {
                 name,
@@ -248,7 +278,7 @@ pub fn begin(
                 mac: *mac,
                 snaplen_bytes: snaplen,
             };
-            pcapng::interface_description(&mut state.bytes, &interface);
+            state.write(|bytes| pcapng::interface_description(bytes, &interface));
         }
     }
     let writers = (0..ports.len())
