@@ -192,8 +192,8 @@ impl fmt::Display for LinkConfigError {
                     "{field} is {ppm}, but a probability is at most {PPM} parts per million"
                 )
             }
-            Self::ReorderWithoutDelay => f.write_str("reorder_ppm has no effect while reorder_delay_ns is 0"),
-            Self::BurstWithoutRate => f.write_str("burst_bytes has no effect while rate_bps is 0 (unlimited)"),
+            Self::ReorderWithoutDelay => f.write_str("reordering has no effect if frames are held back by no time"),
+            Self::BurstWithoutRate => f.write_str("a burst has no effect on a link of unlimited rate"),
             Self::ThresholdBeyondQueue => f.write_str(
                 "the ECN threshold is not below the queue limit, so frames would be dropped and none marked",
             ),

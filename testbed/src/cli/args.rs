@@ -351,8 +351,9 @@ pub enum NicVerb {
     Vlan {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// The VLAN of frames without a tag, or none. Alone it makes the port an access port.
-        #[arg(value_name = "VLAN|none", value_parser = untagged_argument)]
+        /// The VLAN of frames without a tag, none for a port that drops them, or default for one of which nobody says anything.
+        /// Without --tagged, a VLAN makes it an access port.
+        #[arg(value_name = "VLAN|none|default", value_parser = untagged_argument)]
         vlan: Option<Untagged>,
         /// VLANs that the guest sees with their tags, such as 10,20-30, or all.
         #[arg(long, value_name = "LIST")]

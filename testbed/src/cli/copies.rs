@@ -46,17 +46,10 @@ pub(super) fn copy_engine(cli: &Cli, target: Option<&str>) -> Result<()> {
     table::print(cli.json, &rows, &columns)
 }
 
-/// `overlap 2, queue_full 1`, without the reasons that never applied.
+/// Why requests were refused, such as `overlap 2, queue_full 1`.
 fn refused(counts: &Counts) -> String {
-    let words: Vec<_> = counts
+    let refused = counts
         .iter()
-        .filter_map(|(name, count)| Some((name.strip_prefix("refused_")?, *count)))
-        .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
+        .filter_map(|(name, count)| Some((name.strip_prefix("refused_")?, *count)));
+    table::counts(&refused.map(|(reason, count)| (reason.to_owned(), count)).collect())
 }

@@ -255,6 +255,7 @@ const VERBS: &[Verb] = &[
             ("weft nic vlan n1", "its VLANs"),
             ("weft nic vlan n1 10", "an access port of VLAN 10"),
             ("weft nic vlan n1 none --tagged 10,20", "only frames with tags"),
+            ("weft nic vlan n1 default", "as if it had none"),
         ],
     ),
     show(

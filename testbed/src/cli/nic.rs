@@ -92,7 +92,7 @@ pub(super) fn stats(cli: &Cli, target: Option<&str>) -> Result<()> {
         .numbers("MARKED", |row| row.marked.to_string())
         .numbers("INTERRUPTS", |row| row.interrupts.decided.to_string())
         .numbers("SIGNALLED", |row| row.interrupts.signalled.to_string())
-        .words("REASONS", |row| reasons(&row.interrupts.by_reason));
+        .words("REASONS", |row| table::counts(&row.interrupts.by_reason));
     table::print(cli.json, &rows, &columns)
 }
 
@@ -103,17 +103,12 @@ fn drop_reasons(row: &PortStats) -> String {
         ("rx", with_cables_reasons(&row.rx.dropped, &row.link.to_guest)),
         ("tx", with_cables_reasons(&row.tx.dropped, &row.link.from_guest)),
     ];
-    let counted = each
-        .into_iter()
-        .filter(|(_, counts)| counts.values().any(|count| *count > 0));
-    let words: Vec<_> = counted
-        .map(|(way, counts)| format!("{way} {}", reasons(&counts).replace(", ", &format!(", {way} "))))
-        .collect();
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
+    let both = each.into_iter().flat_map(|(way, counts)| {
+        counts
+            .into_iter()
+            .map(move |(reason, count)| (format!("{way} {reason}"), count))
+    });
+    table::counts(&both.collect())
 }
 
 /// The card counts what its cable lost as one number, the cable by reason. What the cable does not explain stays `link`.
@@ -131,17 +126,6 @@ fn with_cables_reasons(dropped: &Counts, cable: &Counts) -> Counts {
         *counts.entry(reason.to_owned()).or_default() += explained;
     }
     counts
-}
-
-/// `mark 12, timeout 3`, without the reasons that never applied.
-fn reasons(counts: &Counts) -> String {
-    let counted = counts.iter().filter(|(_, count)| **count > 0);
-    let words: Vec<_> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
 }
 
 pub(super) fn info(cli: &Cli, target: Option<&str>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::{
@@ -14,7 +14,7 @@ use crate::{
     lab::units::Span,
     report::table::{self, Columns},
     vnicd_client::report::{
-        Counts, StationInfo, StpInfo, StpPortInfo, SwitchInfo, SwitchPortInfo, VlanList, VlanSettings,
+        StationInfo, StpInfo, StpPortInfo, SwitchInfo, SwitchPortInfo, VlanChange, VlanList, VlanSettings,
     },
 };
 
@@ -252,24 +252,11 @@ fn stats(cli: &Cli, switch: Option<&str>) -> Result<()> {
         .numbers("FLOODED", move |row| count(row, "out_flooded"))
         .numbers("LEARNED", move |row| count(row, "learned"))
         .numbers("MOVED", move |row| count(row, "moved"))
-        .words("DROPPED", |row| by_reason(&row.port.dropped))
+        .words("DROPPED", |row| table::counts(&row.port.dropped))
         .words("LOST", |row| {
-            row.port.lost.as_ref().map_or_else(|| "-".to_owned(), by_reason)
+            row.port.lost.as_ref().map_or_else(|| "-".to_owned(), table::counts)
         });
     table::print(cli.json, &rows, &columns)
-}
-
-/// `reserved-address 70, same-port 3`, without the reasons that never applied.
-fn by_reason(counts: &Counts) -> String {
-    let counted = counts.iter().filter(|(_, count)| **count > 0);
-    let words: Vec<_> = counted
-        .map(|(reason, count)| format!("{} {count}", reason.replace('_', "-")))
-        .collect();
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
 }
 
 /// The VLANs of a NIC at its switch.
@@ -279,19 +266,54 @@ struct NicVlans {
     vlans: Option<VlanSettings>,
 }
 
-/// A VLAN for frames without a tag, or none.
-#[derive(Clone, Copy, Debug)]
-pub struct Untagged(pub Option<u16>);
+/// What is said about frames without a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untagged {
+    /// They are of this VLAN.
+    Vlan(u16),
+    /// They are dropped.
+    None,
+    /// The port is as if nobody had said anything about its VLANs.
+    Default,
+}
 
-/// Reads the VLAN for frames without a tag.
+/// Reads what is said about frames without a tag.
 pub(super) fn untagged_argument(text: &str) -> Result<Untagged, String> {
-    if text == "none" {
-        return Ok(Untagged(None));
+    match text {
+        "none" => return Ok(Untagged::None),
+        "default" => return Ok(Untagged::Default),
+        _ => {}
     }
-    match text.parse::<VlanList>() {
-        Ok(list) if list.numbers().count() == 1 => Ok(Untagged(list.numbers().next())),
-        _ => Err(format!("{text:?} is no VLAN: a number from 1 to 4094, or none")),
+    match text.parse::<VlanList>().map(|list| list.numbers().collect::<Vec<_>>()) {
+        Ok(numbers) if numbers.len() == 1 => Ok(Untagged::Vlan(numbers[0])),
+        _ => Err(format!(
+            "{text:?} is no VLAN: a number from 1 to 4094, none, or default"
+        )),
     }
+}
+
+/// What to ask for; `now` are the VLANs in force. What is named is meant: a port that is given only a VLAN for frames without a
+/// tag is an access port.
+fn vlan_change(
+    untagged: Option<Untagged>,
+    tagged: Option<&VlanList>,
+    now: Option<&VlanSettings>,
+) -> Result<Option<VlanChange>> {
+    let untagged = match (untagged, tagged) {
+        (None, None) => return Ok(None),
+        (Some(Untagged::Default), None) => return Ok(Some(VlanChange::Default)),
+        (Some(Untagged::Default), Some(_)) => bail!("`default` takes back what --tagged says: name one of them"),
+        (Some(Untagged::None), tagged) if tagged.is_none_or(VlanList::is_empty) => {
+            bail!("`none` without --tagged lets no frame pass: `weft link set NIC down` does that")
+        }
+        (Some(Untagged::None), _) => None,
+        (Some(Untagged::Vlan(vlan)), _) => Some(vlan),
+        (None, Some(_)) => now.map_or(VlanSettings::default().untagged, |now| now.untagged),
+    };
+    Ok(Some(VlanChange::Set(VlanSettings {
+        untagged,
+        tagged: tagged.cloned().unwrap_or_default(),
+    })))
 }
 
 pub(super) fn vlan(
@@ -305,13 +327,7 @@ pub(super) fn vlan(
     for port in with_cable(ports(&client, Some(target))?) {
         let mut vnicd = client.vnicd()?;
         let mut vlans = vnicd.vlans(&port.name, None)?;
-        if untagged_vlan.is_some() || tagged_vlans.is_some() {
-            let mut change = vlans.unwrap_or_default();
-            if let Some(Untagged(vlan)) = untagged_vlan {
-                change.untagged = vlan;
-            }
-            // What is named is meant: a port that is given only a VLAN for frames without a tag is an access port.
-            change.tagged = tagged_vlans.cloned().unwrap_or_default();
+        if let Some(change) = vlan_change(untagged_vlan, tagged_vlans, vlans.as_ref())? {
             vlans = vnicd.vlans(&port.name, Some(&change))?;
         }
         rows.push(NicVlans { nic: port.name, vlans });
@@ -328,18 +344,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_are_shown_with_their_reasons() {
-        let counts = Counts::from([("same_port".to_owned(), 0), ("reserved_address".to_owned(), 70)]);
-        assert_eq!(by_reason(&counts), "reserved-address 70");
-        assert_eq!(by_reason(&Counts::new()), "-");
-    }
-
-    #[test]
-    fn one_vlan_or_none() {
-        assert_eq!(untagged_argument("none").unwrap().0, None);
-        assert_eq!(untagged_argument("10").unwrap().0, Some(10));
+    fn what_is_said_about_untagged_frames_is_a_vlan_none_or_the_default() {
+        assert_eq!(untagged_argument("none"), Ok(Untagged::None));
+        assert_eq!(untagged_argument("default"), Ok(Untagged::Default));
+        assert_eq!(untagged_argument("10"), Ok(Untagged::Vlan(10)));
         for wrong in ["0", "10,11", "all", "x"] {
             assert!(untagged_argument(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_named_is_meant_and_what_lets_no_frame_pass_is_refused() {
+        let list: VlanList = "20".parse().unwrap();
+        let set = |untagged, tagged: &str| {
+            Some(VlanChange::Set(VlanSettings {
+                untagged,
+                tagged: tagged.parse().unwrap(),
+            }))
+        };
+        let now = VlanSettings {
+            untagged: Some(7),
+            tagged: "8".parse().unwrap(),
+        };
+        for (untagged, tagged, asked) in [
+            (None, None, None),
+            (Some(Untagged::Default), None, Some(VlanChange::Default)),
+            (Some(Untagged::Vlan(10)), None, set(Some(10), "")),
+            (Some(Untagged::Vlan(10)), Some(&list), set(Some(10), "20")),
+            (Some(Untagged::None), Some(&list), set(None, "20")),
+            (None, Some(&list), set(Some(7), "20")),
+        ] {
+            assert_eq!(vlan_change(untagged, tagged, Some(&now)).unwrap(), asked);
+        }
+        assert_eq!(vlan_change(None, Some(&list), None).unwrap(), set(Some(1), "20"));
+        assert!(vlan_change(Some(Untagged::None), None, Some(&now)).is_err());
+        assert!(vlan_change(Some(Untagged::Default), Some(&list), None).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Tables: columns for people, JSON for programs, from the same rows.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table as Grid, presets};
@@ -90,6 +90,17 @@ pub fn print<R: Serialize>(json: bool, rows: &[R], columns: &Columns<R>) -> Resu
     Ok(())
 }
 
+/// Counts in one cell by the names that JSON has for them, without those that are 0: `loss 3, queue_full 70`.
+pub fn counts(counts: &BTreeMap<String, u64>) -> String {
+    let counted = counts.iter().filter(|(_, count)| **count > 0);
+    let words: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
 /// Prints one value as JSON to standard output.
 ///
 /// # Errors
@@ -104,6 +115,17 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_show_what_was_counted() {
+        let of =
+            |pairs: &[(&str, u64)]| counts(&pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+        assert_eq!(
+            of(&[("same_port", 0), ("reserved_address", 70), ("loss", 3)]),
+            "loss 3, reserved_address 70"
+        );
+        assert_eq!(of(&[("loss", 0)]), "-");
+    }
 
     #[test]
     fn columns_line_up_and_numbers_end_at_the_same_place() {

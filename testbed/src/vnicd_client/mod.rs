@@ -19,7 +19,7 @@ use std::{
 use report::{
     CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, GroupInfo, LinkChange, MembershipInfo,
     MisorderChange, MisorderSettings, PortInfo, PortLinks, PortStats, StationInfo, SteeringChange, SteeringSettings,
-    SwitchInfo, TrunkLinks, VlanSettings,
+    SwitchInfo, TrunkLinks, VlanChange, VlanSettings,
 };
 use rustix::{
     io::Errno,
@@ -351,8 +351,12 @@ impl VnicdClient {
     ///
     /// # Errors
     /// See [`VnicdError`].
-    pub fn vlans(&mut self, port: &str, change: Option<&VlanSettings>) -> Result<Option<VlanSettings>, VnicdError> {
-        let request = change.map_or_else(|| json!({ "port": port }), |change| with_port(port, change));
+    pub fn vlans(&mut self, port: &str, change: Option<&VlanChange>) -> Result<Option<VlanSettings>, VnicdError> {
+        let request = match change {
+            None => json!({ "port": port }),
+            Some(VlanChange::Default) => json!({ "port": port, "default": true }),
+            Some(VlanChange::Set(settings)) => with_port(port, settings),
+        };
         self.call::<Vlans>("vlan", request).map(|answer| answer.vlans)
     }
 

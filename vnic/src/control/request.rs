@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::report::{
     CoalescingChange, Direction, DmaChange, LinkChange, MisorderChange, PortInfo, PortStats, SteeringChange,
-    VlanSettings,
+    VlanChange, VlanSettings,
 };
 use crate::shard::{CaptureReader, Drain, Fabric, TRACE_EVENTS_DEFAULT, TraceReader};
 
@@ -177,9 +177,14 @@ fn run(op: &str, mut fields: Map<String, Value>, fabric: &Fabric, started: Insta
         }
         "vlan" => {
             let port = port(op, fields)?;
-            let change = match fields.is_empty() {
-                true => None,
-                false => Some(rest::<VlanSettings>(op, fields)?),
+            let change = match fields.remove("default") {
+                Some(Value::Bool(true)) => {
+                    no_more(op, fields)?;
+                    Some(VlanChange::Default)
+                }
+                Some(_) => return Err(format!("{op}: \"default\" must be true")),
+                None if fields.is_empty() => None,
+                None => Some(VlanChange::Set(rest::<VlanSettings>(op, fields)?)),
             };
             json!({ "vlans": to_value(&fabric.set_vlans(&port, change).map_err(|error| error.to_string())?) })
         }

@@ -281,13 +281,25 @@ fn switches_say_what_they_know_and_ports_take_vlans() {
     assert_eq!(client.ok(ask.clone()), json!({ "vlans": null }), "tags are not read");
     let vlans = json!({ "untagged": null, "tagged": "10,20-22" });
     let set = json!({ "op": "vlan", "port": "a", "untagged": null, "tagged": "22,20-21,10" });
-    assert_eq!(client.ok(set), json!({ "vlans": vlans }));
-    assert_eq!(client.ok(ask)["vlans"], vlans);
+    assert_eq!(client.ok(set.clone()), json!({ "vlans": vlans }));
+    assert_eq!(client.ok(ask.clone())["vlans"], vlans);
+    let default = json!({ "op": "vlan", "port": "a", "default": true });
+    assert_eq!(
+        client.ok(default),
+        json!({ "vlans": null }),
+        "no port has any, and tags are not read"
+    );
+    assert_eq!(client.ok(ask)["vlans"], Value::Null);
+    client.ok(set);
     for (request, sentence) in [
         (json!({ "op": "vlan", "port": "x" }), "there is no port \"x\""),
         (
             json!({ "op": "vlan", "port": "a", "untagged": 4095 }),
             "a VLAN is a number from 1 to 4094, not 4095",
+        ),
+        (
+            json!({ "op": "vlan", "port": "a", "default": true, "tagged": "10" }),
+            "vlan: the field \"tagged\" is unknown",
         ),
         (json!({ "op": "switch", "switch": "x" }), "there is no switch \"x\""),
         (json!({ "op": "macs", "switch": "x" }), "there is no switch \"x\""),

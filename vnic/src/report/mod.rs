@@ -20,7 +20,7 @@ pub use settings::{
 
 pub use switch::{
     MembershipInfo, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo, StpSettings,
-    SwitchInfo, SwitchPortInfo, SwitchSettings, VLAN_MAX, VlanList, VlanSettings,
+    SwitchInfo, SwitchPortInfo, SwitchSettings, VLAN_MAX, VlanChange, VlanList, VlanSettings,
 };
 pub use timed::{ArmedTimer, LatenessClass, TimerStats, WatchdogStats};
 

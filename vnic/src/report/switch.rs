@@ -144,6 +144,15 @@ impl fmt::Display for VlanSettings {
     }
 }
 
+/// What is asked for the VLANs of a port of a switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VlanChange {
+    /// It carries these.
+    Set(VlanSettings),
+    /// It carries what a port does that was never given any: VLAN 1, and any frame once no port of its switch has VLANs.
+    Default,
+}
+
 /// What becomes of frames to 01:80:c2:00:00:00 to 01:80:c2:00:00:0f.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -13,7 +13,7 @@ use super::trunk::{Trunk, TrunkLosses};
 use super::{Fabric, FabricError, Inner, SwitchState};
 use crate::report::{
     Counts, ITSELF, MembershipInfo, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo,
-    StpSettings, SwitchInfo, SwitchPortInfo, SwitchSettings, VlanList, VlanSettings,
+    StpSettings, SwitchInfo, SwitchPortInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
 };
 
 /// What a trunk may have beyond its links.
@@ -152,7 +152,7 @@ impl Fabric {
     ///
     /// # Errors
     /// No such port, one at no switch, or a number that is no VLAN; then nothing was changed.
-    pub fn set_vlans(&self, name: &str, change: Option<VlanSettings>) -> Result<Option<VlanSettings>, FabricError> {
+    pub fn set_vlans(&self, name: &str, change: Option<VlanChange>) -> Result<Option<VlanSettings>, FabricError> {
         self.shard.with(|inner, _| {
             let index = inner
                 .port_index(name)
@@ -165,9 +165,13 @@ impl Fabric {
                         "port {name:?} is connected to itself: there is no switch that could have VLANs"
                     )));
                 }
-                let vlans = vlans_from(&change)?;
-                port.settings.vlans = Some(change);
-                inner.switches[switch].switch.set_port_vlans(switch_port, Some(vlans));
+                let settings = match change {
+                    VlanChange::Set(settings) => Some(settings),
+                    VlanChange::Default => None,
+                };
+                let vlans = settings.as_ref().map(vlans_from).transpose()?;
+                port.settings.vlans = settings;
+                inner.switches[switch].switch.set_port_vlans(switch_port, vlans);
                 inner.settings_changed(super::watch::Subject::Port(index));
             }
             Ok(inner.switches[switch]

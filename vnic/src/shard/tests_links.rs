@@ -96,7 +96,7 @@ fn settings_that_contradict_themselves_are_refused_with_one_sentence() {
             burst_bytes: 1,
             ..LinkSettings::default()
         }),
-        "burst_bytes has no effect while rate_bps is 0 (unlimited)"
+        "a burst has no effect on a link of unlimited rate"
     );
     assert_eq!(
         refused(LinkSettings {
