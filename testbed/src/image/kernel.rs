@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use super::modules::{Modules, Wanted};
 use super::packages::Unpacked;
-use super::{ImageError, Recipe};
+use super::{ImageError, Recipe, vmlinux};
 use crate::lab::OwnKernel;
 
 /// Where a bzImage has its signature, the version of its boot protocol, and the place of its release, less 0x200.
@@ -72,6 +72,14 @@ impl Kernel {
         };
         let release = release_of(&own.kernel)?;
         let Some(folder) = &own.modules else {
+            let missing = drivers_missing(&own.kernel, &recipe.kernel.load)?;
+            if !missing.is_empty() {
+                return Err(wrong(format!(
+                    "it is {release}, and has no {} built in, which guests need: name the folder of its modules, such as \
+                     `modules = \"/lib/modules/{release}\"`",
+                    missing.join(", ")
+                )));
+            }
             return Ok(Self {
                 image: own.kernel.clone(),
                 release,
@@ -108,6 +116,18 @@ impl Kernel {
             modules,
         })
     }
+}
+
+/// Those of `wanted` that are surely not built into a kernel. One that cannot be unpacked may have them all.
+fn drivers_missing(kernel: &Path, wanted: &[String]) -> Result<Vec<String>, ImageError> {
+    let packed = fs::read(kernel).map_err(|error| ImageError::io(kernel, error))?;
+    let Some(unpacked) = vmlinux::unpack(&packed) else {
+        return Ok(Vec::new());
+    };
+    let missing = wanted
+        .iter()
+        .filter(|driver| !vmlinux::may_have_driver(&unpacked, driver));
+    Ok(missing.cloned().collect())
 }
 
 /// What tells two states of a user's kernel apart.

@@ -20,6 +20,8 @@ const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LEN_OFFSET: usize = 0x24c;
 
 /// How the kinds of payloads begin.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 const LZ4_LEGACY: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
 const XZ: [u8; 6] = *b"\xfd7zXZ\0";
 
@@ -31,15 +33,33 @@ const XEN_ELFNOTE_PHYS32_ENTRY: u32 = 18;
 
 /// The kernel in `bz_image`, if QEMU can start it.
 pub(super) fn of(bz_image: &[u8]) -> Option<Vec<u8>> {
-    let (payload, len) = payload(bz_image)?;
-    let kernel = if payload.starts_with(&LZ4_LEGACY) {
-        unpack_lz4(&payload[LZ4_LEGACY.len()..])?
-    } else if payload.starts_with(&XZ) {
-        unpack_xz(payload)?
+    unpack(bz_image).filter(|kernel| has_pvh_entry(kernel))
+}
+
+/// The kernel in `bz_image`, if it is packed in a way that is known here.
+pub(super) fn unpack(bz_image: &[u8]) -> Option<Vec<u8>> {
+    let Payload { packed, whole, len } = payload(bz_image)?;
+    let kernel = if packed.starts_with(&LZ4_LEGACY) {
+        unpack_lz4(&packed[LZ4_LEGACY.len()..])?
+    } else if packed.starts_with(&XZ) {
+        read_all(lzma_rust2::XzReader::new(packed, false))?
+    } else if packed.starts_with(&ZSTD) {
+        read_all(ruzstd::decoding::StreamingDecoder::new(packed).ok()?)?
+    } else if packed.starts_with(&GZIP) {
+        read_all(flate2::read::GzDecoder::new(whole))?
     } else {
         return None;
     };
-    (kernel.len() == len && has_pvh_entry(&kernel)).then_some(kernel)
+    (kernel.len() == len).then_some(kernel)
+}
+
+/// Whether a driver may be built into an unpacked kernel. One that is has its name there, by which it is known in `/sys`; what
+/// has the name need not have the driver.
+pub(super) fn may_have_driver(kernel: &[u8], module: &str) -> bool {
+    let with_dash = module.replace('_', "-");
+    [module, &with_dash]
+        .iter()
+        .any(|name| memchr::memmem::find(kernel, name.as_bytes()).is_some())
 }
 
 fn number(bytes: &[u8], offset: usize) -> Option<usize> {
@@ -47,8 +67,16 @@ fn number(bytes: &[u8], offset: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// The packed kernel, and the length that stands behind it: what it unpacks to.
-fn payload(bz_image: &[u8]) -> Option<(&[u8], usize)> {
+/// A packed kernel.
+struct Payload<'a> {
+    packed: &'a [u8],
+    /// With the length behind it, which gzip writes itself and the kernel's makers add to what other packers write.
+    whole: &'a [u8],
+    /// What it unpacks to, in bytes.
+    len: usize,
+}
+
+fn payload(bz_image: &[u8]) -> Option<Payload<'_>> {
     let version = bz_image.get(VERSION_OFFSET..VERSION_OFFSET + 2)?;
     let version = u16::from_le_bytes(version.try_into().ok()?);
     if !bz_image.get(SIGNATURE_OFFSET..)?.starts_with(b"HdrS") || version < VERSION_MIN {
@@ -61,8 +89,12 @@ fn payload(bz_image: &[u8]) -> Option<(&[u8], usize)> {
     };
     let start = ((sectors + 1) * 512).checked_add(number(bz_image, PAYLOAD_OFFSET)?)?;
     let end = start.checked_add(number(bz_image, PAYLOAD_LEN_OFFSET)?)?;
-    let end = end.checked_sub(4)?;
-    Some((bz_image.get(start..end)?, number(bz_image, end)?))
+    let len_at = end.checked_sub(4)?;
+    Some(Payload {
+        packed: bz_image.get(start..len_at)?,
+        whole: bz_image.get(start..end)?,
+        len: number(bz_image, len_at)?,
+    })
 }
 
 /// Blocks, each behind its length.
@@ -80,10 +112,9 @@ fn unpack_lz4(mut rest: &[u8]) -> Option<Vec<u8>> {
     Some(kernel)
 }
 
-fn unpack_xz(payload: &[u8]) -> Option<Vec<u8>> {
+fn read_all(unpacking: impl Read) -> Option<Vec<u8>> {
     let mut kernel = Vec::new();
-    let mut reader = lzma_rust2::XzReader::new(payload, false).take(LEN_MAX as u64 + 1);
-    reader.read_to_end(&mut kernel).ok()?;
+    unpacking.take(LEN_MAX as u64 + 1).read_to_end(&mut kernel).ok()?;
     (kernel.len() <= LEN_MAX).then_some(kernel)
 }
 
@@ -161,6 +192,19 @@ mod tests {
         writer.finish().expect("memory")
     }
 
+    fn zstd(contents: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(contents, ruzstd::encoding::CompressionLevel::Uncompressed)
+    }
+
+    /// Without the length at its end.
+    fn gzip(contents: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(contents).expect("memory");
+        let mut packed = writer.finish().expect("memory");
+        packed.truncate(packed.len() - 4);
+        packed
+    }
+
     fn bz_image(payload: &[u8], unpacked_len: usize) -> Vec<u8> {
         let mut image = vec![0; 1024];
         image[SETUP_SECTORS_OFFSET] = 1;
@@ -181,9 +225,11 @@ mod tests {
         let packed = |packed: Vec<u8>| of(&bz_image(&packed, kernel.len()));
         assert_eq!(packed(lz4(&kernel)).as_ref(), Some(&kernel));
         assert_eq!(packed(xz(&kernel)).as_ref(), Some(&kernel));
+        assert_eq!(packed(zstd(&kernel)).as_ref(), Some(&kernel));
+        assert_eq!(packed(gzip(&kernel)).as_ref(), Some(&kernel));
         assert_eq!(packed(lz4(&program(b"Xen\0", 5))), None, "another note");
         assert_eq!(packed(lz4(&program(b"GNU\0", 18))), None, "another owner");
-        assert_eq!(packed(b"(\xb5/\xfd".to_vec()), None, "zstd");
+        assert_eq!(packed(b"BZh91".to_vec()), None, "bzip2");
         assert_eq!(of(&bz_image(&lz4(&kernel), 1)), None, "another length");
         assert_eq!(of(&kernel), None, "no bzImage");
     }
@@ -191,7 +237,7 @@ mod tests {
     #[test]
     fn a_kernel_that_is_cut_off_or_damaged_stays_a_bz_image() {
         let kernel = program(b"Xen\0", XEN_ELFNOTE_PHYS32_ENTRY);
-        for packed in [lz4(&kernel), xz(&kernel)] {
+        for packed in [lz4(&kernel), xz(&kernel), zstd(&kernel), gzip(&kernel)] {
             let whole = bz_image(&packed, kernel.len());
             for len in 0..whole.len() {
                 assert_eq!(of(&whole[..len]), None, "{len} bytes");
