@@ -36,12 +36,10 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
         "/etc/resolv.conf cannot be written",
         fs::write("/etc/resolv.conf", servers),
     );
-    // The lab's addresses are unlike each other. Asking first whether somebody else has one would keep it unusable for a second.
-    for which in ["all", "default"] {
-        let path = format!("/proc/sys/net/ipv6/conf/{which}/accept_dad");
-        if fs::exists(&path).unwrap_or(false) {
-            note("duplicates of IPv6 addresses are looked for", fs::write(&path, "0"));
-        }
+    // The kernel asks for duplicates unless both `all` and the interface say no; `bring_up` says it for each interface.
+    let path = "/proc/sys/net/ipv6/conf/all/accept_dad";
+    if fs::exists(path).unwrap_or(false) {
+        note("duplicates of IPv6 addresses are looked for", fs::write(path, "0"));
     }
     if !config.ipv6 {
         for which in ["all", "default"] {
@@ -120,6 +118,16 @@ fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
         && let Err(error) = fs::write(&path, "1")
     {
         problems.push(format!("IPv6 cannot be switched off on {name}: {error}"));
+    }
+    // The lab's addresses are unlike each other. Asking first whether somebody else has one would keep it unusable for a second
+    // or two in which the node counts as ready.
+    let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_dad");
+    if fs::exists(&path).unwrap_or(false)
+        && let Err(error) = fs::write(&path, "0")
+    {
+        problems.push(format!(
+            "duplicates of IPv6 addresses are looked for on {name}: {error}"
+        ));
     }
     match interface.mtu {
         Some(mtu) => ip(problems, &["link", "set", name, "mtu", &mtu.to_string(), "up"]),

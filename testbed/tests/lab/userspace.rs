@@ -78,9 +78,11 @@ fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
         "n1",
         &format!("ping -6 -c 1 n1; grep -q '^{address} n1 n1.eth0$' /etc/hosts"),
     );
+    world.guest("n1", "! grep -q '^fd.* n2' /etc/hosts && ping -c 1 -W 20 n2");
+    // Linux makes it when it has noticed the carrier, which it looks at once a second.
     world.guest(
         "n1",
-        "! grep -q '^fd.* n2' /etc/hosts && ip addr show eth0 | grep -q 'inet6 fe80' && ping -c 1 -W 20 n2",
+        "i=0; until ip addr show eth0 | grep -q 'inet6 fe80'; do i=$((i + 1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done",
     );
     world.guest("n2", "! ip addr | grep -q inet6 && ! grep -q '^fd' /etc/hosts");
 
@@ -95,6 +97,11 @@ fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
 fn nodes_reach_each_other_by_ipv6_and_names() {
     let world = World::new(None);
     world.up("name = \"six\"\n[defaults]\nipv6 = true\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n");
+    // A node that is ready has addresses that work: the kernel marks those with bit 0x40 that it still asks for duplicates of.
+    let addresses = world.guest("n2", "grep eth0 /proc/net/if_inet6");
+    let flags = |line: &str| u32::from_str_radix(line.split_whitespace().nth(4).unwrap(), 16).unwrap();
+    assert!(addresses.lines().next().is_some(), "{addresses}");
+    assert!(addresses.lines().all(|line| flags(line) & 0x40 == 0), "{addresses}");
     let said = world.guest("n1", "ping -6 -c 5 -W 20 n2 && ping -c 5 -W 20 n2");
     assert!(said.contains("(fd") && said.contains("(10.77.1.2)"), "{said}");
     let pings = world.json(&["pingall", "--count", "1"]);
@@ -142,6 +149,18 @@ fn the_recipe_boots_a_kernel_of_the_users_own_with_its_modules() {
         "modprobe bridge && modprobe overlay && omx_info --version; nicctl --help >/dev/null",
     );
     world.ok(&["down"]);
+    // Without them it has no way to its agent, which is said before anything starts.
+    world.file(
+        "alone.toml",
+        &format!("name = \"mine\"\n[[node]]\nname = \"n1\"\nnic = []\nkernel = \"kernel/boot/vmlinuz-{release}\"\n"),
+    );
+    let refused = world.run(&["up", "alone.toml"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("virtio_console") && said.contains(&format!("`modules = \"/lib/modules/{release}\"`")),
+        "{said}"
+    );
     // A kernel whose modules lack one that guests need is refused before anything starts.
     let console = world.dir.path().join(format!(
         "kernel/lib/modules/{release}/kernel/drivers/char/virtio_console.ko"
