@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     demo::median,
-    guest_tools::output,
+    guest_tools::{TOOL_PATIENCE, output},
     lab::units::Span,
     report::{
         chart::short,
@@ -213,12 +213,14 @@ fn sample(rig: &mut Rig, line: &Line, is_cable: bool, seconds: u32) -> Result<f6
     // Addresses are resolved, the switch learns.
     output(rig.sender(), &["ping", "-c", "2", "-i", "0.2", &peer])?;
     let (seconds, flows) = (seconds.to_string(), line.flows.to_string());
+    let server = rig.iperf3_server()?;
     let text = output(
         rig.sender(),
         &[
             "iperf3", "-c", &peer, "-t", &seconds, "-O", OMITTED_S, "-P", &flows, "-J",
         ],
     )?;
+    server.collect(TOOL_PATIENCE).context("iperf3 in the receiving guest")?;
     if is_cable {
         line.place.set_delay(rig, 0)?;
     } else {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Options, cpu::Cpu, rig::Rig, stop::Stop};
 use crate::{
     guest_channel::GuestChannel,
-    guest_tools::{output, ping_ms},
+    guest_tools::{TOOL_PATIENCE, output, ping_ms},
     vnicd_client::report::PortStats,
 };
 
@@ -187,13 +187,13 @@ pub(super) fn sample(rig: &mut Rig, rival: &Rival, options: &Options, stop: &Sto
         match part {
             Part::Ping => sample.ping = Some(ping(rig, rival, &peer, options.pings)?),
             Part::Tcp => {
-                let (text, cost) = costed(rig, rival, &["iperf3", "-c", &peer, "-t", &seconds, "-J"])?;
+                let (text, cost) = iperf3(rig, rival, &["-c", &peer, "-t", &seconds, "-J"])?;
                 sample.tcp = Some(stream(&text, cost)?);
             }
             Part::Udp => {
                 let len = DATAGRAM_LEN.to_string();
-                let flood = ["iperf3", "-c", &peer, "-u", "-b", "0", "-l", &len, "-t", &seconds, "-J"];
-                let (text, cost) = costed(rig, rival, &flood)?;
+                let flood = ["-c", &peer, "-u", "-b", "0", "-l", &len, "-t", &seconds, "-J"];
+                let (text, cost) = iperf3(rig, rival, &flood)?;
                 sample.udp = Some(stream(&text, cost)?);
             }
         }
@@ -208,6 +208,14 @@ fn ping(rig: &mut Rig, rival: &Rival, peer: &str, pings: u32) -> Result<Ping> {
     ensure!(!times_ms.is_empty(), "no ping was answered");
     times_ms.sort_by(f64::total_cmp);
     Ok(Ping { times_ms, cost })
+}
+
+/// Runs `iperf3` in the sending guest against a server in the other, as [`costed`] does.
+fn iperf3(rig: &mut Rig, rival: &Rival, arguments: &[&str]) -> Result<(String, Cost)> {
+    let server = rig.iperf3_server()?;
+    let measured = costed(rig, rival, &[&["iperf3"], arguments].concat())?;
+    server.collect(TOOL_PATIENCE).context("iperf3 in the receiving guest")?;
+    Ok(measured)
 }
 
 /// Runs a tool in the sending guest; what it printed, and what that cost.

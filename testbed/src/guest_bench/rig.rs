@@ -17,7 +17,7 @@ use weft_agent::config::{GuestConfig, Interface};
 use super::{bridge::TAPS, stop::Stop};
 use crate::{
     accel::Accel,
-    guest_channel::{Event, GuestChannel, Running},
+    guest_channel::{GuestChannel, Running},
     guest_tools::{output, start_server},
     qemu::{Boot, Machine, Nic, NicBackend, OnReboot, Qemu, QemuProcess, SocketMode, spawn_bound},
     supervisor::memory_available_mib,
@@ -114,11 +114,6 @@ impl Rig {
         // A socket's usual buffer holds fewer frames than come while an emulated guest is kept from its core.
         let room = format!("echo {UDP_BUFFER_LEN} >/proc/sys/net/core/rmem_default");
         output(rig.receiver(), &["sh", "-c", &room])?;
-        drain(start_server(
-            rig.receiver(),
-            &["iperf3", "-s", "--forceflush"],
-            "listening",
-        )?)?;
         Ok(rig)
     }
 
@@ -130,6 +125,12 @@ impl Rig {
     /// The guest that receives.
     pub(super) fn receiver(&self) -> &GuestChannel {
         &self.guests[1].channel
+    }
+
+    /// A server in the receiving guest for one run of `iperf3` in the other; [`Running::collect`] waits until it has ended. One that
+    /// served several would still be busy with the last while the end of that is under way over a delayed cable.
+    pub(super) fn iperf3_server(&self) -> Result<Running> {
+        start_server(self.receiver(), &["iperf3", "-s", "-1", "--forceflush"], "listening")
     }
 
     /// Both guests' processes.
@@ -339,13 +340,6 @@ impl Drop for Vnicd {
             std::thread::sleep(LOOK_INTERVAL);
         }
     }
-}
-
-/// Reads what a server says, for as long as it lives: one whose words nobody takes stops in the end.
-fn drain(mut server: Running) -> Result<()> {
-    let reading = move || while !matches!(server.next(None), Ok(Event::Exited(_)) | Err(_)) {};
-    std::thread::Builder::new().name("drain".into()).spawn(reading)?;
-    Ok(())
 }
 
 /// One subnet per way, so that the guests' kernels cannot choose between them.
