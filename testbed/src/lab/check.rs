@@ -285,9 +285,19 @@ impl Nodes<'_> {
             let nics = nics
                 .filter_map(|(index, nic)| self.check_nic(nic, &node.name, (place, index), domains, problems))
                 .collect();
-            if node.uplink == Some(true) && domains.subnets.iter().any(|(net, _)| net.overlaps(Ipv4Net::UPLINK)) {
+            let nics: Vec<Nic> = nics;
+            let subnets = domains.subnets.iter().map(|(net, _)| *net);
+            // With VLANs a NIC may be of a network that is no switch's.
+            let own = nics
+                .iter()
+                .filter_map(|nic| nic.address.map(|address| address.network()));
+            if node.uplink == Some(true) && subnets.chain(own).any(|net| net.overlaps(Ipv4Net::UPLINK)) {
                 let message = format!("the lab uses {}, which `uplink` needs for itself", Ipv4Net::UPLINK);
-                problems.add(node.name.span(), message, "choose another `subnet` for the switch");
+                problems.add(
+                    node.name.span(),
+                    message,
+                    "choose another `subnet` for the switch, or `address` for the NIC",
+                );
             }
             let boot = self.boot(node, problems);
             let own = match &boot {

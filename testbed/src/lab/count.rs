@@ -27,6 +27,8 @@ pub(super) fn expand(nodes: &[NodeFile], problems: &mut Problems) -> Vec<NodeFil
                 format!("a node cannot be there {} times", count.get_ref()),
                 format!("from 1 to {NODES_MAX}"),
             );
+            // What else is wrong with it is said, too.
+            expanded.push(numbered(node, 1, problems));
             continue;
         }
         for number in 1..=u32::try_from(*count.get_ref()).unwrap_or(1) {

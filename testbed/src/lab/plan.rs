@@ -14,7 +14,7 @@ const NIC_KEYS_LIVE: [&str; 7] = ["switch", "coalescing", "dma", "steering", "mi
 /// The settings of a NIC that are its cable's.
 const CABLE: &str = "link";
 
-/// What the user says of a node, and nobody else looks at.
+/// What the user says of a node: its guest does not see it.
 const LABELS: &str = "labels";
 
 /// What is nobody's setting: it follows from the other nodes or trunks.
@@ -143,24 +143,73 @@ impl Change {
 
 impl Setting {
     fn text(&self) -> String {
-        // Units stand in the value where a lab file would have them.
-        let units = [("_ns", 0), ("_bps", 1), ("_bytes", 2), ("_ppm", 3), ("_mib", 4)];
-        let unit = units.iter().find(|(suffix, _)| self.key.ends_with(suffix));
-        let show = |value: &Value| match (unit, value.as_u64()) {
-            (Some((_, 0)), Some(ns)) => Span(ns).to_string(),
-            (Some((_, 1)), Some(bps)) => Rate(bps).to_string(),
-            (Some((_, 2)), Some(bytes)) => Size(bytes).to_string(),
-            (Some((_, 3)), Some(0)) => "0".to_owned(),
-            (Some((_, 3)), Some(ppm)) => Share(u32::try_from(ppm).unwrap_or(u32::MAX)).to_string(),
-            (Some((_, 4)), Some(mib)) => Size(mib << 20).to_string(),
-            _ => match value {
-                Value::String(text) => text.clone(),
-                Value::Null => "none".to_owned(),
-                other => other.to_string(),
-            },
-        };
-        let key = unit.map_or(&*self.key, |(suffix, _)| self.key.trim_end_matches(suffix));
-        format!("{key} {} → {}", show(&self.from), show(&self.to))
+        let (key, unit) = Unit::split(&self.key);
+        format!("{key} {} → {}", show(unit, &self.from), show(unit, &self.to))
+    }
+}
+
+/// The unit at the end of a setting's name. It stands in the value where a lab file would have it.
+#[derive(Clone, Copy)]
+enum Unit {
+    Nanoseconds,
+    BitsPerSecond,
+    Bytes,
+    Millionths,
+    Mebibytes,
+}
+
+impl Unit {
+    const SUFFIXES: [(&'static str, Self); 5] = [
+        ("_ns", Self::Nanoseconds),
+        ("_bps", Self::BitsPerSecond),
+        ("_bytes", Self::Bytes),
+        ("_ppm", Self::Millionths),
+        ("_mib", Self::Mebibytes),
+    ];
+
+    /// A setting's name without its unit, and the unit.
+    fn split(key: &str) -> (&str, Option<Self>) {
+        let split = |(suffix, unit)| key.strip_suffix(suffix).map(|key| (key, Some(unit)));
+        Self::SUFFIXES.into_iter().find_map(split).unwrap_or((key, None))
+    }
+
+    fn show(self, number: u64) -> String {
+        match self {
+            Self::Nanoseconds => Span(number).to_string(),
+            Self::BitsPerSecond => Rate(number).to_string(),
+            Self::Bytes => Size(number).to_string(),
+            Self::Millionths if number == 0 => "0".to_owned(),
+            Self::Millionths => Share(u32::try_from(number).unwrap_or(u32::MAX)).to_string(),
+            Self::Mebibytes => Size(number << 20).to_string(),
+        }
+    }
+}
+
+/// A value in words. Of settings that come or go together, those are named that say something.
+fn show(unit: Option<Unit>, value: &Value) -> String {
+    let inner = |key: &str, value: &Value| {
+        let (key, unit) = Unit::split(key);
+        format!("{key} {}", show(unit, value))
+    };
+    let says = |value: &Value| !(value.is_null() || value == "" || value == &Value::Array(Vec::new()));
+    match (unit, value) {
+        (Some(unit), Value::Number(number)) if number.is_u64() => unit.show(number.as_u64().unwrap_or_default()),
+        (_, Value::Null) => "none".to_owned(),
+        (_, Value::String(text)) if text.is_empty() => "none".to_owned(),
+        (_, Value::String(text)) => text.clone(),
+        (_, Value::Array(values)) if values.is_empty() => "none".to_owned(),
+        (_, Value::Array(values)) => {
+            let words: Vec<_> = values.iter().map(|value| show(unit, value)).collect();
+            format!("[{}]", words.join(", "))
+        }
+        // The address says which NIC it is, and its line in the lab file the rest.
+        (_, Value::Object(nic)) if nic.contains_key("mac") => show(None, &nic["mac"]),
+        (_, Value::Object(settings)) => {
+            let said = settings.iter().filter(|(_, value)| says(value));
+            let words: Vec<_> = said.map(|(key, value)| inner(key, value)).collect();
+            format!("({})", words.join(", "))
+        }
+        (_, other) => other.to_string(),
     }
 }
 
@@ -244,6 +293,13 @@ fn compare_nodes(old: &Node, new: &Node, is_off: bool, changes: &mut Vec<Change>
         }
         value
     };
+    let labels = |node: &Node| json(node)[LABELS].clone();
+    set(
+        Kind::Node,
+        &new.name,
+        below(LABELS, &labels(old), &labels(new)),
+        changes,
+    );
     let settings = differences(&seen(old), &seen(new));
     let restarts = !settings.is_empty();
     if is_off {
@@ -280,11 +336,17 @@ fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Every value that differs, by its name from the outside in. Lists are compared as a whole, unless they are as long.
-fn differences(old: &Value, new: &Value) -> Vec<Setting> {
+/// As [`differences`], of a part with this name.
+fn below(key: &str, old: &Value, new: &Value) -> Vec<Setting> {
     let mut found = Vec::new();
-    collect("", old, new, &mut found);
+    collect(key, old, new, &mut found);
     found
+}
+
+/// Every value that differs, by its name from the outside in. Lists of plain values are compared as a whole, unless they are as
+/// long.
+fn differences(old: &Value, new: &Value) -> Vec<Setting> {
+    below("", old, new)
 }
 
 fn collect(key: &str, old: &Value, new: &Value, found: &mut Vec<Setting>) {
@@ -303,8 +365,11 @@ fn collect(key: &str, old: &Value, new: &Value, found: &mut Vec<Setting>) {
                 collect(&below(name), old, new, found);
             }
         }
-        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
-            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+        (Value::Array(old), Value::Array(new))
+            if old.len() == new.len() || old.iter().chain(new).all(Value::is_object) =>
+        {
+            for index in 0..old.len().max(new.len()) {
+                let [old, new] = [old, new].map(|list| list.get(index).unwrap_or(&Value::Null));
                 collect(&below(&index.to_string()), old, new, found);
             }
         }
@@ -372,6 +437,39 @@ mod tests {
         assert_eq!(
             text(&before, seen),
             "! node a is restarted: memory 128M → 256M, nics.0.mtu 1500 → 9000\n"
+        );
+    }
+
+    #[test]
+    fn settings_that_come_or_go_together_are_told_in_words() {
+        let switches = "[[switch]]\nname = \"s1\"\n";
+        let before = lab(
+            &format!("{switches}[[node]]\nname = \"a\"\nnic = [{{ vlan = 10 }}]\n"),
+            None,
+        );
+        let after = "[[switch]]\nname = \"s1\"\nstp = true\n[[node]]\nname = \"a\"\nnic = [{ vlans = [10, 20] }]\n";
+        let plan = text(&before, after);
+        assert!(!plan.contains(['{', '"']), "{plan}");
+        assert!(plan.contains("~ switch s1: stp none → ("), "{plan}");
+        assert!(plan.contains("~ nic a.eth0: vlans.tagged none → 10,20"), "{plan}");
+        let plan = text(
+            &before,
+            &format!("{switches}[[node]]\nname = \"a\"\nnic = [{{}}, {{}}]\n"),
+        );
+        assert!(
+            plan.contains("! node a is restarted: nics.1 none → 52:54:00:00:01:02\n"),
+            "{plan}"
+        );
+        assert!(plan.contains("~ nic a.eth0: vlans (untagged 10) → none"), "{plan}");
+    }
+
+    #[test]
+    fn labels_change_while_the_node_runs() {
+        let before = lab("[[node]]\nname = \"a\"\nlabels = { role = \"client\" }\n", None);
+        let after = "[[node]]\nname = \"a\"\nlabels = { role = \"server\", rack = \"1\" }\n";
+        assert_eq!(
+            text(&before, after),
+            "~ node a: labels.role client → server, labels.rack none → 1\n"
         );
     }
 
