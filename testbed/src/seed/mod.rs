@@ -60,6 +60,8 @@ fn user_data(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], w
     let mut data = json!({
         "hostname": guest.hostname,
         "preserve_hostname": false,
+        // Debian's images say otherwise, and would write the file anew at each boot, without the other nodes.
+        "manage_etc_hosts": false,
         "ssh_authorized_keys": ssh_keys,
         "write_files": [{"path": "/etc/hosts", "content": hosts, "append": true}],
     });
