@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub use reader::Saved;
-pub use writer::Writer;
+pub use writer::{Writer, check_lab};
 
 /// Version of the format; others are refused.
 pub const FORMAT: u32 = 1;
@@ -26,8 +26,12 @@ pub const FORMAT: u32 = 1;
 /// The file that says what the others are.
 const MANIFEST: &str = "save.json";
 
-/// Bytes of that file: 64 nodes with 8 cards each need about 1 MiB.
-const MANIFEST_LEN_MAX: u64 = 16 << 20;
+/// Bytes of that file. Texts that a lab file gives its guests are in it once for each guest: a file of 1 MiB, the largest, and 64
+/// nodes make 64 MiB.
+const MANIFEST_LEN_MAX: u64 = 128 << 20;
+
+/// Bytes of it that what is not the lab may take: settings, and names and checksums of files.
+const BESIDE_LAB_LEN_MAX: u64 = 16 << 20;
 
 /// First line of that file. What follows it is a [`Manifest`].
 #[derive(Debug, Serialize, Deserialize)]

@@ -9,10 +9,30 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::{
+    fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with},
+    io::Errno,
+};
 use sha2::{Digest, Sha256};
 
-use super::{FORMAT, Header, MANIFEST, Manifest, SavedFile, hex};
+use super::{BESIDE_LAB_LEN_MAX, FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, hex};
+use crate::lab::Lab;
+
+/// Whether a lab can be written down, to be asked before its guests are stopped.
+///
+/// # Errors
+/// One sentence when it is so long that [`Saved`](super::Saved) would not read it.
+pub fn check_lab(lab: &Lab) -> Result<()> {
+    let len = serde_json::to_vec_pretty(lab)?.len() as u64;
+    let most = MANIFEST_LEN_MAX - BESIDE_LAB_LEN_MAX;
+    ensure!(
+        len <= most,
+        "the lab {} takes {len} bytes to be written down, and a saved lab has room for {most}: copy long texts from files \
+         (`files = [{{ from = … }}]`)",
+        lab.name
+    );
+    Ok(())
+}
 
 /// Bytes that are read, hashed and written at once.
 const PIECE_LEN: usize = 1 << 20;
@@ -130,7 +150,8 @@ impl Writer {
     /// Writes down what the files are, waits until all is on the disk, and gives the folder its name. Says how many bytes it holds.
     ///
     /// # Errors
-    /// When something cannot be written. Then nothing is left, and a folder that was to be replaced is as it was.
+    /// When something cannot be written, or would be too long to be read. Then nothing is left, and a folder that was to be replaced is
+    /// as it was.
     pub fn finish(mut self, manifest: &Manifest) -> Result<u64> {
         let unwritable = || format!("cannot write {}", self.target.display());
         let body = serde_json::to_vec_pretty(manifest)?;
@@ -141,6 +162,11 @@ impl Writer {
         let mut text = serde_json::to_vec(&header)?;
         text.push(b'\n');
         text.extend_from_slice(&body);
+        ensure!(
+            text.len() as u64 <= MANIFEST_LEN_MAX,
+            "the lab {} takes more than {MANIFEST_LEN_MAX} bytes to be written down",
+            manifest.lab.name
+        );
         let mut file = create(&self.partial.join(MANIFEST)).with_context(unwritable)?;
         file.write_all(&text).with_context(unwritable)?;
         for entry in fs::read_dir(&self.partial).with_context(unwritable)? {
@@ -148,29 +174,61 @@ impl Writer {
             synced.with_context(unwritable)?;
         }
         self.folder.sync_all().with_context(unwritable)?;
-        self.rename().with_context(unwritable)?;
-        self.finished = true;
-        Ok(self.bytes + text.len() as u64)
-    }
-
-    fn rename(&self) -> Result<()> {
         let replaces = self.replace && self.target.symlink_metadata().is_ok();
         if replaces {
             check_target(&self.target, true)?;
         }
+        self.rename(replaces, &exchange).with_context(unwritable)?;
+        self.finished = true;
+        // It is there, and whole. What is left to do concerns it no more.
+        if let Err(error) = self.tidy(replaces) {
+            tracing::warn!(%error, folder = %self.partial.display(), "the save that was replaced is left");
+        }
+        Ok(self.bytes + text.len() as u64)
+    }
+
+    /// Gives the folder its name; the one that it replaces gets the other name. Network file systems do not know how to do that in one
+    /// step, so there is a moment there in which the name is nobody's.
+    fn rename(&self, replaces: bool, in_one_step: &Exchange) -> io::Result<()> {
         let flags = if replaces {
             RenameFlags::EXCHANGE
         } else {
             RenameFlags::NOREPLACE
         };
-        renameat_with(CWD, &self.partial, CWD, &self.target, flags)?;
-        if replaces {
-            // The former save has the other name now.
-            fs::remove_dir_all(&self.partial)?;
+        match in_one_step(&self.partial, &self.target, flags) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            outcome => return Ok(outcome?),
         }
-        let parent = self.target.parent().unwrap_or(Path::new("/"));
-        Ok(File::open(parent)?.sync_all()?)
+        if !replaces {
+            // A folder with something in it is not replaced by this, and one without is no loss.
+            return fs::rename(&self.partial, &self.target);
+        }
+        let mut aside = self.partial.clone().into_os_string();
+        aside.push(".old");
+        fs::rename(&self.target, &aside)?;
+        fs::rename(&self.partial, &self.target).inspect_err(|_| {
+            // Its own name is free.
+            _ = fs::rename(&aside, &self.target);
+        })?;
+        fs::rename(&aside, &self.partial)
     }
+
+    fn tidy(&self, replaces: bool) -> io::Result<()> {
+        let parent = self.target.parent().unwrap_or(Path::new("/"));
+        File::open(parent)?.sync_all()?;
+        if replaces {
+            fs::remove_dir_all(&self.partial)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Renames a folder without replacing another one, or two to each other's names.
+type Exchange = dyn Fn(&Path, &Path, RenameFlags) -> rustix::io::Result<()>;
+
+fn exchange(from: &Path, to: &Path, flags: RenameFlags) -> rustix::io::Result<()> {
+    renameat_with(CWD, from, CWD, to, flags)
 }
 
 impl Drop for Writer {
@@ -203,5 +261,55 @@ fn check_target(target: &Path, replace: bool) -> Result<()> {
             );
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(target: &Path, says: &str) -> Writer {
+        let mut writer = Writer::begin(target, true).expect("free, or a save");
+        writer
+            .write(MANIFEST, says.as_bytes(), &mut |_| Ok(()))
+            .expect("written");
+        writer
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_exchange_names_gets_the_save_all_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("pair.save");
+        let cannot: &Exchange = &|_, _, _| Err(Errno::INVAL);
+        let says = || fs::read_to_string(target.join(MANIFEST)).expect("there");
+        let mut writer = begun(&target, "first");
+        writer.rename(false, cannot).expect("renamed");
+        writer.finished = true;
+        assert_eq!(says(), "first");
+
+        let mut writer = begun(&target, "second");
+        let refused = writer.rename(false, cannot).expect_err("somebody else's came first");
+        assert_eq!(
+            (refused.kind(), says()),
+            (io::ErrorKind::DirectoryNotEmpty, "first".to_owned())
+        );
+        writer.rename(true, cannot).expect("exchanged");
+        writer.finished = true;
+        assert_eq!(says(), "second");
+        assert_eq!(
+            fs::read_to_string(writer.partial.join(MANIFEST)).expect("there"),
+            "first"
+        );
+        writer.tidy(true).expect("removed");
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1);
+
+        let full: &Exchange = &|_, _, _| Err(Errno::NOSPC);
+        let writer = begun(&target, "third");
+        assert!(
+            writer.rename(true, full).is_err(),
+            "only what is unknown there is done otherwise"
+        );
+        drop(writer);
+        assert_eq!(says(), "second");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -42,9 +42,14 @@ struct Waiting {
     served: bool,
 }
 
+/// The turn at the monitors of all QEMUs, for who needs them for long.
+pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
+    shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Lets the guest see the state that its cable has now. A node that is off needs nothing: its start does this again.
 pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()> {
-    let _turn = shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn(shared);
     let Some(mut qmp) = monitor(shared, node)? else {
         return Ok(());
     };
@@ -120,7 +125,7 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     if !connected {
         return Ok(false);
     }
-    let _turn = shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn(shared);
     let Some(mut qmp) = monitor(shared, node)? else {
         return Ok(true);
     };
@@ -135,7 +140,7 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
 /// Presses the power button of a node that runs, or pulls its plug; its QEMU ends when the guest has switched itself off.
 pub(super) fn power_off(shared: &Shared, node: &str, force: bool) -> Result<()> {
     // A monitor speaks with one at a time.
-    let _turn = shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn(shared);
     match monitor(shared, node)? {
         Some(mut qmp) if force => qmp.quit()?,
         Some(mut qmp) => qmp.system_powerdown()?,

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io,
+    io::{self, BufReader, Read},
     os::fd::AsFd,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,16 +16,23 @@ use weft_agent::config::ROOT_DISK;
 
 use super::{
     Inner, Means, Settings, Shared,
+    guest::Guest,
     node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
     protocol::{LabPhase, NodePhase},
     thread,
 };
 use crate::{
     image::Image,
-    lab::Boot,
+    lab::{Boot, Node},
     qemu::{self, Qemu, QemuProcess, Qmp, Transfer},
     save::Saved,
 };
+
+/// Bytes of a state that are read at once.
+const PIECE_LEN: usize = 1 << 20;
+
+/// How often guests are said to go on while states are read.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What each node's QEMU was started with, and which of them are to read a saved state.
 #[derive(Debug, Default)]
@@ -35,6 +42,8 @@ pub(super) struct Restore(Mutex<State>);
 struct State {
     /// What the QEMU of each node booted, which is what a restored one needs again.
     boots: BTreeMap<String, qemu::Boot>,
+    /// What is in the save that the lab was restored from: how each node boots, and with what.
+    saved: BTreeMap<String, (Boot, qemu::Boot)>,
     /// Nodes whose QEMU has not been started since the lab was restored.
     to_start: BTreeMap<String, Incoming>,
     /// Nodes whose QEMU has not read its state to the end.
@@ -61,8 +70,14 @@ impl Restore {
             Some((node.name.clone(), incoming))
         });
         let to_start: BTreeMap<_, _> = nodes.collect();
+        let lab = &saved.manifest().lab;
+        let kept = lab.nodes.iter().filter_map(|node| {
+            let boot = saved.boot(&node.name)?;
+            Some((node.name.clone(), (node.boot.clone(), boot)))
+        });
         Self(Mutex::new(State {
             boots: BTreeMap::new(),
+            saved: kept.collect(),
             to_load: to_start.keys().cloned().collect(),
             to_start,
         }))
@@ -82,6 +97,13 @@ impl Restore {
         self.state().to_start.contains_key(node)
     }
 
+    /// What the node was booted with when it was saved, if it boots the same way still: the files that the lab file names may be gone.
+    pub(super) fn saved(&self, node: &Node) -> Option<qemu::Boot> {
+        let state = self.state();
+        let (boot, saved) = state.saved.get(&node.name)?;
+        (*boot == node.boot).then(|| saved.clone())
+    }
+
     /// The node's QEMU is started with this.
     pub(super) fn note_boot(&self, node: &str, boot: &qemu::Boot) {
         self.state().boots.insert(node.to_owned(), boot.clone());
@@ -95,6 +117,12 @@ impl Restore {
     /// The node's state is read, and it can be told to go on.
     pub(super) fn note_loaded(&self, node: &str) {
         self.state().to_load.remove(node);
+    }
+
+    /// Nodes that are gone are not waited for.
+    fn forget_others<'a>(&self, nodes: impl Iterator<Item = &'a String>) {
+        let nodes: BTreeSet<&String> = nodes.collect();
+        self.state().to_load.retain(|name| nodes.contains(name));
     }
 
     /// Whether some node has not read its state.
@@ -153,7 +181,13 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
     let (reads, mut writes) = io::pipe().context("cannot make a pipe")?;
     let outcome = std::thread::scope(|scope| {
         // QEMU closes its end when it has read all, or does not want more: how it went, it tells itself.
-        scope.spawn(move || io::copy(&mut &state, &mut writes));
+        let told = Told {
+            shared,
+            state: &state,
+            last: Instant::now(),
+        };
+        let mut told = BufReader::with_capacity(PIECE_LEN, told);
+        scope.spawn(move || io::copy(&mut told, &mut writes));
         let begun = qmp.begin_restore(reads.as_fd());
         drop(reads);
         begun.and_then(|()| qmp.wait_for_transfer())
@@ -166,6 +200,25 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
             Some(why) if process.try_wait()?.is_some() => bail!("QEMU cannot read its saved state: {why}"),
             _ => Err(error).context("QEMU cannot read its saved state"),
         },
+    }
+}
+
+/// A state that is read, which is a sign of life of all guests: those whose states were read wait for the others.
+struct Told<'a> {
+    shared: &'a Shared,
+    state: &'a File,
+    /// When that was told last.
+    last: Instant,
+}
+
+impl Read for Told<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.last.elapsed() >= TELL_INTERVAL {
+            self.last = Instant::now();
+            // Nobody waits for this alone to change.
+            self.shared.inner().nodes.values_mut().for_each(Guest::waits_for_others);
+        }
+        self.state.read(bytes)
     }
 }
 
@@ -191,6 +244,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
     let shared = Arc::clone(shared);
     thread("restore", move || {
         let all_loaded = |inner: &mut Inner| {
+            shared.restore.forget_others(inner.nodes.keys());
             let off = inner
                 .nodes
                 .values()

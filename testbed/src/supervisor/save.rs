@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    Settings, Shared,
+    Settings, Shared, carrier,
     protocol::{LabPhase, NodePhase, SaveNews, SaveReport, SavedGuest},
     server::answer,
 };
@@ -49,7 +49,13 @@ pub(super) struct Order<'a> {
 /// Does what [`Request::Save`](super::protocol::Request::Save) asks for, and tells the client what is going on. Whether the lab is to be
 /// ended now.
 pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream) -> Result<bool> {
-    let mut teller = Teller { stream, last: None };
+    let mut teller = Teller {
+        shared,
+        stream,
+        last: None,
+    };
+    // Whoever ends the lab waits for this, so that nothing half-written is left.
+    let _saving = shared.saving.lock().unwrap_or_else(PoisonError::into_inner);
     // Held while the lab is changed: it is none of the labs between.
     let file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let mut frozen = None;
@@ -82,6 +88,9 @@ fn save(
     teller: &mut Teller<'_>,
 ) -> Result<SaveReport> {
     let (lab, means) = (shared.lab(), shared.means());
+    crate::save::check_lab(&lab)?;
+    // A monitor speaks with one at a time: who has others to tell guests something waits until these go on.
+    let turn = carrier::turn(shared);
     let mut monitors = check(shared, &lab)?;
     let mut writer = Writer::begin(order.target, order.replace)?;
     let mut nodes = Vec::new();
@@ -98,6 +107,7 @@ fn save(
     if !order.stop {
         frozen.thaw()?;
     }
+    drop(turn);
     let (paused, drained) = (frozen.paused(), frozen.drained.clone());
     teller.say("waiting for the disk", 0)?;
     let manifest = Manifest {
@@ -141,12 +151,12 @@ fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
     }
     ensure!(!inner.reload.is_under_way(), "a reload is under way");
     let mut reasons: Vec<String> = lab.nodes.iter().filter_map(why_not).collect();
-    let is_on = |node: &&Node| {
-        let guest = inner.nodes.get(&node.name);
-        guest.is_some_and(|guest| guest.process.is_some() && guest.status.phase != NodePhase::Starting)
+    let is_off = |node: &Node| match inner.nodes.get(&node.name) {
+        Some(guest) if guest.status.phase == NodePhase::Starting => Some(format!("{} is being started", node.name)),
+        Some(guest) if guest.process.is_some() => None,
+        _ => Some(format!("{} is stopped: `weft start {0}` switches it on", node.name)),
     };
-    let off = lab.nodes.iter().filter(|node| !is_on(node));
-    reasons.extend(off.map(|node| format!("{} is stopped: `weft start {0}` switches it on", node.name)));
+    reasons.extend(lab.nodes.iter().filter_map(is_off));
     drop(inner);
     ensure!(!lab.nodes.is_empty(), "the lab {} has no nodes", lab.name);
     let mut monitors = Vec::new();
@@ -323,13 +333,17 @@ impl Drop for Frozen {
 
 /// Tells whoever waits what is going on, now and then.
 struct Teller<'a> {
+    shared: &'a Shared,
     stream: &'a UnixStream,
     /// When what was said last.
     last: Option<(Instant, String)>,
 }
 
 impl Teller<'_> {
+    /// Fails when nobody wants the save any more, or the lab is being ended.
     fn say(&mut self, what: &str, bytes: u64) -> Result<()> {
+        let stopping = self.shared.inner().phase == LabPhase::Stopping;
+        ensure!(!stopping, "the lab is being ended");
         if self
             .last
             .as_ref()
