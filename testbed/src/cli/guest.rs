@@ -387,6 +387,8 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
 pub(super) fn logs(cli: &Cli, what: &str, follow: bool) -> Result<()> {
     let client = match client(cli) {
         Ok(client) => client,
+        // Several run, and it was not said which.
+        Err(error) if error.is::<Usage>() => return Err(error),
         Err(none) => {
             let kept = state::failed_lab(cli.lab.as_deref()).ok_or(none)?;
             return logs_of_failed(&kept, what);

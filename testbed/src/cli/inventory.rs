@@ -61,7 +61,6 @@ fn hosts(topology: &Topology) -> String {
     for node in &topology.nodes {
         let mut first = [true, true];
         for nic in &node.nics {
-            let card = nic.name.replace('.', "-");
             for address in nic.hosts() {
                 let is_first = std::mem::take(&mut first[usize::from(address.is_ipv6())]);
                 let name = if is_first {
@@ -70,7 +69,7 @@ fn hosts(topology: &Topology) -> String {
                     String::new()
                 };
                 // Writing to a string does not fail.
-                _ = writeln!(out, "{address} {name}{card}");
+                _ = writeln!(out, "{address} {name}{}", nic.name);
             }
         }
     }
@@ -164,8 +163,8 @@ mod tests {
     fn hosts_have_names_of_nodes_and_of_cards() {
         assert_eq!(
             hosts(&topology()),
-            "10.77.1.1 n1 n1-eth0\nfd10:fe7e:c47:1::1 n1 n1-eth0\n10.77.1.2 n1-eth1\nfd10:fe7e:c47:1::2 n1-eth1\n\
-             10.77.1.3 web-1 web-1-eth0\nfd10:fe7e:c47:1::3 web-1 web-1-eth0\n"
+            "10.77.1.1 n1 n1.eth0\nfd10:fe7e:c47:1::1 n1 n1.eth0\n10.77.1.2 n1.eth1\nfd10:fe7e:c47:1::2 n1.eth1\n\
+             10.77.1.3 web-1 web-1.eth0\nfd10:fe7e:c47:1::3 web-1 web-1.eth0\n"
         );
     }
 

@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -35,7 +35,7 @@ use crate::{
     },
     state::{self, StateDir},
     supervisor::{
-        Supervisor,
+        BOOT_PATIENCE_FACTOR, Supervisor,
         client::Client,
         protocol::{LabStatus, NodePhase, NodeStatus, Request},
     },
@@ -157,7 +157,7 @@ fn reconcile(cli: &Cli, args: &UpArgs, client: &Client, lab: &Lab) -> Result<()>
         .filter(|name| lab.node(name).is_some_and(|node| node.has_agent()))
         .collect();
     if !names.is_empty() {
-        wait(client, &names, args.guests.boot_timeout)?;
+        wait(client, &names, Patience::Silence(args.guests.boot_timeout))?;
     }
     if !cli.json {
         say(format_args!("lab {} is as {} says", lab.name, args.file.display()));
@@ -263,7 +263,20 @@ fn nodes_text(status: &LabStatus) -> String {
     table::text(&status.nodes, &columns)
 }
 
-pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<()> {
+/// How long nodes are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// In all.
+    Total(Span),
+    /// As long as each that boots shows something within this time, and is ready within ten times as much.
+    Silence(Span),
+}
+
+/// Waits until nodes are ready.
+///
+/// # Errors
+/// When one is stopped, or takes too long.
+pub(super) fn wait(client: &Client, nodes: &[String], patience: Patience) -> Result<()> {
     for node in nodes {
         check_node(client, node)?;
     }
@@ -271,35 +284,51 @@ pub(super) fn wait(client: &Client, nodes: &[String], timeout: Span) -> Result<(
     let (watching, names) = (client.clone(), nodes.to_vec());
     std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
         let progress = Progress::new(0);
-        let end = watching.watch(|status| {
-            let wanted = wanted(status, &names);
-            if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Stopped) {
-                return Some(Err(anyhow::anyhow!(
-                    "{} is stopped: {}",
-                    off.name,
-                    off.note.as_deref().unwrap_or("-")
-                )));
-            }
-            let ready = wanted.iter().filter(|node| node.phase == NodePhase::Ready).count();
-            progress.say(&format!("{ready} of {} nodes ready", wanted.len()));
-            (ready == wanted.len()).then_some(Ok(()))
-        });
+        let end = watching.watch(|status| readiness(status, &names, &progress));
         drop(progress);
         let end = end.and_then(|end| end.unwrap_or_else(|| Err(anyhow::anyhow!("the lab has ended"))));
         // Nobody listens any more after the time is up.
         _ = sender.send(end);
     })?;
-    if let Ok(result) = receiver.recv_timeout(Duration::from_nanos(timeout.0)) {
-        return result;
+    let (Patience::Total(each) | Patience::Silence(each)) = patience;
+    let (each, began) = (Duration::from_nanos(each.0), Instant::now());
+    let most = match patience {
+        Patience::Total(_) => each,
+        Patience::Silence(_) => each * BOOT_PATIENCE_FACTOR,
+    };
+    let mut left = each;
+    loop {
+        if let Ok(result) = receiver.recv_timeout(left) {
+            return result;
+        }
+        let status = client.status()?;
+        let waiting: Vec<_> = wanted(&status, nodes)
+            .into_iter()
+            .filter(|node| node.phase != NodePhase::Ready)
+            .collect();
+        let silent = waiting.iter().filter_map(|node| node.silent_ms).max().unwrap_or(0);
+        let silent = Duration::from_millis(silent);
+        if began.elapsed() >= most || silent >= each {
+            let names: Vec<_> = waiting
+                .iter()
+                .map(|node| format!("{} ({})", node.name, node.phase.name()))
+                .collect();
+            bail!("not ready after {} s: {}", began.elapsed().as_secs(), names.join(", "));
+        }
+        left = (each - silent).min(most.saturating_sub(began.elapsed()));
     }
-    let status = client.status()?;
-    let waiting = wanted(&status, nodes)
-        .into_iter()
-        .filter(|node| node.phase != NodePhase::Ready);
-    let names: Vec<_> = waiting
-        .map(|node| format!("{} ({})", node.name, node.phase.name()))
-        .collect();
-    bail!("not ready after {timeout}: {}", names.join(", "))
+}
+
+/// How waiting for these nodes ends; `None` while it goes on.
+fn readiness(status: &LabStatus, names: &[String], progress: &Progress) -> Option<Result<()>> {
+    let wanted = wanted(status, names);
+    if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Stopped) {
+        let why = off.note.as_deref().unwrap_or("-");
+        return Some(Err(anyhow::anyhow!("{} is stopped: {why}", off.name)));
+    }
+    let ready = wanted.iter().filter(|node| node.phase == NodePhase::Ready).count();
+    progress.say(&format!("{ready} of {} nodes ready", wanted.len()));
+    (ready == wanted.len()).then_some(Ok(()))
 }
 
 /// The nodes that are waited for: those named, or all that run our agent for certain.

@@ -115,7 +115,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Verb::Init { file, force } => lab::init(file, *force)?,
         Verb::Up(args) => lab::up(cli, args)?,
         Verb::Deploy(args) => lab::up(cli, &args.detached())?,
-        Verb::Wait { nodes, timeout } => lab::wait(&client(cli)?, nodes, *timeout)?,
+        Verb::Wait { nodes, timeout } => lab::wait(&client(cli)?, nodes, lab::Patience::Total(*timeout))?,
         Verb::Ps => lab::ps(cli)?,
         Verb::Exec(args) => return Ok(guest::exec(cli, args)),
         Verb::Cp {

@@ -18,7 +18,7 @@ use crate::{
     guest_channel::Exec,
     lab::{topology::Topology, units::Span},
     report::{progress::Progress, say, table},
-    supervisor::client::Client,
+    supervisor::{client::Client, protocol::NodePhase},
 };
 
 /// Pings at once in one guest: each is a process, and small guests have little memory.
@@ -92,6 +92,15 @@ pub(super) fn pingall(cli: &Cli, args: &PingallArgs) -> Result<ExitCode> {
                 node.name
             ));
         }
+        let asked = |name: &str| cells.iter().any(|cell| cell.from == name);
+        for name in askers.iter().filter(|name| !asked(name)) {
+            say(format_args!(
+                "{name} has no address of a family in which somebody else has one, so it asked nobody"
+            ));
+        }
+        for why in failures(&cells) {
+            say(format_args!("{why}"));
+        }
         let (sent, received) = cells
             .iter()
             .fold((0, 0), |sum, cell| (sum.0 + cell.sent, sum.1 + cell.received));
@@ -100,7 +109,8 @@ pub(super) fn pingall(cli: &Cli, args: &PingallArgs) -> Result<ExitCode> {
             cells.len()
         ));
     }
-    Ok(if answered == cells.len() {
+    // Where nobody asked, nothing was shown to work.
+    Ok(if answered == cells.len() && answered > 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -114,7 +124,7 @@ fn askers(client: &Client, topology: &Topology) -> Result<Vec<String>> {
         status
             .nodes
             .iter()
-            .any(|node| node.name == name && node.kernel.is_some())
+            .any(|node| node.name == name && node.phase == NodePhase::Ready)
     };
     let askers: Vec<_> = topology
         .nodes
@@ -300,6 +310,30 @@ fn matrix(family: &str, cells: &[Cell]) -> String {
     out
 }
 
+/// Most sentences about pings that could not be sent.
+const FAILURES_MAX: usize = 8;
+
+/// Why pings could not be sent: one sentence for each reason of each node that asks.
+fn failures(cells: &[Cell]) -> Vec<String> {
+    let mut of_reason = BTreeMap::<(&str, &str), Vec<&str>>::new();
+    for cell in cells {
+        if let Some(why) = &cell.error {
+            of_reason.entry((&cell.from, why)).or_default().push(&cell.to);
+        }
+    }
+    let left = of_reason.len().saturating_sub(FAILURES_MAX);
+    let sentence = |((from, why), to): (&(&str, &str), &Vec<&str>)| {
+        let mut to = to.clone();
+        to.dedup();
+        format!("{from} could not ask {}: {why}", to.join(", "))
+    };
+    let mut said: Vec<_> = of_reason.iter().take(FAILURES_MAX).map(sentence).collect();
+    if left > 0 {
+        said.push(format!("{left} more reasons: --json has them all"));
+    }
+    said
+}
+
 /// `1.24 ms`, with what was lost, or why there is no time.
 fn shown(cell: &Cell) -> String {
     match (cell.received, cell.avg_ms) {
@@ -374,6 +408,10 @@ mod tests {
         assert_eq!((shown(&lost).as_str(), lost.avg_ms), ("no answer", None));
         let broken = cell("n1", "n2", "ping: sendto: Network is unreachable\n");
         assert_eq!(broken.error.as_deref(), Some("ping: sendto: Network is unreachable"));
+        assert_eq!(
+            failures(&[read, broken]),
+            ["n1 could not ask n2: ping: sendto: Network is unreachable"]
+        );
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +22,7 @@ use super::{
     protocol::{LabPhase, NodePhase},
     thread,
 };
+use crate::guest_channel::ChannelError;
 
 /// How often serial lines are looked at while guests boot: a panic is known this soon.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -75,6 +79,23 @@ struct Line {
     /// Bytes of the log that were read.
     read: u64,
     console: Console,
+    /// What it last said that nothing can follow.
+    last_words: Option<String>,
+    /// The agent is being asked whether that is so.
+    asking: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// The line of the start with this number, from that many bytes of the log on.
+    fn of(start: u32, printed_before: u64) -> Self {
+        Self {
+            start,
+            read: printed_before,
+            console: Console::default(),
+            last_words: None,
+            asking: Arc::default(),
+        }
+    }
 }
 
 /// The thread that looks at all serial lines, until the lab ends.
@@ -105,17 +126,11 @@ fn look(shared: &Arc<Shared>, name: &str, lines: &mut BTreeMap<String, Line>) {
         lines.remove(name);
         return;
     };
-    let line = lines.entry(name.to_owned()).or_insert_with(|| Line {
-        start,
-        read: printed_before,
-        console: Console::default(),
-    });
+    let line = lines
+        .entry(name.to_owned())
+        .or_insert_with(|| Line::of(start, printed_before));
     if line.start != start {
-        *line = Line {
-            start,
-            read: printed_before,
-            console: Console::default(),
-        };
+        *line = Line::of(start, printed_before);
     }
     let news = read_on(&shared.state.file(&format!("{name}.log")), &mut line.read).unwrap_or_default();
     if !news.is_empty() {
@@ -126,17 +141,21 @@ fn look(shared: &Arc<Shared>, name: &str, lines: &mut BTreeMap<String, Line>) {
     }
     for sign in line.console.feed(&news) {
         match sign {
-            Sign::Dead(why) => end_unless_it_lives(shared, name, start, why),
+            Sign::Dead(why) => {
+                line.last_words = Some(why);
+                end_unless_it_lives(shared, name, line);
+            }
             Sign::Login => shared.update_guest(name, |guest| {
                 guest.runs_without_agent(start, "it waits for a login on its serial line");
             }),
         }
     }
-    judge(shared, name, start, line.console.spoke());
+    judge(shared, name, line);
 }
 
 /// What follows from the time that has gone by.
-fn judge(shared: &Shared, name: &str, start: u32, spoke: bool) {
+fn judge(shared: &Shared, name: &str, line: &Line) {
+    let start = line.start;
     let (panicked, silent, turn_is_over) = {
         let inner = shared.inner();
         let Some(guest) = inner.nodes.get(name) else { return };
@@ -147,15 +166,12 @@ fn judge(shared: &Shared, name: &str, start: u32, spoke: bool) {
         )
     };
     if panicked {
-        end(
-            shared,
-            name,
-            start,
-            "its kernel told the machine that it panicked".to_owned(),
-        );
+        let why = line.last_words.as_deref();
+        let why = why.unwrap_or("its kernel told the machine that it panicked");
+        end(shared, name, start, why.to_owned());
     }
     if silent {
-        let note = if spoke {
+        let note = if line.console.spoke() {
             "it prints nothing any more on its serial line"
         } else {
             "it prints nothing on its serial line"
@@ -180,26 +196,36 @@ fn read_on(log: &Path, read: &mut u64) -> io::Result<Vec<u8>> {
     Ok(news)
 }
 
-/// Ends a guest that cannot go on. One whose agent answers can: then somebody only printed such a line.
-fn end_unless_it_lives(shared: &Arc<Shared>, name: &str, start: u32, why: String) {
+/// Ends a guest that cannot go on. One whose agent answers can: then somebody only printed such a line. QEMU is told of no panic
+/// then.
+/// One question at a time, however often it prints it.
+fn end_unless_it_lives(shared: &Arc<Shared>, name: &str, line: &Line) {
+    let (start, why) = (line.start, line.last_words.clone().unwrap_or_default());
     let channel = {
         let inner = shared.inner();
         let guest = inner.nodes.get(name);
-        let ready = guest.filter(|guest| guest.status.phase == NodePhase::Ready);
+        let ready = guest.filter(|guest| guest.status.phase == NodePhase::Ready && !guest.has_panicked());
         ready.and_then(|guest| guest.channel.clone())
     };
     let Some(channel) = channel else {
         return end(shared, name, start, why);
     };
-    let (asking, node) = (Arc::clone(shared), name.to_owned());
-    let reason = why.clone();
+    if line.asking.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (owner, node, asking) = (Arc::clone(shared), name.to_owned(), Arc::clone(&line.asking));
     let asked = thread("sign of life", move || {
-        if channel.ping(SIGN_OF_LIFE).is_err() {
-            end(&asking, &node, start, reason);
+        // One with too much to do to take the question is alive.
+        if let Err(ChannelError::TimedOut(_) | ChannelError::Closed | ChannelError::Restarted) =
+            channel.ping(SIGN_OF_LIFE)
+        {
+            end(&owner, &node, start, why);
         }
+        asking.store(false, Ordering::Release);
     });
-    if asked.is_err() {
-        end(shared, name, start, why);
+    if let Err(error) = asked {
+        line.asking.store(false, Ordering::Release);
+        tracing::warn!(node = name, %error, "nobody asks whether a guest that printed of a panic is alive");
     }
 }
 

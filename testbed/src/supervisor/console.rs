@@ -43,6 +43,9 @@ impl Console {
     /// Takes what was printed since the last call; gives the signs in it, in order.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Sign> {
         let mut signs = Vec::new();
+        if bytes.is_empty() {
+            return signs;
+        }
         for &byte in bytes {
             match byte {
                 b'\n' => {
@@ -172,6 +175,8 @@ mod tests {
         );
         let mut console = Console::default();
         assert_eq!(console.feed(b"last login: yesterday\r\n"), []);
+        assert_eq!(console.feed(b"n1 login: "), [Sign::Login]);
+        assert_eq!(console.feed(b""), [], "nothing was printed since");
     }
 
     #[test]

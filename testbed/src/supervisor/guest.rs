@@ -3,7 +3,7 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -39,7 +39,7 @@ pub(super) struct Guest {
     pub(super) channel: Option<GuestChannel>,
     /// Somebody wants it off and on again. Never while it is [`NodePhase::Stopped`]: it is starting then.
     restart: bool,
-    /// Times QEMU was started.
+    /// The number of the last start of its QEMU; 0 before the first.
     starts: u32,
     turn: Turn,
     /// Bytes of its serial log that were there before this QEMU.
@@ -71,6 +71,7 @@ impl Guest {
             pid: None,
             boot_ms: None,
             kernel: None,
+            silent_ms: None,
         };
         static GUESTS: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -95,7 +96,8 @@ impl Guest {
         self.identity
     }
 
-    /// Its QEMU was started. That answers whoever asked for a restart until now. Gives the number of this start.
+    /// Its QEMU was started. That answers whoever asked for a restart until now. Gives the number of this start, which no other start
+    /// of any guest has: what is under way about one of them says nothing about another.
     pub(super) fn launched(&mut self, process: OwnedFd, pid: u32, printed_before: u64) -> u32 {
         self.printed_before = printed_before;
         self.launched_at = Instant::now();
@@ -104,7 +106,8 @@ impl Guest {
         self.process = Some(process);
         self.status.pid = Some(pid);
         self.restart = false;
-        self.starts += 1;
+        static STARTS: AtomicU32 = AtomicU32::new(1);
+        self.starts = STARTS.fetch_add(1, Ordering::Relaxed);
         self.starts
     }
 
@@ -129,13 +132,15 @@ impl Guest {
     pub(super) fn boots_again(&mut self, start: u32) {
         if self.is_running(start) && matches!(self.status.phase, NodePhase::Ready | NodePhase::NoAgent) {
             (self.status.phase, self.status.note) = (NodePhase::Booting, None);
+            self.status.kernel = None;
             self.went_on = Instant::now();
         }
     }
 
-    /// The guest was reset. Gives why it is to be ended, if that was once too often.
+    /// The guest was reset. Gives why it is to be ended, if that was once too often. A reset after a panic changes nothing: the
+    /// panic is why the guest is ended, and a kernel that boots meanwhile is no news.
     pub(super) fn was_reset(&mut self, start: u32) -> Option<String> {
-        if !self.is_running(start) {
+        if !self.is_running(start) || self.panicked {
             return None;
         }
         self.boots_again(start);
@@ -152,6 +157,11 @@ impl Guest {
         }
     }
 
+    /// Something goes on that it waits for.
+    pub(super) fn waits_for_others(&mut self) {
+        self.went_on = Instant::now();
+    }
+
     /// It has booted, as far as anybody can see who is not its agent. Only for images that need not have one.
     pub(super) fn runs_without_agent(&mut self, start: u32, note: &str) {
         let may = matches!(self.status.phase, NodePhase::Booting | NodePhase::NoAgent) && !self.status.recipe;
@@ -164,6 +174,11 @@ impl Guest {
     /// QEMU was told by the guest's kernel that it cannot go on.
     pub(super) fn panics(&mut self, start: u32) {
         self.panicked |= self.is_running(start);
+    }
+
+    /// Whether this QEMU was told of a panic: no agent speaks of this start again.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.panicked
     }
 
     /// Whether [`panics`](Self::panics) was called, and nothing followed yet.
@@ -269,7 +284,7 @@ impl Guest {
         self.process = None;
         self.channel = None;
         self.status.pid = None;
-        self.status.boot_ms = None;
+        (self.status.boot_ms, self.status.kernel) = (None, None);
         (self.status.phase, self.status.note) = if self.restart {
             (NodePhase::Starting, None)
         } else {
@@ -277,7 +292,7 @@ impl Guest {
         };
     }
 
-    /// Somebody wants it off and on again. Gives the number of starts until now, for [`restarted`](Self::restarted).
+    /// Somebody wants it off and on again. Gives the number of the last start, for [`restarted`](Self::restarted).
     pub(super) fn ask_for_restart(&mut self) -> u32 {
         self.restart = true;
         if self.status.phase == NodePhase::Stopped {
@@ -291,7 +306,7 @@ impl Guest {
         std::mem::take(&mut self.restart)
     }
 
-    /// How the restart went that was asked for after so many starts; `None` while it is under way.
+    /// How the restart went that was asked for after that start; `None` while it is under way.
     pub(super) fn restarted(&self, starts_before: u32) -> Option<Result<(), String>> {
         match self.status.phase {
             NodePhase::Booting | NodePhase::NoAgent | NodePhase::Ready if self.starts > starts_before => Some(Ok(())),
@@ -425,6 +440,25 @@ mod tests {
         let verdicts: Vec<_> = (0..RESETS_MAX).filter_map(|_| guest.was_reset(number)).collect();
         assert_eq!(verdicts, ["it was reset 5 times in a row before anything ran in it"]);
         assert_eq!(guest.was_reset(number + 1), None, "another QEMU");
+    }
+
+    #[test]
+    fn resets_after_a_panic_count_for_nothing() {
+        let mut guest = guest();
+        let number = start(&mut guest);
+        guest.answered(number, &welcome(), 3000);
+        guest.panics(number);
+        for _ in 0..2 * RESETS_MAX {
+            assert_eq!(guest.was_reset(number), None);
+        }
+        assert_eq!(
+            guest.status.phase,
+            NodePhase::Ready,
+            "it does not boot: it is to be ended"
+        );
+        assert!(guest.told_of_panic() && guest.has_panicked());
+        assert!(guest.condemn(number, "kernel panic: x".to_owned()));
+        assert!(!guest.told_of_panic() && guest.has_panicked());
     }
 
     #[test]

@@ -41,13 +41,13 @@ pub use settings::Settings;
 use self::{
     client::Client,
     guest::Guest,
-    protocol::{LabPhase, LabStatus, NodePhase},
+    protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
     reaper::Reaper,
 };
 use crate::{
     accel::Accel,
     image::Image,
-    lab::{ImageSpec, Lab},
+    lab::{ImageSpec, Lab, Node},
     qemu::Qemu,
     save::Saved,
     state::{Lock, StateDir},
@@ -64,7 +64,7 @@ const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A guest that goes on and on without ever being ready is given up after so many times what a silent one is given.
-const BOOT_PATIENCE_FACTOR: u32 = 10;
+pub(crate) const BOOT_PATIENCE_FACTOR: u32 = 10;
 
 /// Characters of a guest's last line that an error quotes.
 const LAST_LINE_CHARS_MAX: usize = 200;
@@ -99,6 +99,8 @@ struct Shared {
     means: RwLock<Arc<Means>>,
     /// The lab file that the lab is of, held while the lab is changed. None: it is of no file, and is never changed.
     file: Mutex<Option<PathBuf>>,
+    /// Held while a save of the lab is written.
+    saving: Mutex<()>,
     inner: Mutex<Inner>,
     changed: Condvar,
     settings: Mutex<Settings>,
@@ -234,7 +236,15 @@ impl Shared {
 
     fn status(&self, inner: &Inner) -> LabStatus {
         let (lab, means) = (self.lab(), self.means());
-        let nodes = lab.nodes.iter().filter_map(|node| inner.nodes.get(&node.name));
+        let of_node = |node: &Node| {
+            let guest = inner.nodes.get(&node.name)?;
+            let silent = guest.silent_for();
+            Some(NodeStatus {
+                labels: node.labels.clone(),
+                silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
+                ..guest.status.clone()
+            })
+        };
         LabStatus {
             lab: lab.name.clone(),
             phase: inner.phase,
@@ -243,7 +253,7 @@ impl Shared {
             pid: std::process::id(),
             vnicd_pid: inner.vnicd_pid,
             vnicd_restarts: inner.vnicd_restarts,
-            nodes: nodes.map(|guest| guest.status.clone()).collect(),
+            nodes: lab.nodes.iter().filter_map(of_node).collect(),
         }
     }
 }
@@ -315,6 +325,7 @@ impl Supervisor {
             state,
             means: RwLock::new(Arc::new(means)),
             file: Mutex::new(file),
+            saving: Mutex::new(()),
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             settings: Mutex::new(settings),
@@ -519,6 +530,8 @@ impl Supervisor {
             shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off);
         }
         vnicd::end(&shared);
+        // One that is under way has heard of the end by now: its guests are gone, and it removes what it wrote.
+        drop(shared.saving.lock().unwrap_or_else(PoisonError::into_inner));
         let kept = keep_logs.then(|| shared.state.keep_logs()).flatten();
         let removed = shared.state.remove(lock);
         let reaper = shared.reaper.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -241,7 +241,9 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
                 // Those who wait for an answer of the old agent learn of it when everybody can see that the guest boots.
                 shared.update_guest(node, |guest| {
                     verdict = guest.was_reset(start);
-                    channel.guest_was_reset();
+                    if !guest.has_panicked() {
+                        channel.guest_was_reset();
+                    }
                 });
                 if let Some(why) = verdict {
                     boots::end(shared, node, start, why);
@@ -292,12 +294,15 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             kernel,
             initramfs,
             append,
-        } => qemu::Boot {
-            kernel: Some(kernel.clone()),
-            initramfs: Some(initramfs.clone()),
-            append: append.clone(),
-            ..qemu::Boot::default()
-        },
+        } => {
+            let saved = shared.restore.saved(node).unwrap_or_default();
+            qemu::Boot {
+                kernel: saved.kernel.or_else(|| Some(kernel.clone())),
+                initramfs: saved.initramfs.or_else(|| Some(initramfs.clone())),
+                append: append.clone(),
+                ..qemu::Boot::default()
+            }
+        }
         Boot::Disk { image, writable } => qemu::Boot {
             disk: Some(disk(image, *writable)?),
             ..qemu::Boot::default()
@@ -332,10 +337,20 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
     boot.shared_disks.extend(root);
     if !node.setup.files.is_empty() {
         let path = shared.state.file(&format!("{}.files", node.name));
-        guest_files::write(node, &path)?;
-        boot.shared_disks.push(qemu::SharedDisk {
-            serial: FILES_DISK,
-            path,
+        let saved = shared.restore.saved(node).unwrap_or_default().shared_disks;
+        let saved = saved.into_iter().find(|disk| disk.serial == FILES_DISK);
+        boot.shared_disks.push(match (guest_files::write(node, &path), saved) {
+            (Ok(()), _) => qemu::SharedDisk {
+                serial: FILES_DISK,
+                path,
+            },
+            // Where the lab goes on, what it was made of need not be.
+            (Err(error), Some(saved)) => {
+                let error = format!("{error:#}");
+                tracing::warn!(node = node.name, %error, "the guest gets the files that were saved with it");
+                saved
+            }
+            (Err(error), None) => return Err(error),
         });
     }
     let folders = node.setup.mount.iter().zip(0..);
@@ -499,7 +514,6 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
         Some(guest.ask_for_restart())
     });
     let starts = starts.with_context(|| format!("there is no node {node} in this lab"))?;
-    let deadline = Instant::now() + QEMU_START_TIMEOUT;
     let outcome = |inner: &mut Inner| {
         let guest = inner.nodes.get(node)?;
         if inner.phase == LabPhase::Stopping {
@@ -507,9 +521,27 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
         }
         guest.restarted(starts)
     };
-    match shared.wait_for(Some(deadline), outcome) {
+    match wait_for_start(shared, node, outcome) {
         Some(result) => result.map_err(anyhow::Error::msg),
         None => anyhow::bail!("{node} was not started again within {} s", QEMU_START_TIMEOUT.as_secs()),
+    }
+}
+
+/// Waits for something about a node that is being started, for as long as that may take once its turn to boot has come.
+pub(super) fn wait_for_start<T>(
+    shared: &Shared,
+    node: &str,
+    mut outcome: impl FnMut(&mut Inner) -> Option<T>,
+) -> Option<T> {
+    let may_go_on = |guest: &Guest| {
+        let has_time = |since: Instant| since.elapsed() < QEMU_START_TIMEOUT;
+        guest.waits_for_turn() || guest.turn_since().is_some_and(has_time)
+    };
+    loop {
+        let found = shared.wait_for(Some(Instant::now() + QEMU_START_TIMEOUT), &mut outcome);
+        if found.is_some() || !shared.inner().nodes.get(node).is_some_and(may_go_on) {
+            return found;
+        }
     }
 }
 

@@ -243,8 +243,11 @@ pub struct NodeStatus {
     pub pid: Option<u32>,
     /// From the start of QEMU to the agent's first word, in milliseconds.
     pub boot_ms: Option<u64>,
-    /// Kernel release, as the agent says.
+    /// Kernel release, as the agent says; none while it does not answer.
     pub kernel: Option<String>,
+    /// While it boots: for how long it has shown nothing, in milliseconds.
+    #[serde(default)]
+    pub silent_ms: Option<u64>,
 }
 
 /// Where a node is in its life.

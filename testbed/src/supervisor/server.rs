@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
@@ -192,8 +191,7 @@ fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
             (None, _) => Err(anyhow::anyhow!("{name} is {}", guest.status.phase.name())),
         }),
     };
-    let deadline = Instant::now() + node::QEMU_START_TIMEOUT;
-    let found = shared.wait_for(Some(deadline), reachable);
+    let found = node::wait_for_start(shared, name, reachable);
     let channel = found.unwrap_or_else(|| Err(anyhow::anyhow!("{name} is {}", NodePhase::Starting.name())));
     let channel = match channel {
         Ok(channel) => channel,
