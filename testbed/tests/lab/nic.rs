@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Lines, PAIR, World, eventually, qemus, signal};
+use crate::support::{Lines, PAIR, PATIENCE, World, eventually, qemus, signal};
 
 /// For how long a monitor that is not there would be waited for.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(30);
@@ -22,24 +22,28 @@ fn count(reasons: &Value, reason: &str) -> u64 {
     reasons[reason].as_u64().unwrap_or(0)
 }
 
-/// Waits until interrupts of this reason are decided, and then no others for a while.
+/// Waits until interrupts of this reason are decided, and no others between them. However slow the machine is: what is counted is
+/// how many came in a row.
 fn waits_for_only(world: &World, nic: &str, reason: &str) {
-    let mut before = reasons(world, nic);
-    eventually(&format!("only interrupts for {reason} at {nic}"), || {
-        std::thread::sleep(Duration::from_millis(300));
+    let mut begin = reasons(world, nic);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
         let now = reasons(world, nic);
-        let grown = |name: &str| count(&now, name) - count(&before, name);
-        let others: u64 = now
-            .as_object()
-            .unwrap()
-            .keys()
-            .filter(|name| *name != reason)
-            .map(|name| grown(name))
-            .sum();
-        let done = grown(reason) > 10 && others == 0;
-        before = now;
-        done
-    });
+        let grown = |name: &str| count(&now, name) - count(&begin, name);
+        let mut names = now.as_object().unwrap().keys();
+        let of_others = names.any(|name| name != reason && grown(name) > 0);
+        if !of_others && grown(reason) > 10 {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "not only interrupts for {reason} at {nic}: {begin} became {now}"
+        );
+        if of_others {
+            begin = now;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -130,6 +130,37 @@ fn the_messages_of_the_readme_are_sent_as_typed_and_measured_as_shown() {
     assert!(labs == 2 && lengths >= 8, "{labs} {lengths}");
 }
 
+#[test]
+fn the_labs_of_the_readme_print_tables_as_shown() {
+    let world = World::new(None);
+    typed(&world, world.dir.path(), "weft init");
+    let sessions = blocks("text")
+        .into_iter()
+        .filter(|block| block.starts_with("$ weft up -d"));
+    let mut tables = 0;
+    for block in sessions.filter(|block| !block.contains("omx")) {
+        let shipped = block.contains("testbed/experiments/");
+        let folder = if shipped { root() } else { world.dir.path().to_owned() };
+        let mut said = String::new();
+        for line in block.lines() {
+            if let Some(command) = line.strip_prefix("$ ") {
+                said = typed(&world, &folder, &format!("{command} 2>&1"));
+                continue;
+            }
+            // Counts and times differ. What is counted, and of whom, does not.
+            let is_heading = line
+                .split_whitespace()
+                .all(|word| word.to_uppercase() == word && word.len() > 1);
+            let words = line.split_whitespace().take(if is_heading { usize::MAX } else { 1 });
+            for word in words {
+                assert!(said.contains(word), "{word} of {line:?} is not in {said}");
+            }
+            tables += usize::from(is_heading);
+        }
+    }
+    assert!(tables >= 5, "{tables}");
+}
+
 /// Whether `weft` understands these words; a verb that is only named may lack its arguments.
 fn check_weft(command: &str) {
     let words = command.split('|').next().unwrap_or_default().split_whitespace();
