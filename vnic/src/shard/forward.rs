@@ -15,6 +15,7 @@ use super::drops::{RxDrop, TxDrop};
 use super::fabric_handle::QUEUE_PAIRS_MAX;
 use super::frame::FrameRef;
 use super::pool::{Pooled, Stage};
+use super::port::Port;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
 use super::watch::Subject;
@@ -257,6 +258,7 @@ impl Inner {
             return self.carry_to_busy_port(index, origin, frame, &wire, way, now, may_hold);
         }
         let Some(queue) = port.rx_queue(frame.inline) else {
+            port.count_in_vain(&wire);
             port.drop_rx_all(RxDrop::NotReady, wire.frames, now);
             return TAKEN;
         };
@@ -275,11 +277,13 @@ impl Inner {
                 None => self.hold(origin, index, queue, now),
                 // It is in private memory already, so it waits at the receiver and not in the sender's ring.
                 Some(_) => {
+                    port.count_in_vain(&wire);
                     self.wait_at_port(index, origin, frame, now);
                     TAKEN
                 }
             },
             Err(refused) => {
+                port.count_in_vain(&wire);
                 self.refused(index, refused, wire.frames, now);
                 TAKEN
             }
@@ -451,6 +455,14 @@ impl Inner {
             side.touched = true;
             self.touched.push((index, queue));
         }
+    }
+}
+
+impl Port {
+    /// Counts what passed the link straight and was not delivered from there: the link has done its part.
+    #[cold]
+    fn count_in_vain(&mut self, wire: &OnWire) {
+        self.to_guest.count_passed(u64::from(wire.frames), wire.bytes);
     }
 }
 
