@@ -75,6 +75,9 @@ impl Inner {
         let until = self.ports[origin.port()].pairs[origin.pair()].tx.held_until;
         let outcome = self.carry_to_port(port, origin, frame, now, now < until);
         self.ports[origin.port()].pairs[origin.pair()].tx.held_until = until;
+        // Its switches decided about it in an earlier batch, and about others since; a trunk may lie between. No row may follow it:
+        // the next frame is counted, and asked about, wherever it passes.
+        self.last_straight = None;
         outcome
     }
 }

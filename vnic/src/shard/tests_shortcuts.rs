@@ -6,8 +6,8 @@
 //! guest was interrupted for it.
 
 use ether::Time;
+use fabric::{LinkCounters, PortCounters};
 
-use super::CaptureReader;
 use super::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use super::tests::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use super::tests_captures::{Captured, finish};
@@ -16,6 +16,7 @@ use super::tests_switches::{igmp_report, to_ip_group};
 use super::tests_vlans;
 use super::tests_ways::TSO4_SHORT;
 use super::way::Condition;
+use super::{CaptureReader, HOLD_NS_MAX};
 use crate::offload::{NetHeader, Segments, complete_checksum};
 use crate::report::{JitterDistribution, LinkSettings};
 
@@ -299,6 +300,37 @@ impl Side {
         }
         stats
     }
+
+    /// What the ports of all switches and the links of all trunks counted.
+    fn between_guests(&self) -> (Vec<PortCounters>, Vec<LinkCounters>) {
+        let inner = &self.rig.inner;
+        let of_ports = inner.switches.iter().flat_map(|state| {
+            let switch = &state.switch;
+            switch.ports().map(|port| *switch.counters(port))
+        });
+        let links = inner.trunks.iter().flat_map(|trunk| &trunk.links);
+        (of_ports.collect(), links.map(|link| *link.counters()).collect())
+    }
+
+    /// Sends plain frames, and lets nobody who does not look see them.
+    fn send_unseen(&mut self, frames: &[(usize, Vec<u8>)]) {
+        let mut next = [0; GUESTS];
+        for (guest, bytes) in frames {
+            self.rig.send(*guest, next[*guest], bytes);
+            next[*guest] += 1;
+        }
+        self.rig.settle();
+    }
+
+    /// All that each guest saw since the last question: frames in their order, and chains that came back.
+    fn take_seen(&mut self) -> Vec<(Vec<Vec<u8>>, usize)> {
+        let mut all = vec![(Vec::new(), 0); GUESTS];
+        for seen in self.seen.drain(..) {
+            all[seen.guest].0.extend(seen.frames);
+            all[seen.guest].1 += seen.completed;
+        }
+        all
+    }
 }
 
 /// What a packet that a guest received is on the wire.
@@ -500,7 +532,13 @@ fn compare(scenario: &Scenario) {
                 what()
             );
         }
-        assert_eq!(short.rig.trunk_counters(), plain.rig.trunk_counters(), "{}", what());
+        assert!(
+            short.between_guests() == plain.between_guests(),
+            "{}: {:?}, and plainly {:?}",
+            what(),
+            short.between_guests(),
+            plain.between_guests()
+        );
     }
     for side in &mut sides {
         (0..GUESTS).for_each(|guest| side.capture(guest, false));
@@ -571,6 +609,96 @@ fn short_ways_are_equal_to_the_plain_one_over_a_trunk() {
 #[test]
 fn short_ways_are_equal_to_the_plain_one_everywhere_at_once() {
     scenarios(3).iter().for_each(compare);
+}
+
+/// Frames of the sender to a guest that has posted no buffers for them, in rows, and of another guest to the sender and to itself.
+fn beside_a_guest_without_buffers(random: &mut Random, stalled: usize, count: usize) -> Vec<(usize, Vec<u8>)> {
+    let other = 1 + (stalled + random.below(3) as usize) % 4;
+    let mut frames = Vec::new();
+    for number in 0..count {
+        let len = 60 + random.below(1400) as usize;
+        frames.push((SENDER, frame(stalled as u8, SENDER as u8, len, number as u8)));
+        if random.below(4) == 0 {
+            let to = if random.below(2) == 0 { SENDER } else { other };
+            frames.push((other, frame(to as u8, other as u8, len, number as u8)));
+        }
+    }
+    frames
+}
+
+/// Guests that post no buffers for a moment: on the short side frames wait in their sender's ring, on the plain one at the port.
+fn compare_without_buffers(switches: Switches, seed: u64) {
+    let scenario = Scenario {
+        what: "no buffers".to_owned(),
+        place: 0,
+        settings: LinkSettings::default(),
+        is_cut: false,
+        switches,
+        seed,
+        forgotten: None,
+    };
+    let mut sides = [false, true].map(|closed| Side::new(closed, &scenario));
+    let mut random = Random(seed);
+    for step in 0..8 {
+        let stalled = 1 + random.below(4) as usize;
+        let all_buffers: Vec<_> = (0..super::rig::RING)
+            .map(|number| {
+                (
+                    SENDER,
+                    frame(stalled as u8, SENDER as u8, 60 + usize::from(number), step),
+                )
+            })
+            .collect();
+        let rows = [70, 10, 10].map(|most| {
+            let count = 1 + random.below(most) as usize;
+            beside_a_guest_without_buffers(&mut random, stalled, count)
+        });
+        let [behind, between, after] = &rows;
+        let mut between = between.clone();
+        between.retain(|(guest, _)| *guest != SENDER);
+        for side in &mut sides {
+            let others_look = |side: &mut Side| {
+                let others = (0..GUESTS).filter(|guest| *guest != stalled);
+                others.for_each(|guest| side.look(guest));
+            };
+            side.send_unseen(&all_buffers);
+            others_look(side);
+            side.send_unseen(behind);
+            others_look(side);
+            // What is decided about while the sender's frames wait has nothing to do with them.
+            side.send_unseen(&between);
+            others_look(side);
+            if step % 3 == 2 {
+                // It takes too long for them.
+                side.rig.now = side.rig.now.plus_nanos(HOLD_NS_MAX);
+                side.rig.settle();
+            }
+            side.look(stalled);
+            side.run();
+            side.send_unseen(after);
+            side.run();
+        }
+        let what = format!("{switches:?}, seed {seed}, step {step}, guest {stalled}");
+        let [short, plain] = &mut sides;
+        let (of_short, of_plain) = (short.take_seen(), plain.take_seen());
+        for (guest, (a, b)) in of_short.iter().zip(&of_plain).enumerate() {
+            assert!(
+                a == b,
+                "{what}: guest {guest} saw {} frames, plainly {}",
+                a.0.len(),
+                b.0.len()
+            );
+            assert_eq!(short.counters(guest), plain.counters(guest), "{what}, guest {guest}");
+        }
+        assert_eq!(short.between_guests(), plain.between_guests(), "{what}");
+    }
+}
+
+#[test]
+fn frames_that_wait_for_buffers_and_those_behind_them_are_counted_as_on_the_plain_way() {
+    for switches in Switches::ALL {
+        (0..12).for_each(|seed| compare_without_buffers(switches, 77 + seed));
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use fabric::{DropReason, PortRole, StpConfig};
 
-use super::rig::{Rig, frame};
+use super::rig::{RING, Rig, frame};
+use super::tests::introduce;
+use crate::report::LinkSettings;
 
 /// A broadcast of guest `source`.
 fn broadcast(source: u8) -> Vec<u8> {
@@ -306,4 +308,56 @@ fn frames_to_a_group_reach_those_that_want_it_over_trunks_too() {
     let counters = rig.inner.switches[0].switch.counters(fabric::PortId(0));
     assert_eq!(counters.dropped(DropReason::NoMember), 1);
     assert_eq!(rig.pooled_bytes(), 0);
+}
+
+/// A guest behind a trunk has no buffers left; a frame to it waits in its sender's ring, and these stand behind it.
+fn behind_a_frame_that_waits(trunk: &LinkSettings, behind: &[Vec<u8>]) -> (Rig, usize) {
+    let mut rig = Rig::new(&[0]);
+    let far = rig.add_switch();
+    let guest = rig.add_guest(far, 0);
+    introduce(&mut rig, 0, guest);
+    rig.set_trunk(trunk, &LinkSettings::default());
+    for index in 0..RING {
+        rig.send(0, index, &frame(guest as u8, 0, 100, 0));
+    }
+    rig.settle();
+    assert_eq!(rig.completed(0), usize::from(RING));
+    for (index, sent) in (0..).zip([&[frame(guest as u8, 0, 100, 1)], behind].concat()) {
+        rig.send(0, index, &sent);
+    }
+    rig.settle();
+    assert_eq!(rig.completed(0), 0, "the first waits");
+    assert_eq!(rig.received(guest).len(), usize::from(RING));
+    rig.settle();
+    assert_eq!(rig.completed(0), 1 + behind.len());
+    (rig, guest)
+}
+
+#[test]
+fn a_row_behind_a_frame_that_waited_is_counted_on_the_trunk_and_at_both_switches() {
+    let behind: Vec<_> = (0..20).map(|number| frame(1, 0, 100, number)).collect();
+    let (mut rig, guest) = behind_a_frame_that_waits(&LinkSettings::default(), &behind);
+    assert_eq!(data(&mut rig, guest).len(), 21);
+    // One more from when they heard of each other.
+    let all = u64::from(RING) + 21 + 1;
+    let there = rig.trunk_counters();
+    assert_eq!((there.offered_frames, there.delivered_frames), (all, all));
+    let [near, far] = rig.inner.trunks[0].ends;
+    let counters = |(switch, port): (usize, fabric::PortId)| *rig.inner.switches[switch].switch.counters(port);
+    assert_eq!(counters(near).out_frames, all);
+    assert_eq!(counters(far).in_frames, all);
+    assert_eq!(rig.stats(guest).switch["out_frames"], all);
+    assert_eq!(rig.stats(0).switch["in_frames"], all);
+}
+
+#[test]
+fn a_row_behind_a_frame_that_waited_is_held_to_the_mtu_of_the_trunk() {
+    let narrow = LinkSettings {
+        mtu: 576,
+        ..LinkSettings::default()
+    };
+    let behind: Vec<_> = (0..20).map(|number| frame(1, 0, 1000, number)).collect();
+    let (mut rig, guest) = behind_a_frame_that_waits(&narrow, &behind);
+    assert_eq!(data(&mut rig, guest), [frame(1, 0, 100, 1)]);
+    assert_eq!(rig.trunk_counters().dropped(fabric::LinkDrop::Mtu), 20);
 }
