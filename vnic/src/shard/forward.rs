@@ -29,8 +29,12 @@ pub(super) const LINK_OVERHEAD: u32 = fabric::FRAME_OVERHEAD_BYTES;
 /// Longest frame a guest may hand over for segmentation: 64 KiB of network layer.
 pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
 
+/// Longest frame inside: a switch may put one tag in front of what a guest handed over, and never a second one, since it reads the
+/// first as the frame's own from then on.
+pub const FRAME_LEN_MAX: usize = SEGMENTED_FRAME_MAX as usize + fabric::VLAN_TAG_LEN;
+
 /// Private memory for frames that are cut or completed: the whole and one segment.
-pub const GATHER_LEN: usize = 2 * SEGMENTED_FRAME_MAX as usize;
+pub const GATHER_LEN: usize = 2 * FRAME_LEN_MAX;
 
 /// What became of a frame that was handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +363,7 @@ impl Inner {
         }
         let mut memory = std::mem::take(&mut self.gather);
         memory.resize(GATHER_LEN, 0);
-        let (whole, segment) = memory.split_at_mut(SEGMENTED_FRAME_MAX as usize);
+        let (whole, segment) = memory.split_at_mut(FRAME_LEN_MAX);
         let bytes = frame.gather(whole);
         let resolved = if frame.header.is_segmented() {
             match Segments::new(bytes, frame.header) {

@@ -8,17 +8,15 @@ use std::collections::BinaryHeap;
 
 use ether::Time;
 
-use super::forward::SEGMENTED_FRAME_MAX;
+use super::forward::FRAME_LEN_MAX;
 use super::frame::FrameRef;
 use super::transmit::{SWITCHES, TxOrigin};
 use crate::memory::Piece;
 use crate::offload::NetHeader;
 
-/// Longest frame a pooled buffer takes: one that is still to be cut.
-pub const POOLED_FRAME_MAX: usize = SEGMENTED_FRAME_MAX as usize;
 /// Sizes of buffers: acknowledgements and other short frames, frames of the usual and of the largest MTU, and frames that are
 /// still to be cut, of which senders make all sizes.
-const SIZES: [usize; 6] = [256, 2048, 9000 + 14 + 8, 18_000, 36_000, POOLED_FRAME_MAX];
+const SIZES: [usize; 6] = [256, 2048, 9000 + 14 + 8, 18_000, 36_000, FRAME_LEN_MAX];
 /// Bytes that frames in the pool may occupy beyond the ports' reserves: 10 Gbit/s for 100 ms and some; more is a queue
 /// nobody models.
 pub const POOL_BYTES_MAX: usize = 128 << 20;
@@ -107,7 +105,7 @@ pub struct Pool {
 
 impl Pool {
     /// Copies the bytes of a plain frame into a buffer; `None` (the frame is dropped by the caller and counted) if it is longer
-    /// than [`POOLED_FRAME_MAX`] or the port it came from has used up its share.
+    /// than [`FRAME_LEN_MAX`] or the port it came from has used up its share.
     pub fn copy_of(&mut self, frame: &[u8], stage: Stage, origin: TxOrigin) -> Option<Pooled> {
         let mut pooled = self.take(frame.len(), NetHeader::default(), stage, origin)?;
         pooled.bytes[..frame.len()].copy_from_slice(frame);
@@ -277,9 +275,6 @@ mod tests {
         assert!(pool.bytes_out() <= POOL_BYTES_MAX + 100 * RESERVE_BYTES);
         frames.into_iter().for_each(|frame| pool.release(frame));
         assert_eq!((pool.bytes_out(), pool.common), (0, 0));
-        assert!(
-            pool.copy_of(&[0; POOLED_FRAME_MAX + 1], Stage::Card(0), from(0))
-                .is_none()
-        );
+        assert!(pool.copy_of(&[0; FRAME_LEN_MAX + 1], Stage::Card(0), from(0)).is_none());
     }
 }

@@ -9,14 +9,11 @@ use firmware::multicast::is_card_frame;
 
 use super::Inner;
 use super::crossing::Hop;
-use super::forward::SEGMENTED_FRAME_MAX;
+use super::forward::FRAME_LEN_MAX;
 use super::frame::FrameRef;
 use super::transmit::TxOrigin;
 use super::way::Way;
 use crate::memory::Piece;
-
-/// The longest frame behind a change: a tag more than a guest may hand over.
-const RETAGGED_FRAME_MAX: usize = SEGMENTED_FRAME_MAX as usize + fabric::VLAN_TAG_LEN;
 
 impl Inner {
     /// Sends a frame the ways that `switch` just listed.
@@ -57,7 +54,7 @@ impl Inner {
         now: Time,
     ) {
         let mut memory = std::mem::take(&mut self.retagged);
-        memory.resize(RETAGGED_FRAME_MAX, 0);
+        memory.resize(FRAME_LEN_MAX, 0);
         if let Some(len) = retag(frame, tag, &mut memory) {
             let header = frame.header.moved_by(tag.growth() as i16);
             let mut rest = [Piece::EMPTY];

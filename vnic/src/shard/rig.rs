@@ -201,8 +201,13 @@ impl Rig {
 
     /// Puts a plain frame of any length on the transmit ring of `guest`, as a chain of buffers from `first` on.
     pub fn send_long(&mut self, guest: usize, first: u16, frame: &[u8]) {
+        self.send_long_with_header(guest, first, &[0; NET_HEADER_LEN], frame);
+    }
+
+    /// As [`send_long`](Self::send_long), with this virtio-net header.
+    pub fn send_long_with_header(&mut self, guest: usize, first: u16, header: &[u8; NET_HEADER_LEN], frame: &[u8]) {
         let Guest { memory, tx, .. } = &mut self.guests[guest];
-        let bytes: Vec<u8> = [0; NET_HEADER_LEN].iter().chain(frame).copied().collect();
+        let bytes: Vec<u8> = header.iter().chain(frame).copied().collect();
         let pieces = bytes.chunks(BUFFER);
         let last = first + pieces.len() as u16 - 1;
         for (index, piece) in (first..).zip(pieces) {

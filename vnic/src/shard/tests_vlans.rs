@@ -3,8 +3,10 @@
 
 use fabric::{PortVlans, VlanId, VlanSet};
 
+use super::forward::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
 use super::rig::{ALL_FEATURES, Rig, frame};
 use super::tests::{NEEDS_CHECKSUM, TSO4, is_complete_tcp, tcp_frame};
+use crate::report::LinkSettings;
 
 fn vlan(number: u16) -> VlanId {
     VlanId::new(number).unwrap()
@@ -230,4 +232,51 @@ fn a_receiver_without_buffers_gets_retagged_frames_when_it_has_some() {
         assert_eq!(*got, tagged(&sent, 10), "frame {index}");
     }
     assert_eq!(rig.pooled_bytes(), 0);
+}
+
+#[test]
+fn the_longest_frame_that_a_guest_may_hand_over_gets_its_tag_on_every_way() {
+    let headers = 54;
+    let slow = |delay_ns, rate_bps| LinkSettings {
+        delay_ns,
+        rate_bps,
+        ..LinkSettings::default()
+    };
+    for len in [
+        SEGMENTED_FRAME_MAX - LINK_OVERHEAD,
+        SEGMENTED_FRAME_MAX - 3,
+        SEGMENTED_FRAME_MAX,
+    ] {
+        let sent = tcp_frame(1, len as usize - headers);
+        for features in [ALL_FEATURES, 0] {
+            for link in [slow(0, 0), slow(1_000, 0), slow(1_000, 10_000_000_000)] {
+                for over_trunk in [false, true] {
+                    let mut rig = Rig::new(&[ALL_FEATURES]);
+                    let switch = if over_trunk { rig.add_switch() } else { 0 };
+                    let guest = rig.add_guest(switch, features);
+                    set(&mut rig, 0, PortVlans::access(vlan(10)));
+                    set(&mut rig, guest, tagged_port(&[10]));
+                    rig.set_link(guest, &link, &LinkSettings::default());
+                    if over_trunk {
+                        rig.set_trunk(&link, &link);
+                    }
+                    rig.send_long_with_header(0, 1, &TSO4, &sent);
+                    rig.settle();
+                    rig.now = rig.now.plus_nanos(1_000_000_000);
+                    rig.settle();
+                    rig.now = rig.now.plus_nanos(1_000_000_000);
+                    rig.settle();
+                    let what = format!("{len} bytes, features {features:#x}, {link:?}, trunk {over_trunk}");
+                    assert_eq!((rig.failed(0), rig.failed(guest)), (None, None), "{what}");
+                    assert_eq!(rig.completed(0), 1, "{what}");
+                    let received = frames(&mut rig, guest);
+                    if let [whole] = &received[..] {
+                        assert!(*whole == tagged(&sent, 10), "{what}");
+                    }
+                    let payload: usize = received.iter().map(|frame| frame.len() - headers - 4).sum();
+                    assert_eq!(payload, sent.len() - headers, "{what}");
+                }
+            }
+        }
+    }
 }
