@@ -159,12 +159,16 @@ impl Fabric {
             };
             let vlans = settings.vlans.as_ref().map(vlans_from).transpose()?;
             let state = &mut inner.switches[switch];
+            // What the port is told at once begins now, and not when the switch was asked last.
+            state.switch.handle(now);
             let switch_port = state.switch.try_add_port().map_err(invalid)?;
             state.bind(switch_port, index);
             state.switch.set_port_vlans(switch_port, vlans);
             let mut port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
             port.timers_left = timers_from(&settings.timers, inner.origin_unix_ns)?;
             inner.ports.push(port);
+            // A switch that had no port before has something to say from now on.
+            inner.serve_switch(switch, now);
             for &group in &settings.groups {
                 inner.join_configured(index, group, now)?;
             }
@@ -203,6 +207,7 @@ impl Fabric {
             let mut ends = [(a.0, fabric::PortId(0)), (b.0, fabric::PortId(0))];
             for (switch, port) in &mut ends {
                 let switch = &mut inner.switches[*switch].switch;
+                switch.handle(now);
                 *port = switch.add_trunk(id).map_err(invalid)?;
                 switch.set_port_vlans(*port, vlans.clone());
             }

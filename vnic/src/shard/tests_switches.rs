@@ -4,7 +4,8 @@ use fabric::{DropReason, PortRole, StpConfig};
 
 use super::rig::{RING, Rig, frame};
 use super::tests::introduce;
-use crate::report::LinkSettings;
+use super::{Fabric, FabricSettings};
+use crate::report::{LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings};
 
 /// A broadcast of guest `source`.
 fn broadcast(source: u8) -> Vec<u8> {
@@ -360,4 +361,47 @@ fn a_row_behind_a_frame_that_waited_is_held_to_the_mtu_of_the_trunk() {
     let (mut rig, guest) = behind_a_frame_that_waits(&narrow, &behind);
     assert_eq!(data(&mut rig, guest), [frame(1, 0, 100, 1)]);
     assert_eq!(rig.trunk_counters().dropped(fabric::LinkDrop::Mtu), 20);
+}
+
+/// A fabric with one switch, and that as it is now.
+fn fabric_with(settings: &SwitchSettings) -> (Fabric, super::SwitchId) {
+    let fabric = Fabric::new(FabricSettings::default()).unwrap();
+    let switch = fabric.add_switch("s1");
+    fabric.set_switch(switch, settings).unwrap();
+    (fabric, switch)
+}
+
+fn only(fabric: &Fabric) -> SwitchInfo {
+    fabric.switch_info(Some("s1")).unwrap().remove(0)
+}
+
+/// A port as the configuration file makes it.
+fn named_port(name: &str) -> PortSettings {
+    PortSettings {
+        name: name.to_owned(),
+        ..Rig::new(&[0]).inner.ports[0].settings.clone()
+    }
+}
+
+#[test]
+fn a_switch_of_guests_alone_sends_bpdus_from_its_first_port_on() {
+    let (fabric, switch) = fabric_with(&SwitchSettings {
+        stp: Some(StpSettings { priority: 32_768 }),
+        ..SwitchSettings::default()
+    });
+    assert!(
+        fabric.shard.with(|inner, _| inner.switches_due == ether::Time::MAX),
+        "nobody is there"
+    );
+    for (number, name) in ["n1", "n2"].into_iter().enumerate() {
+        fabric.add_port(switch, named_port(name)).unwrap();
+        let port = only(&fabric).ports[number].stp.clone().unwrap();
+        assert!(port.bpdus_out >= 1, "{port:?}");
+        let (due, now) = fabric.shard.with(|inner, now| (inner.switches_due, now));
+        assert!(
+            due <= now.plus_nanos(2_000_000_000),
+            "the next one is due at {due:?}, it is {now:?}"
+        );
+    }
+    fabric.shutdown();
 }
