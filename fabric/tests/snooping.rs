@@ -501,6 +501,40 @@ fn groups_stay_in_their_vlan() {
 }
 
 #[test]
+fn a_port_whose_vlans_change_keeps_its_groups_and_its_hosts_are_asked() {
+    let vlan = |number| VlanId::new(number).unwrap();
+    let carries = |numbers: [u16; 2]| Some(PortVlans::trunk(None, VlanSet::from_iter(numbers.map(vlan))));
+    let mut bench = Bench::new(3);
+    for number in [0, 2] {
+        bench
+            .switch
+            .set_port_vlans(port(number), Some(PortVlans::access(vlan(10))));
+    }
+    bench.switch.set_port_vlans(port(1), carries([10, 20]));
+    let group = ip("239.1.2.3");
+    let tagged = |frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat();
+    bench.send(0, &data(1, group));
+    bench.wait(10 * SECOND);
+    bench.send(1, &tagged(report(4, &[(4, group, 0)])));
+    assert_eq!(bench.send(0, &data(1, group)), local([1]));
+
+    bench.switch.set_port_vlans(port(1), carries([10, 30]));
+    assert_eq!(bench.send(0, &data(1, group)), local([1, 2]), "until it has answered");
+    let asked = bench.wait(SECOND);
+    let is_query = |(_, egress, frame): &(u64, Egress, Vec<u8>)| {
+        *egress == Egress::Local(port(1)) && frame[12..18] == [0x81, 0, 0, 10, 8, 0]
+    };
+    assert_eq!(asked.iter().filter(|sent| is_query(sent)).count(), 1, "{asked:?}");
+    bench.send(1, &tagged(report(4, &[(4, group, 0)])));
+    bench.wait(10 * SECOND);
+    assert_eq!(bench.send(0, &data(1, group)), local([1]));
+    // The same VLANs again are no change.
+    bench.switch.set_port_vlans(port(1), carries([10, 30]));
+    assert_eq!(bench.send(0, &data(1, group)), local([1]));
+    assert_eq!(bench.wait(SECOND), []);
+}
+
+#[test]
 fn damaged_messages_change_nothing_and_go_where_frames_to_their_address_go() {
     let groups = [ip("239.1.2.3"), ip("ff05::1:3")];
     for group in groups {

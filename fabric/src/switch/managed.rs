@@ -39,17 +39,20 @@ impl Switch {
     /// Says which VLANs a port carries, or takes that back. From the first port on that was given some, the switch has VLANs:
     /// stations are learned in their VLAN, and frames stay in it. Its other ports then carry what nobody said: those of cards are
     /// access ports of VLAN 1, those of trunks carry all VLANs, 1 without a tag. What was learned on the port is forgotten, and
-    /// everything when the switch gets its first VLANs or loses its last.
+    /// everything when the switch gets its first VLANs or loses its last. A switch that snoops asks all ports anew, since hosts say
+    /// nothing by themselves in a VLAN that they come into, and floods frames to groups until they have answered.
     ///
     /// Nothing happens if there is no such port. For an aggregate, the port that stands for it counts.
     pub fn set_port_vlans(&mut self, port: PortId, vlans: Option<PortVlans>) {
         let Some(state) = self.ports.get_mut(usize::from(port.0)).filter(|state| state.present) else {
             return;
         };
+        let is_changed = state.vlans != vlans;
         state.vlans = vlans;
         self.forget_stations(port);
-        if let Some(snooping) = &mut self.snooping {
+        if is_changed && let Some(snooping) = &mut self.snooping {
             snooping.forget_port(port);
+            snooping.topology_changed();
         }
         self.refresh_vlans();
     }

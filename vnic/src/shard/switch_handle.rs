@@ -153,7 +153,7 @@ impl Fabric {
     /// # Errors
     /// No such port, one at no switch, or a number that is no VLAN; then nothing was changed.
     pub fn set_vlans(&self, name: &str, change: Option<VlanChange>) -> Result<Option<VlanSettings>, FabricError> {
-        self.shard.with(|inner, _| {
+        self.shard.with(|inner, now| {
             let index = inner
                 .port_index(name)
                 .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
@@ -172,6 +172,7 @@ impl Fabric {
                 let vlans = settings.as_ref().map(vlans_from).transpose()?;
                 port.settings.vlans = settings;
                 inner.switches[switch].switch.set_port_vlans(switch_port, vlans);
+                inner.serve_switch(switch, now);
                 inner.settings_changed(super::watch::Subject::Port(index));
             }
             Ok(inner.switches[switch]

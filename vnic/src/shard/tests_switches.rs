@@ -1,11 +1,13 @@
 //! Switches that take part in the spanning tree, aggregates, and frames to reserved addresses, through the whole data path.
 
-use fabric::{DropReason, PortRole, StpConfig};
+use fabric::{DropReason, Forward, PortId, PortRole, StpConfig};
 
 use super::rig::{RING, Rig, frame};
 use super::tests::introduce;
 use super::{Fabric, FabricSettings};
-use crate::report::{LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings};
+use crate::report::{
+    LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
+};
 
 /// A broadcast of guest `source`.
 fn broadcast(source: u8) -> Vec<u8> {
@@ -133,7 +135,7 @@ fn guests_hear_bpdus_every_two_seconds_and_no_row_follows_them() {
     // A guest that sends BPDUs of its own in a row: each is read, none reaches anybody.
     let status = |rig: &Rig| {
         let switch = &rig.inner.switches[0].switch;
-        switch.spanning_tree_port(fabric::PortId(0)).unwrap()
+        switch.spanning_tree_port(PortId(0)).unwrap()
     };
     let before = status(&rig);
     for index in 0..20 {
@@ -196,10 +198,7 @@ fn frames_to_reserved_addresses_are_dropped_under_their_reason_or_forwarded() {
     rig.settle();
     assert_eq!(data(&mut rig, 1).len(), 0);
     let switch = &mut rig.inner.switches[0].switch;
-    assert_eq!(
-        switch.counters(fabric::PortId(0)).dropped(DropReason::ReservedAddress),
-        1
-    );
+    assert_eq!(switch.counters(PortId(0)).dropped(DropReason::ReservedAddress), 1);
     switch.set_forwards_reserved(true);
     // A row, each of which is forwarded.
     for index in 0..10 {
@@ -306,7 +305,7 @@ fn frames_to_a_group_reach_those_that_want_it_over_trunks_too() {
     // A group that nobody wants ends where it came in, under its reason.
     rig.send(0, 1, &to_ip_group(0, 8, &[0; 100]));
     rig.settle();
-    let counters = rig.inner.switches[0].switch.counters(fabric::PortId(0));
+    let counters = rig.inner.switches[0].switch.counters(PortId(0));
     assert_eq!(counters.dropped(DropReason::NoMember), 1);
     assert_eq!(rig.pooled_bytes(), 0);
 }
@@ -344,7 +343,7 @@ fn a_row_behind_a_frame_that_waited_is_counted_on_the_trunk_and_at_both_switches
     let there = rig.trunk_counters();
     assert_eq!((there.offered_frames, there.delivered_frames), (all, all));
     let [near, far] = rig.inner.trunks[0].ends;
-    let counters = |(switch, port): (usize, fabric::PortId)| *rig.inner.switches[switch].switch.counters(port);
+    let counters = |(switch, port): (usize, PortId)| *rig.inner.switches[switch].switch.counters(port);
     assert_eq!(counters(near).out_frames, all);
     assert_eq!(counters(far).in_frames, all);
     assert_eq!(rig.stats(guest).switch["out_frames"], all);
@@ -403,5 +402,34 @@ fn a_switch_of_guests_alone_sends_bpdus_from_its_first_port_on() {
             "the next one is due at {due:?}, it is {now:?}"
         );
     }
+    fabric.shutdown();
+}
+
+#[test]
+fn a_switch_that_snoops_asks_as_soon_as_the_vlans_of_a_port_change() {
+    let (fabric, switch) = fabric_with(&SwitchSettings {
+        snooping: true,
+        ..SwitchSettings::default()
+    });
+    fabric.add_port(switch, named_port("n1")).unwrap();
+    let set = |tagged: &[u16]| {
+        let vlans = VlanSettings {
+            untagged: Some(10),
+            tagged: tagged.iter().copied().collect::<VlanList>(),
+        };
+        fabric.set_vlans("n1", Some(VlanChange::Set(vlans))).unwrap();
+    };
+    set(&[]);
+    let sent = to_ip_group(1, 7, &[0; 100]);
+    fabric.shard.with(|inner, now| {
+        let state = &mut inner.switches[switch.0].switch;
+        assert_eq!(state.forward(now, PortId(0), &sent[..64], sent.len()), Forward::Inspect);
+        state.inspect(now, PortId(0), &sent, sent.len());
+        inner.serve_switch(switch.0, now);
+    });
+    let asked = || only(&fabric).snooping.unwrap().counters["queries_out"];
+    let before = asked();
+    set(&[20]);
+    assert_eq!(asked(), before + 2, "for both versions of IP");
     fabric.shutdown();
 }
