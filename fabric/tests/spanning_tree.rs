@@ -490,3 +490,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_aggregate_takes_part_as_the_trunk_that_stands_for_it_was_told_to() {
+    let mut switch = Switch::new(SwitchConfig::default());
+    switch.enable_spanning_tree(StpConfig::new(bridge(0)), Time::ZERO);
+    let ports = [0, 1, 2].map(|number| switch.add_trunk(TrunkId(number)).unwrap());
+    let config = StpPortConfig {
+        path_cost: 777,
+        priority: 64,
+        ..StpPortConfig::of_rate(0)
+    };
+    switch.set_spanning_tree_port(ports[0], config);
+    let settings = |switch: &Switch, port| {
+        let status = switch.spanning_tree_port(port).unwrap();
+        (status.path_cost, status.id >> 8)
+    };
+    switch.aggregate(&ports[..2]).unwrap();
+    assert_eq!(settings(&switch, ports[0]), (777, 64));
+    switch.join_aggregate(ports[0], ports[2]).unwrap();
+    assert_eq!(settings(&switch, ports[0]), (777, 64));
+    for gone in 0..2 {
+        switch.remove_port(ports[gone]);
+        assert_eq!(settings(&switch, ports[gone + 1]), (777, 64));
+    }
+}

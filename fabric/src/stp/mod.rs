@@ -286,6 +286,12 @@ impl SpanningTree {
         self.run();
     }
 
+    /// The settings of a port; `None` if it takes no part.
+    pub fn port_config(&self, port: PortId) -> Option<StpPortConfig> {
+        let port = self.ports.get(usize::from(port.0))?.as_ref()?;
+        Some(port.config)
+    }
+
     /// Takes a port out.
     pub fn remove_port(&mut self, port: PortId) {
         if let Some(place) = self.ports.get_mut(usize::from(port.0)) {

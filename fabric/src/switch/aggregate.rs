@@ -107,7 +107,7 @@ pub(super) fn flow_hash(header: &[u8]) -> u64 {
 
 impl Switch {
     /// Makes one port of several trunk ports that lead to the same switch. The first of them stands for all: stations are
-    /// learned on it, and its VLANs and group memberships hold for the aggregate.
+    /// learned on it, and its VLANs, its group memberships and its settings in the spanning tree hold for the aggregate.
     ///
     /// # Errors
     /// Too few or too many ports, or one that is not a trunk's or is in an aggregate; then nothing is changed.
@@ -121,12 +121,14 @@ impl Switch {
                 return Err(AggregateError::NotFree(*member));
             }
         }
+        let config = self.spanning_tree_config(members[0]);
         for member in members {
             self.close(*member);
         }
         self.aggregates.list.push(members.to_vec());
         self.is_managed = true;
         self.refresh_open(members[0]);
+        self.restore_spanning_tree_config(members[0], config);
         Ok(())
     }
 
@@ -171,12 +173,14 @@ impl Switch {
         self.aggregates.members(port).unwrap_or(&[])
     }
 
-    /// Takes a port that is about to be removed out of its aggregate. One member that is left is a port like any other.
+    /// Takes a port that is about to be removed out of its aggregate. One member that is left is a port like any other; whoever is
+    /// the first now has the aggregate's settings in the spanning tree.
     pub(super) fn leave_aggregate(&mut self, port: PortId) {
         let Some(at) = self.aggregates.list.iter().position(|members| members.contains(&port)) else {
             return;
         };
         let logical = self.aggregates.logical(port);
+        let config = self.spanning_tree_config(logical);
         self.close(logical);
         let members = &mut self.aggregates.list[at];
         members.retain(|member| *member != port);
@@ -184,8 +188,11 @@ impl Switch {
         if left.len() < 2 {
             self.aggregates.list.remove(at);
         }
-        for member in left {
-            self.refresh_open(member);
+        for member in &left {
+            self.refresh_open(*member);
+        }
+        if let Some(first) = left.first() {
+            self.restore_spanning_tree_config(*first, config);
         }
         self.refresh_managed();
     }

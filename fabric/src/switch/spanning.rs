@@ -33,6 +33,18 @@ impl Switch {
         }
     }
 
+    /// How a port takes part, if it does.
+    pub(super) fn spanning_tree_config(&self, port: PortId) -> Option<StpPortConfig> {
+        self.tree.as_ref()?.port_config(port)
+    }
+
+    /// A port that left the tree and is in it again takes part as it did before, if it did.
+    pub(super) fn restore_spanning_tree_config(&mut self, port: PortId, config: Option<StpPortConfig>) {
+        if let Some(config) = config {
+            self.set_spanning_tree_port(port, config);
+        }
+    }
+
     /// A port that is there takes part, as it is now.
     pub(super) fn join_tree(&mut self, port: PortId) {
         if self.aggregates.logical(port) != port {

@@ -185,10 +185,11 @@ impl Fabric {
         self.add_trunk_with(a, b, settings, &TrunkOptions::default())
     }
 
-    /// As [`add_trunk`](Self::add_trunk), with what a trunk may have beyond its links.
+    /// As [`add_trunk`](Self::add_trunk), with what a trunk may have beyond its links. Of an aggregate, the VLANs and the cost (or the
+    /// rate that it follows from) of the first trunk hold.
     ///
     /// # Errors
-    /// As there.
+    /// As there; and VLANs or a cost that are not those of the first trunk of the aggregate.
     pub fn add_trunk_with(
         &self,
         a: SwitchId,
@@ -203,6 +204,7 @@ impl Fabric {
                 return Err(invalid("trunks are added before cards join groups"));
             }
             inner.check_loops((a.0, b.0), options.aggregate.as_deref())?;
+            inner.check_aggregate((a.0, b.0), options)?;
             let id = TrunkId(u16::try_from(inner.trunks.len()).map_err(invalid)?);
             let mut ends = [(a.0, fabric::PortId(0)), (b.0, fabric::PortId(0))];
             for (switch, port) in &mut ends {

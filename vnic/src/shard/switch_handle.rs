@@ -19,11 +19,11 @@ use crate::report::{
 /// What a trunk may have beyond its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrunkOptions {
-    /// VLANs that both of its ends carry; none: nobody said so.
+    /// VLANs that both of its ends carry; none: nobody said so, or the first trunk of its aggregate does.
     pub vlans: Option<VlanSettings>,
     /// Name of the aggregate that it is in with other trunks between the same switches.
     pub aggregate: Option<String>,
-    /// What the way over it costs in the spanning tree; none: by its rate.
+    /// What the way over it costs in the spanning tree; none: by its rate, or as the first trunk of its aggregate says.
     pub stp_cost: Option<u32>,
 }
 

@@ -4,9 +4,9 @@ use fabric::{DropReason, Forward, PortId, PortRole, StpConfig};
 
 use super::rig::{RING, Rig, frame};
 use super::tests::introduce;
-use super::{Fabric, FabricSettings};
+use super::{Fabric, FabricSettings, TrunkOptions};
 use crate::report::{
-    LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
+    LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings, TrunkLinks, VlanChange, VlanList, VlanSettings,
 };
 
 /// A broadcast of guest `source`.
@@ -431,5 +431,56 @@ fn a_switch_that_snoops_asks_as_soon_as_the_vlans_of_a_port_change() {
     let before = asked();
     set(&[20]);
     assert_eq!(asked(), before + 2, "for both versions of IP");
+    fabric.shutdown();
+}
+
+#[test]
+fn the_first_trunk_of_an_aggregate_says_what_it_costs_and_which_vlans_it_carries() {
+    let stp = SwitchSettings {
+        stp: Some(StpSettings { priority: 32_768 }),
+        ..SwitchSettings::default()
+    };
+    let (fabric, near) = fabric_with(&stp);
+    let far = fabric.add_switch("s2");
+    fabric.set_switch(far, &stp).unwrap();
+    let gigabit = || LinkSettings {
+        rate_bps: 1_000_000_000,
+        ..LinkSettings::default()
+    };
+    let add = |aggregate: &str, stp_cost: Option<u32>, vlan: Option<u16>, links: TrunkLinks| {
+        let options = TrunkOptions {
+            aggregate: Some(aggregate.to_owned()),
+            stp_cost,
+            vlans: vlan.map(|untagged| VlanSettings {
+                untagged: Some(untagged),
+                tagged: VlanList::default(),
+            }),
+        };
+        let added = fabric.add_trunk_with(far, near, &links, &options);
+        added.map_err(|error| error.to_string())
+    };
+    let slow = || TrunkLinks {
+        a_to_b: gigabit(),
+        b_to_a: gigabit(),
+    };
+    add("cost", Some(7), Some(10), TrunkLinks::default()).unwrap();
+    add("rate", None, None, slow()).unwrap();
+    for _ in 0..2 {
+        add("cost", None, None, slow()).unwrap();
+        add("cost", Some(7), Some(10), slow()).unwrap();
+        add("rate", None, None, TrunkLinks::default()).unwrap();
+        let ports = only(&fabric).ports;
+        let cost = |port: usize| ports[port].stp.as_ref().unwrap().cost;
+        assert_eq!((cost(0), cost(1)), (7, 20_000));
+    }
+    let trunks = only(&fabric).ports.len();
+    for (refused, name) in [
+        (add("cost", Some(8), None, slow()), "stp_cost"),
+        (add("rate", Some(8), None, slow()), "stp_cost"),
+        (add("cost", None, Some(11), slow()), "vlans"),
+    ] {
+        assert!(refused.unwrap_err().contains(&format!("other {name} than the first")));
+    }
+    assert_eq!(only(&fabric).ports.len(), trunks);
     fabric.shutdown();
 }

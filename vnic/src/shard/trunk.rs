@@ -184,23 +184,50 @@ impl Inner {
         Ok(())
     }
 
+    /// The first trunk of the aggregate that one with these `options` between two switches is in, or is going to be in.
+    fn first_of_aggregate(&self, (a, b): (usize, usize), options: &TrunkOptions) -> Option<usize> {
+        options.aggregate.as_ref()?;
+        self.trunks.iter().position(|trunk| {
+            let ends = trunk.ends.map(|(switch, _)| switch);
+            (ends == [a, b] || ends == [b, a]) && trunk.options.aggregate == options.aggregate
+        })
+    }
+
+    /// Refuses a trunk that says of its aggregate something else than the first one in it, which stands for all.
+    pub(super) fn check_aggregate(&self, ends: (usize, usize), options: &TrunkOptions) -> Result<(), FabricError> {
+        let Some(first) = self.first_of_aggregate(ends, options) else {
+            return Ok(());
+        };
+        let of_first = &self.trunks[first].options;
+        let differs = [
+            ("vlans", options.vlans.is_some() && options.vlans != of_first.vlans),
+            (
+                "stp_cost",
+                options.stp_cost.is_some() && options.stp_cost != of_first.stp_cost,
+            ),
+        ];
+        match differs.into_iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((name, _)) => Err(invalid(format!(
+                "a trunk of the aggregate {:?} has other {name} than the first one in it, whose hold for all of them",
+                options.aggregate.as_deref().unwrap_or_default()
+            ))),
+        }
+    }
+
     /// Makes a trunk that was just added part of its aggregate, if it is in one, and tells its switches how it is.
     pub(super) fn trunk_added(&mut self, index: usize, now: Time) -> Result<(), FabricError> {
         let Trunk { ends, options, .. } = &self.trunks[index];
-        let (ends, aggregate) = (*ends, options.aggregate.clone());
-        let mut first = None;
-        if aggregate.is_some() {
-            first = self.trunks[..index].iter().find_map(|trunk| {
-                let same = |turned: [(usize, PortId); 2]| turned.map(|end| end.0) == ends.map(|end| end.0);
-                let [a, b] = trunk.ends;
-                let turned = [[a, b], [b, a]].into_iter().find(|turned| same(*turned))?;
-                (trunk.options.aggregate == aggregate).then_some(turned)
-            });
-        }
-        for (place, (switch, port)) in ends.into_iter().enumerate() {
-            if let Some(first) = first {
+        let ends = *ends;
+        let [a, b] = ends.map(|(switch, _)| switch);
+        if let Some(first) = self.first_of_aggregate((a, b), options).filter(|first| *first < index) {
+            let mut of_first = self.trunks[first].ends;
+            if of_first[0].0 != a {
+                of_first.reverse();
+            }
+            for ((switch, port), (_, first)) in ends.into_iter().zip(of_first) {
                 let switch = &mut self.switches[switch].switch;
-                switch.join_aggregate(first[place].1, port).map_err(invalid)?;
+                switch.join_aggregate(first, port).map_err(invalid)?;
             }
         }
         self.trunk_changed(index, now);
