@@ -39,7 +39,8 @@ fn packet(from: u8, source: IpAddr, group: IpAddr, protocol: u8, payload: &[u8])
                 let sum = checksum::checksum(&payload);
                 payload[2..4].copy_from_slice(&sum.to_be_bytes());
             }
-            let mut ip = vec![0x46, 0xc0, 0, 24 + payload.len() as u8, 0, 0, 0, 0, 1, protocol, 0, 0];
+            let [high, low] = (24 + payload.len() as u16).to_be_bytes();
+            let mut ip = vec![0x46, 0xc0, high, low, 0, 0, 0, 0, 1, protocol, 0, 0];
             ip.extend_from_slice(&source.octets());
             ip.extend_from_slice(&group.octets());
             ip.extend_from_slice(&[0x94, 4, 0, 0]);
@@ -57,8 +58,13 @@ fn packet(from: u8, source: IpAddr, group: IpAddr, protocol: u8, payload: &[u8])
                 let sum = checksum::finish(pseudo + checksum::sum(&payload));
                 payload[2..4].copy_from_slice(&sum.to_be_bytes());
             }
-            let len = (options.len() + payload.len()) as u8;
-            let ip = [&[0x60, 0, 0, 0, 0, len, next, 1], &source.octets()[..], &group.octets()].concat();
+            let [high, low] = ((options.len() + payload.len()) as u16).to_be_bytes();
+            let ip = [
+                &[0x60, 0, 0, 0, high, low, next, 1],
+                &source.octets()[..],
+                &group.octets(),
+            ]
+            .concat();
             frame.extend([&[0x86, 0xdd], &ip[..], &options, &payload].concat());
         }
         mixed => panic!("{mixed:?}"),
@@ -98,7 +104,8 @@ fn old(from: u8, kind: u8, group: IpAddr) -> Vec<u8> {
 fn report(from: u8, records: &[(u8, IpAddr, u8)]) -> Vec<u8> {
     let is_v4 = records[0].1.is_ipv4();
     let kind = if is_v4 { 0x22 } else { 143 };
-    let mut message = vec![kind, 0, 0, 0, 0, 0, 0, records.len() as u8];
+    let [high, low] = (records.len() as u16).to_be_bytes();
+    let mut message = vec![kind, 0, 0, 0, 0, 0, high, low];
     for (kind, group, sources) in records {
         message.extend([*kind, 0, 0, *sources]);
         message.extend(octets(*group));
@@ -422,6 +429,40 @@ fn other_switches_hear_reports_and_get_what_is_wanted_behind_them() {
     assert_eq!(bench.send(0, &data(1, group)), local([1]), "a trunk went");
     bench.wait(10 * SECOND);
     assert_eq!(bench.send(1, &data(2, group)), local([]));
+}
+
+#[test]
+fn every_record_of_a_report_is_heard_however_long_it_is() {
+    // As many as fit into the longest frames that there are.
+    for (count, group) in [
+        (
+            1120,
+            (|n: u16| IpAddr::from([239, 9, (n >> 8) as u8, n as u8])) as fn(u16) -> IpAddr,
+        ),
+        (440, |n: u16| IpAddr::from([0xff05, 0, 0, 0, 0, 0, 9, n])),
+    ] {
+        let mut bench = Bench::new(2);
+        let trunk = bench.switch.add_trunk(TrunkId(0)).unwrap();
+        bench.wait(10 * SECOND);
+        bench.send(0, &data(1, group(0)));
+        bench.wait(10 * SECOND);
+        let records: Vec<_> = (1..=count).map(|n| (4, group(n), 0)).collect();
+        let frame = report(9, &records);
+        assert!((8000..9022).contains(&frame.len()), "{} bytes", frame.len());
+        bench.send(trunk.0, &frame);
+        for n in [1, 256, 257, count] {
+            assert_eq!(
+                bench.send(0, &data(1, group(n))),
+                BTreeSet::from([Egress::Trunk(TrunkId(0))]),
+                "{n}"
+            );
+        }
+        // A card's part of the table is smaller: what it has no room for is not kept, and the card gets everything.
+        bench.send(1, &frame);
+        let not_kept = u64::from(count) - PORT_MEMBERSHIPS_MAX as u64;
+        assert_eq!(bench.switch.snooping_counters().not_kept, not_kept);
+        assert!(bench.send(0, &data(1, group(count))).contains(&Egress::Local(port(1))));
+    }
 }
 
 #[test]

@@ -21,9 +21,6 @@ const PIM_HELLO: u8 = 0x20;
 
 const ALL_PIM_ROUTERS_V4: [u8; 4] = [224, 0, 0, 13];
 
-/// Records of a report that are read: as many as fit into 1500 bytes many times over for a host, and an end to what one frame costs.
-const RECORDS_MAX: usize = 256;
-
 /// The version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
@@ -173,11 +170,13 @@ pub(super) enum Wish {
     Leave(GroupAddr),
 }
 
-/// The records of a report.
+/// The records of a report: all of them, since who says more than is heard would not get it. Each has at least eight bytes, so the
+/// length of the frame is an end to what one costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Records<'a> {
     family: Family,
     rest: &'a [u8],
+    /// Records that are said to be there still.
     left: usize,
     /// Instead of records: the one thing that reports of older versions say.
     only: Option<Wish>,
@@ -338,7 +337,7 @@ fn records(family: Family, behind_checksum: &[u8]) -> Option<Message<'_>> {
     Some(Message::Report(Records {
         family,
         rest,
-        left: usize::from(u16::from_be_bytes([*a, *b])).min(RECORDS_MAX),
+        left: usize::from(u16::from_be_bytes([*a, *b])),
         only: None,
     }))
 }
