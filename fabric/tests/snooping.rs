@@ -542,6 +542,47 @@ fn groups_stay_in_their_vlan() {
 }
 
 #[test]
+fn a_vlan_too_many_is_flooded_at_once_and_takes_the_place_of_one_that_fell_silent() {
+    let group = ip("239.1.2.3");
+    let mut bench = Bench::new(2);
+    for number in 0..2 {
+        bench
+            .switch
+            .set_port_vlans(port(number), Some(PortVlans::trunk(None, VlanSet::all())));
+    }
+    let tagged = |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
+    let sent = |vlan| tagged(vlan, data(1, group));
+    let first_bytes_say = |bench: &mut Bench, vlan| {
+        let (now, frame) = (Time::from_nanos(bench.now), sent(vlan));
+        bench.switch.forward(now, port(0), &frame[..64], frame.len())
+    };
+    for vlan in 1..=64 {
+        assert_eq!(bench.send(0, &sent(vlan)), local([1]));
+        bench.send(1, &tagged(vlan, report(2, &[(4, group, 0)])));
+    }
+    // The 65th is looked for a place once a second, and flooded by its first bytes in between.
+    for _ in 0..3 {
+        assert_eq!(first_bytes_say(&mut bench, 65), Forward::Inspect);
+        bench.send(0, &sent(65));
+        for _ in 0..10 {
+            assert_eq!(first_bytes_say(&mut bench, 65), Forward::Several);
+            assert_eq!(bench.switch.targets().len(), 1);
+        }
+        bench.wait(SECOND);
+    }
+    // All but two of them fall silent, and what was wanted there ends.
+    for _ in 0..3 {
+        bench.wait(100 * SECOND);
+        bench.send(0, &sent(1));
+        bench.send(1, &tagged(2, report(2, &[(4, group, 0)])));
+    }
+    bench.send(0, &sent(65));
+    let now = Time::from_nanos(bench.now);
+    let kept: Vec<_> = bench.switch.snooped_vlans(now).map(|state| state.vlan).collect();
+    assert_eq!(kept, [1, 2, 65].map(VlanId::new));
+}
+
+#[test]
 fn a_port_whose_vlans_change_keeps_its_groups_and_its_hosts_are_asked() {
     let vlan = |number| VlanId::new(number).unwrap();
     let carries = |numbers: [u16; 2]| Some(PortVlans::trunk(None, VlanSet::from_iter(numbers.map(vlan))));

@@ -27,6 +27,9 @@ pub const PORT_MEMBERSHIPS_MAX: usize = 256;
 /// VLANs in which groups are kept apart. In further ones frames to groups are flooded.
 const VLANS_MAX: usize = 64;
 
+/// Least time between looks for a VLAN in which nothing is heard any more, where a further one wants its place.
+const VLANS_LOOK_GAP_NS: u64 = SECOND_NS;
+
 /// Queries for one group that wait for their time. Where there is no room for more, who leaves a group is not asked about, and
 /// the membership ends when it would have ended without.
 const ASKED_MAX: usize = 64;
@@ -205,6 +208,8 @@ pub(crate) struct Snooping {
     /// Trunks came or went: groups may be wanted behind other ports than before.
     is_changed: bool,
     next_sweep_at: Time,
+    /// No look for the place of a VLAN before this.
+    next_vlans_look_at: Time,
     pub counters: SnoopingCounters,
 }
 
@@ -221,6 +226,7 @@ impl Snooping {
             asking: None,
             is_changed: false,
             next_sweep_at: Time::ZERO,
+            next_vlans_look_at: Time::ZERO,
             counters: SnoopingCounters::default(),
         }
     }
@@ -268,8 +274,13 @@ impl Snooping {
     }
 
     /// Whether groups are kept apart in a VLAN already.
-    pub fn knows(&self, vlan: u16) -> bool {
-        !self.is_changed && self.vlans.iter().any(|state| state.vlan == vlan)
+    fn knows(&self, vlan: u16) -> bool {
+        self.vlans.iter().any(|state| state.vlan == vlan)
+    }
+
+    /// Whether a frame to a group in a VLAN is reason to [`begin`](Self::begin) with it.
+    pub fn wants_to_begin(&self, now: Time, vlan: u16) -> bool {
+        self.is_changed || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlans_look_at))
     }
 
     /// Keeps groups apart in a VLAN from now on, if there is room for it.
@@ -278,13 +289,11 @@ impl Snooping {
         if self.knows(vlan) {
             return;
         }
-        if self.vlans.len() >= VLANS_MAX {
-            let memberships = &self.memberships;
-            let is_idle = |state: &VlanState| {
-                let in_use = memberships.iter().any(|membership| membership.vlan == state.vlan);
-                !in_use && now.nanos_since(state.heard_at) > MEMBERSHIP_NS
-            };
-            self.vlans.retain(|state| !is_idle(state));
+        if self.vlans.len() >= VLANS_MAX && now >= self.next_vlans_look_at {
+            self.next_vlans_look_at = now.plus_nanos(VLANS_LOOK_GAP_NS);
+            // All that was wanted in such a VLAN has ended, too, since that is wanted no longer from when it was heard.
+            self.vlans
+                .retain(|state| now.nanos_since(state.heard_at) <= MEMBERSHIP_NS);
         }
         if self.vlans.len() < VLANS_MAX {
             self.vlans.push(VlanState::new(vlan, now));
@@ -300,7 +309,7 @@ impl Snooping {
         }
     }
 
-    /// The ports that frames to a group go to; none: to all. The VLAN is one that [`knows`](Self::knows) says.
+    /// The ports that frames to a group go to; none: to all.
     pub fn wanted_behind(&mut self, now: Time, vlan: u16, group: GroupAddr) -> Option<PortSet> {
         let state = self.vlans.iter_mut().find(|state| state.vlan == vlan)?;
         state.heard_at = now;

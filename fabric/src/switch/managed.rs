@@ -127,7 +127,7 @@ impl Switch {
             Err(reason) => return self.refuse(now, ingress, header, reason),
             Ok(frame) => {
                 self.learn(now, logical, frame.src, frame.table_vlan());
-                if self.must_inspect(&frame) {
+                if self.must_inspect(now, &frame) {
                     return Forward::Inspect;
                 }
                 self.decide_managed(now, ingress, logical, &frame)

@@ -38,13 +38,13 @@ impl Switch {
     }
 
     /// What the switch has to look at more closely before it decides about a frame.
-    pub(super) fn must_inspect(&self, frame: &Admitted<'_>) -> bool {
+    pub(super) fn must_inspect(&self, now: Time, frame: &Admitted<'_>) -> bool {
         let Some(snooping) = &self.snooping else { return false };
         if !frame.dst.is_multicast() || frame.dst.is_broadcast() {
             return false;
         }
         let Kind { is_message, group } = kind_of(frame.header, frame.type_at());
-        is_message || (group.is_some() && !snooping.knows(frame.table_vlan()))
+        is_message || (group.is_some() && snooping.wants_to_begin(now, frame.table_vlan()))
     }
 
     /// Decides about a frame for which [`forward`](Self::forward) just answered [`Forward::Inspect`]: `frame` is the whole of it, or
