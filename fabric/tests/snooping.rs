@@ -542,6 +542,33 @@ fn groups_stay_in_their_vlan() {
 }
 
 #[test]
+fn however_often_the_topology_changes_all_are_asked_once_a_second() {
+    let group = ip("239.1.2.3");
+    let mut bench = Bench::new(2);
+    let trunk = bench.switch.add_trunk(TrunkId(0)).unwrap();
+    bench.wait(10 * SECOND);
+    bench.send(1, &report(2, &[(4, group, 0)]));
+    bench.wait(10 * SECOND);
+    assert_eq!(bench.send(0, &data(1, group)), local([1]));
+    let everybody = BTreeSet::from([Egress::Local(port(1)), Egress::Trunk(TrunkId(0))]);
+    let mut asked = Vec::new();
+    let began = bench.now;
+    for _ in 0..50 {
+        for up in [false, true] {
+            bench.switch.set_port_up(trunk, up);
+        }
+        assert_eq!(bench.send(0, &data(1, group)), everybody, "it may be wanted there");
+        asked.extend(bench.wait(SECOND / 10));
+    }
+    let to_card = asked.iter().filter(|(_, egress, _)| *egress == Egress::Local(port(1)));
+    let times: Vec<_> = to_card.map(|(at, ..)| at - began).collect();
+    let expected: Vec<_> = (0..=5).flat_map(|second| [second * SECOND; 2]).collect();
+    assert_eq!(times, expected, "for both versions of IP");
+    bench.wait(9 * SECOND);
+    assert_eq!(bench.send(0, &data(1, group)), local([1]));
+}
+
+#[test]
 fn a_vlan_too_many_is_flooded_at_once_and_takes_the_place_of_one_that_fell_silent() {
     let group = ip("239.1.2.3");
     let mut bench = Bench::new(2);

@@ -56,6 +56,10 @@ const FIRST_ANSWER_MS: u16 = 2000;
 /// How long all frames to groups are flooded when nothing is known: until both first queries are answered, and a second more.
 const UNKNOWN_NS: u64 = FIRST_INTERVAL_NS + FIRST_ANSWER_MS as u64 * 1_000_000 + SECOND_NS;
 
+/// Least time between two changes of the topology that all are asked anew for: a bridge may tell of as many as it likes, and each
+/// costs a query for each VLAN, version of IP and port.
+const RESTART_GAP_NS: u64 = SECOND_NS;
+
 /// Queries for a group that somebody left, a second apart, in which they are answered.
 const LAST_QUERIES: u64 = 2;
 const LAST_ANSWER_MS: u16 = 1000;
@@ -205,8 +209,10 @@ pub(crate) struct Snooping {
     asked: Vec<Asked>,
     /// The query that is being sent.
     asking: Option<Asked>,
-    /// Trunks came or went: groups may be wanted behind other ports than before.
+    /// Trunks came or went: groups may be wanted behind other ports than before, and all are to be asked.
     is_changed: bool,
+    /// Not before this.
+    next_restart_at: Time,
     next_sweep_at: Time,
     /// No look for the place of a VLAN before this.
     next_vlans_look_at: Time,
@@ -225,6 +231,7 @@ impl Snooping {
             asked: Vec::with_capacity(ASKED_MAX),
             asking: None,
             is_changed: false,
+            next_restart_at: Time::ZERO,
             next_sweep_at: Time::ZERO,
             next_vlans_look_at: Time::ZERO,
             counters: SnoopingCounters::default(),
@@ -280,7 +287,8 @@ impl Snooping {
 
     /// Whether a frame to a group in a VLAN is reason to [`begin`](Self::begin) with it.
     pub fn wants_to_begin(&self, now: Time, vlan: u16) -> bool {
-        self.is_changed || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlans_look_at))
+        (self.is_changed && now >= self.next_restart_at)
+            || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlans_look_at))
     }
 
     /// Keeps groups apart in a VLAN from now on, if there is room for it.
@@ -302,10 +310,15 @@ impl Snooping {
 
     /// Does what is due by now, but for queries.
     pub fn handle(&mut self, now: Time) {
-        if core::mem::take(&mut self.is_changed) {
-            for state in &mut self.vlans {
-                *state = VlanState::new(state.vlan, now);
-            }
+        if !self.is_changed || now < self.next_restart_at {
+            return;
+        }
+        self.is_changed = false;
+        if !self.vlans.is_empty() {
+            self.next_restart_at = now.plus_nanos(RESTART_GAP_NS);
+        }
+        for state in &mut self.vlans {
+            *state = VlanState::new(state.vlan, now);
         }
     }
 
@@ -313,7 +326,7 @@ impl Snooping {
     pub fn wanted_behind(&mut self, now: Time, vlan: u16, group: GroupAddr) -> Option<PortSet> {
         let state = self.vlans.iter_mut().find(|state| state.vlan == vlan)?;
         state.heard_at = now;
-        if now < state.flood_until {
+        if self.is_changed || now < state.flood_until {
             return None;
         }
         let mut ports = PortSet::EMPTY;
@@ -483,12 +496,14 @@ impl Snooping {
 
     /// When there is something to do next, if nothing else happens.
     pub fn next_event(&self) -> Option<Time> {
-        if self.asking.is_some() || (self.is_changed && !self.vlans.is_empty()) {
+        if self.asking.is_some() {
             return Some(Time::ZERO);
         }
+        let restart = (self.is_changed && !self.vlans.is_empty()).then_some(self.next_restart_at);
         let queriers = self.vlans.iter().flat_map(|state| &state.queriers);
         let general = queriers.map(|querier| querier.next_at);
-        general.chain(self.asked.iter().map(|asked| asked.at)).min()
+        let asked = self.asked.iter().map(|asked| asked.at);
+        general.chain(asked).chain(restart).min()
     }
 
     /// The next query that is due, on its way out of one of `ports` ports; whether it leaves there is the caller's business. To be
