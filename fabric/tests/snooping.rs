@@ -358,6 +358,10 @@ fn groups_age_and_the_switch_asks_for_them() {
     }
     // Both first ones, and these.
     assert_eq!(bench.switch.snooping_counters().queries_out, 2 * 4 + 8);
+    for number in 0..2 {
+        let counters = bench.switch.counters(port(number));
+        assert_eq!((counters.out_control, counters.out_control_bytes), (8, 4 * (60 + 90)));
+    }
 }
 
 #[test]

@@ -103,18 +103,16 @@ impl Switch {
                 Some(vlan) if self.has_vlans => self.form_at(query.port, vlan),
                 _ => Some(EgressForm::Untagged),
             };
-            let egress = self.member_for(query.port, 0).and_then(|member| self.egress(member));
-            let (Some(form), Some(egress)) = (form, egress) else {
-                continue;
-            };
-            if let Some(snooping) = &mut self.snooping {
-                snooping.counters.queries_out += 1;
-            }
             let frame = match form {
-                EgressForm::Untagged => query.frame,
-                EgressForm::Tagged => query.frame.tagged(query.vlan),
+                None => continue,
+                Some(EgressForm::Untagged) => query.frame,
+                Some(EgressForm::Tagged) => query.frame.tagged(query.vlan),
             };
-            return Some((egress, frame));
+            let sent = self.send_control(query.port, frame);
+            if let (Some(_), Some(snooping)) = (&sent, &mut self.snooping) {
+                snooping.counters.queries_out += 1;
+                return sent;
+            }
         }
     }
 

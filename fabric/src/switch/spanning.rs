@@ -97,13 +97,22 @@ impl Switch {
     /// The next frame that the switch itself has to send, and where. To be asked until there is none.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Egress, ControlFrame)> {
         while let Some((port, frame)) = self.tree.as_mut().and_then(|tree| tree.poll_transmit(now)) {
-            // One that has just gone gets none.
-            let member = self.member_for(port, 0);
-            if let Some(egress) = member.and_then(|member| self.egress(member)) {
-                return Some((egress, frame));
+            let sent = self.send_control(port, frame);
+            if sent.is_some() {
+                return sent;
             }
         }
         self.poll_query(now)
+    }
+
+    /// The way of a frame of the switch itself, which is counted there; `None` if the port has just gone.
+    pub(super) fn send_control(&mut self, port: PortId, frame: ControlFrame) -> Option<(Egress, ControlFrame)> {
+        let member = self.member_for(port, 0)?;
+        let egress = self.egress(member)?;
+        let counters = &mut self.ports[usize::from(member.0)].counters;
+        counters.out_control += 1;
+        counters.out_control_bytes += frame.bytes().len() as u64;
+        Some((egress, frame))
     }
 
     /// What the switch knows of the spanning tree, if it takes part.

@@ -142,8 +142,8 @@ impl fmt::Display for DropReason {
 
 /// Counts of one port since it was added. "In" is from the port into the switch.
 ///
-/// `in_frames` = frames forwarded + `in_control` + [`PortCounters::dropped_total`]. What happens to a frame after the switch sent it
-/// to a port (link, receive ring) is counted there.
+/// `in_frames` = frames forwarded + `in_control` + [`PortCounters::dropped_total`]; `out_frames` + `out_control` = frames that the
+/// port's link is given. What happens to a frame after the switch sent it to a port (link, receive ring) is counted there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames that came from the port, dropped ones included.
@@ -158,12 +158,16 @@ pub struct PortCounters {
     pub in_unknown: u64,
     /// Of those frames, the ones that were for the switch itself.
     pub in_control: u64,
-    /// Frames sent to the port.
+    /// Frames sent to the port, those of the switch itself aside.
     pub out_frames: u64,
     /// Their bytes, counted as `in_bytes`.
     pub out_bytes: u64,
     /// Of the frames sent to the port, the ones that were flooded or went to a group.
     pub out_flooded: u64,
+    /// Frames that the switch itself sent to the port: BPDUs and queries.
+    pub out_control: u64,
+    /// Their bytes, counted as `in_bytes`.
+    pub out_control_bytes: u64,
     /// Addresses learned on the port that the table did not hold before.
     pub learned: u64,
     /// Addresses that came from the port and were known on another one until then. Many of them mean a loop, or two
@@ -186,6 +190,8 @@ impl PortCounters {
         out_frames: 0,
         out_bytes: 0,
         out_flooded: 0,
+        out_control: 0,
+        out_control_bytes: 0,
         learned: 0,
         moved: 0,
         not_learned: 0,

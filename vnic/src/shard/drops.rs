@@ -25,7 +25,7 @@ drops! {
         NoBuffer = "no_buffer",
         /// Without mergeable buffers, the next buffer was too short.
         BufferTooSmall = "buffer_too_small",
-        /// No receive ring is started (no guest, or its driver is down).
+        /// No receive ring is started (no guest, or its driver is down). What a switch sends by itself is not among them.
         NotReady = "not_ready",
         /// The frame is longer than the port's or link's MTU.
         TooLong = "too_long",

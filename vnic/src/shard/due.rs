@@ -133,9 +133,9 @@ impl Inner {
         }
         let for_cards = is_card_frame(whole.inline);
         let Some(queue) = port.rx_queue(whole.inline) else {
-            port.drop_rx_all(RxDrop::NotReady, frame.frames_on_wire(), now);
+            self.not_ready(index, frame.origin, frame.frames_on_wire(), now);
             if for_cards {
-                port.note_card_frame(whole.inline, false);
+                self.ports[index].note_card_frame(whole.inline, false);
             }
             return true;
         };

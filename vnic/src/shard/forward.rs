@@ -263,7 +263,7 @@ impl Inner {
         }
         let Some(queue) = port.rx_queue(frame.inline) else {
             port.count_in_vain(&wire);
-            port.drop_rx_all(RxDrop::NotReady, wire.frames, now);
+            self.not_ready(index, origin, wire.frames, now);
             return TAKEN;
         };
         self.working_on = Some(index);
@@ -329,6 +329,14 @@ impl Inner {
         }
         self.cross(Hop::ToGuest(index), origin, frame, wire, way, now);
         Outcome::Taken
+    }
+
+    /// Frames reached a port where no guest is. What a switch tells whoever is there is missed by nobody, and is no loss.
+    #[cold]
+    pub(super) fn not_ready(&mut self, index: usize, origin: TxOrigin, frames: u32, now: Time) {
+        if !origin.is_of_switch() {
+            self.ports[index].drop_rx_all(RxDrop::NotReady, frames, now);
+        }
     }
 
     /// Keeps a frame in private memory that found no buffer at its port. False if there is no room for it either: then it was

@@ -178,6 +178,8 @@ impl Inner {
                 ("out_frames", switch.out_frames),
                 ("out_bytes", switch.out_bytes),
                 ("out_flooded", switch.out_flooded),
+                ("out_control", switch.out_control),
+                ("out_control_bytes", switch.out_control_bytes),
                 ("learned", switch.learned),
                 ("moved", switch.moved),
                 ("not_learned", switch.not_learned),

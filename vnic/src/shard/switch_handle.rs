@@ -62,6 +62,8 @@ fn counters_of(counters: &PortCounters) -> Counts {
             ("out_frames", counters.out_frames),
             ("out_bytes", counters.out_bytes),
             ("out_flooded", counters.out_flooded),
+            ("out_control", counters.out_control),
+            ("out_control_bytes", counters.out_control_bytes),
             ("learned", counters.learned),
             ("moved", counters.moved),
             ("not_learned", counters.not_learned),

@@ -484,3 +484,60 @@ fn the_first_trunk_of_an_aggregate_says_what_it_costs_and_which_vlans_it_carries
     assert_eq!(only(&fabric).ports.len(), trunks);
     fabric.shutdown();
 }
+
+#[test]
+fn what_switches_send_by_themselves_is_counted_and_missed_by_nobody() {
+    for delay_ns in [0, 1_000] {
+        let (mut rig, guest) = pair(true, None);
+        for (number, state) in rig.inner.switches.iter_mut().enumerate() {
+            state
+                .switch
+                .set_snooping(Some(ether::MacAddr([2, 0, 0, 0, 1, number as u8])));
+        }
+        let link = LinkSettings {
+            delay_ns,
+            ..LinkSettings::default()
+        };
+        rig.set_link(0, &link, &LinkSettings::default());
+        // Both switches begin to ask; then the second guest goes, and the first one without a word.
+        rig.send(0, 1, &to_ip_group(0, 7, &[0; 100]));
+        rig.settle();
+        rig.stop_receiving(guest);
+        wait(&mut rig, 20_000_000_000);
+        let of_card = |rig: &Rig| {
+            let stats = rig.stats(0);
+            let given = stats.switch["out_frames"] + stats.switch["out_control"];
+            let bytes = stats.switch["out_bytes"] + stats.switch["out_control_bytes"];
+            (
+                given,
+                bytes,
+                stats.link.to_guest["offered_frames"],
+                stats.link.to_guest["offered_bytes"],
+            )
+        };
+        let (given, bytes, offered, offered_bytes) = of_card(&rig);
+        assert!(given > 10);
+        assert_eq!((given, bytes), (offered, offered_bytes), "delay {delay_ns}");
+        for trunk in &rig.inner.trunks {
+            for (from, (switch, port)) in trunk.ends.into_iter().enumerate() {
+                let counters = rig.inner.switches[switch].switch.counters(port);
+                let offered = trunk.links[from].counters().offered_frames;
+                assert_eq!(counters.out_frames + counters.out_control, offered);
+                let (switch, port) = trunk.ends[1 - from];
+                assert_eq!(rig.inner.switches[switch].switch.counters(port).in_frames, offered);
+            }
+        }
+        rig.stop_receiving(0);
+        let before = rig.stats(0).switch["out_control"];
+        wait(&mut rig, 20_000_000_000);
+        assert!(rig.stats(0).switch["out_control"] >= before + 10);
+        for guest in [0, guest] {
+            let dropped = &rig.stats(guest).rx.dropped;
+            assert!(dropped.values().all(|count| *count == 0), "{dropped:?}");
+        }
+        // What another guest sends there is a loss.
+        rig.send(0, 2, &broadcast(0));
+        rig.settle();
+        assert_eq!(rig.stats(guest).rx.dropped["not_ready"], 1);
+    }
+}

@@ -83,6 +83,12 @@ impl TxOrigin {
         Self::new(SWITCHES, 0)
     }
 
+    /// Whether a switch sent it by itself.
+    #[inline]
+    pub fn is_of_switch(self) -> bool {
+        self.port() == SWITCHES
+    }
+
     /// Trunks that the frame crossed so far.
     #[inline]
     pub fn trunks_crossed(self) -> u32 {
