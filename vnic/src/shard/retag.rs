@@ -9,7 +9,8 @@ use firmware::multicast::is_card_frame;
 
 use super::Inner;
 use super::crossing::Hop;
-use super::forward::FRAME_LEN_MAX;
+use super::drops::RxDrop;
+use super::forward::{FRAME_LEN_MAX, LINK_OVERHEAD};
 use super::frame::FrameRef;
 use super::transmit::TxOrigin;
 use super::way::Way;
@@ -84,6 +85,10 @@ impl Inner {
         let Some(wire) = frame.on_wire() else { return };
         let origin = match hop {
             Hop::Trunk { trunk, from } => self.cross_trunk(trunk, from, origin, wire.frames),
+            Hop::ToGuest(index) if wire.longest > self.ports[index].settings.mtu + LINK_OVERHEAD => {
+                self.ports[index].drop_rx_all(RxDrop::TooLong, wire.frames, now);
+                None
+            }
             Hop::FromGuest(_) | Hop::ToGuest(_) => Some(origin),
         };
         let Some(origin) = origin else { return };

@@ -280,3 +280,21 @@ fn the_longest_frame_that_a_guest_may_hand_over_gets_its_tag_on_every_way() {
         }
     }
 }
+
+#[test]
+fn a_frame_for_cards_that_loses_its_tag_is_held_to_the_mtu_of_the_receiver() {
+    let mut rig = Rig::new(&[ALL_FEATURES]);
+    let guest = rig.add_guest_with(0, ALL_FEATURES, |settings| settings.mtu = 576);
+    set(&mut rig, 0, tagged_port(&[10]));
+    set(&mut rig, guest, PortVlans::access(vlan(10)));
+    for (index, len) in [(1, 576 + LINK_OVERHEAD as usize), (2, 577 + LINK_OVERHEAD as usize)] {
+        let mut sent = frame(1, 0, len, 0);
+        sent[12..16].copy_from_slice(&[0x88, 0xb6, 0x57, 0x4d]);
+        rig.send(0, index, &tagged(&sent, 10));
+    }
+    rig.settle();
+    assert_eq!(rig.completed(0), 2);
+    let dropped = rig.stats(guest).rx.dropped;
+    // The first is for the card, and no packet of a group.
+    assert_eq!((dropped["card_refused"], dropped["too_long"]), (1, 1));
+}
