@@ -140,6 +140,12 @@ impl Inner {
         }
     }
 
+    /// Counts a frame whose headers do not allow the cut that it asks for any more: its sender changed them after its card had looked.
+    #[cold]
+    pub(super) fn lose_uncut(&mut self, hop: Hop, now: Time) {
+        self.lose(hop, Lost::BadOffload, 1, now);
+    }
+
     /// Counts frames that do not arrive where the table of their port or trunk shows it.
     fn lose(&mut self, hop: Hop, why: Lost, frames: u32, now: Time) {
         match hop {

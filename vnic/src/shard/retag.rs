@@ -82,7 +82,10 @@ impl Inner {
 
     /// Sends a frame over a link by way of the pool, even where it could pass straight.
     pub(super) fn carry_apart(&mut self, hop: Hop, origin: TxOrigin, frame: &FrameRef<'_>, now: Time) {
-        let Some(wire) = frame.on_wire() else { return };
+        let Some(wire) = frame.on_wire() else {
+            self.lose_uncut(hop, now);
+            return;
+        };
         let origin = match hop {
             Hop::Trunk { trunk, from } => self.cross_trunk(trunk, from, origin, wire.frames),
             Hop::ToGuest(index) if wire.longest > self.ports[index].settings.mtu + LINK_OVERHEAD => {

@@ -302,3 +302,32 @@ fn memory_that_cannot_be_guarded_against_truncation_is_not_served() {
     assert_eq!((rig.completed(0), rig.received(2).len()), (40, 20));
     assert_eq!(rig.stats(1).rx.dropped["not_ready"], 20);
 }
+
+#[test]
+fn a_frame_that_its_sender_spoils_on_the_way_is_counted_wherever_that_is_noticed() {
+    use super::crossing::Hop;
+    use super::frame::FrameRef;
+    use super::transmit::TxOrigin;
+    use crate::memory::Piece;
+    use crate::offload::NetHeader;
+
+    let mut rig = Rig::new(&[ALL_FEATURES]);
+    let far = rig.add_switch();
+    let guest = rig.add_guest(far, ALL_FEATURES);
+    // Its card saw TCP; what is there now is none.
+    let bytes = frame(9, 0, 3000, 0);
+    let mut rest = [Piece::EMPTY];
+    let spoiled = FrameRef::of_bytes(&bytes, &mut rest, NetHeader::parse(&super::tests::TSO4));
+    let (origin, now) = (TxOrigin::new(0, 0), rig.now);
+    let trunk = Hop::Trunk { trunk: 0, from: 0 };
+    rig.inner
+        .carry_over_trunk(0, fabric::TrunkId(0), origin, &spoiled, now, true);
+    assert_eq!(rig.inner.trunks[0].losses[0].bad_offload, 1);
+    rig.inner.carry_apart(trunk, origin, &spoiled, now);
+    assert_eq!(rig.inner.trunks[0].losses[0].bad_offload, 2);
+    rig.inner.carry_apart(Hop::ToGuest(guest), origin, &spoiled, now);
+    rig.inner.carry_to_port(guest, origin, &spoiled, now, true);
+    assert_eq!(rig.stats(guest).rx.dropped["bad_offload"], 2);
+    rig.settle();
+    assert_eq!((rig.received(guest).len(), rig.pooled_bytes()), (0, 0));
+}

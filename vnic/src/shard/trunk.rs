@@ -101,10 +101,14 @@ impl Inner {
         may_hold: bool,
     ) -> Outcome {
         let number = usize::from(trunk.0);
-        let (Some(trunk), Some(wire)) = (self.trunks.get(number), frame.on_wire()) else {
+        let Some(trunk) = self.trunks.get(number) else {
             return Outcome::Taken;
         };
         let from = usize::from(trunk.ends[0].0 != switch);
+        let Some(wire) = frame.on_wire() else {
+            self.lose_uncut(Hop::Trunk { trunk: number, from }, now);
+            return Outcome::Taken;
+        };
         let crossed = origin.trunks_crossed();
         let Some(origin) = self.cross_trunk(number, from, origin, wire.frames) else {
             return Outcome::Taken;
