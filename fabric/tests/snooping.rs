@@ -546,6 +546,20 @@ fn groups_stay_in_their_vlan() {
 }
 
 #[test]
+fn igmp_that_is_not_known_reaches_everybody() {
+    let group = ip("239.1.2.3");
+    for kind in [0x13, 0x1f, 0x30, 0xff] {
+        let mut bench = Bench::new(3);
+        let mut frame = old(1, kind, group);
+        assert_eq!(bench.send(0, &frame), local([1, 2]), "type {kind:#x}");
+        assert_eq!(bench.switch.snooping_counters().unreadable, 1);
+        // Only if it is sound.
+        *frame.last_mut().unwrap() ^= 1;
+        assert_eq!(bench.send(0, &frame), local([]));
+    }
+}
+
+#[test]
 fn however_often_the_topology_changes_all_are_asked_once_a_second() {
     let group = ip("239.1.2.3");
     let mut bench = Bench::new(2);

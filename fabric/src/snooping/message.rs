@@ -159,6 +159,8 @@ pub(super) enum Message<'a> {
     Report(Records<'a>),
     /// A router says that it is one.
     Router,
+    /// IGMP of a kind that says nothing to a switch, and is for whoever understands it (RFC 4541, 2.1.1).
+    Other,
 }
 
 /// One thing that a report says.
@@ -236,7 +238,7 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Reads a frame, whose EtherType is at `type_at`; `None` if it says nothing about groups, or is cut off or damaged.
+/// Reads a frame, whose EtherType is at `type_at`; `None` if it is no message about groups, or is cut off or damaged.
 pub(super) fn parse(frame: &[u8], type_at: usize) -> Option<Message<'_>> {
     let ip = frame.get(type_at + 2..)?;
     let source = MacAddr::from_slice(frame.get(6..)?)?;
@@ -286,7 +288,7 @@ fn parse_v4(ip: &[u8], mac: MacAddr) -> Option<Message<'_>> {
         0x12 | 0x16 => one(true),
         0x17 => one(false),
         0x22 => records(Family::V4, group),
-        _ => None,
+        _ => Some(Message::Other),
     }
 }
 

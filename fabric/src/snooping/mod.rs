@@ -79,7 +79,8 @@ pub struct SnoopingCounters {
     pub queries_in: u64,
     /// Queries sent, for each port that they were sent to.
     pub queries_out: u64,
-    /// Messages that were cut off, damaged or not known: forwarded like any frame to their group.
+    /// Messages that were cut off or damaged, forwarded like any frame to their group; and IGMP of a kind that is not known, which goes
+    /// to all.
     pub unreadable: u64,
     /// Memberships that were not kept for want of room: their ports get the frames of all groups.
     pub not_kept: u64,
@@ -395,6 +396,7 @@ impl Snooping {
                 }
             }
             Message::GroupQuery => self.counters.queries_in += 1,
+            Message::Other => self.counters.unreadable += 1,
             Message::Router => {
                 self.counters.queries_in += 1;
                 if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
