@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use common::{header, station};
 use ether::{MacAddr, Time};
 use fabric::{
-    BRIDGE_GROUP, DropReason, Egress, Forward, PortId, PortRole, PortState, StpConfig, StpPortConfig, Switch,
-    SwitchConfig, TrunkId,
+    BRIDGE_GROUP, DropReason, Egress, Forward, PortId, PortRole, PortState, PortVlans, StpConfig, StpPortConfig,
+    Switch, SwitchConfig, TrunkId, VlanId, VlanSet,
 };
 use proptest::prelude::*;
 
@@ -371,12 +371,8 @@ fn edge_ports_forward_at_once_and_stop_being_edges_when_a_bridge_is_behind_them(
     assert_eq!(switch.flood_targets(c, forward).collect::<Vec<_>>(), [Egress::Local(a)]);
 }
 
-#[test]
-fn a_bridge_of_the_old_protocol_is_answered_in_it() {
-    let mut switch = Switch::new(SwitchConfig::default());
-    switch.enable_spanning_tree(StpConfig::new(bridge(9)), Time::ZERO);
-    let port = switch.add_port();
-    // A configuration BPDU as bridges of 1998 send it: root and bridge 8000.02:00:00:00:01:01, port 8001.
+/// A configuration BPDU as bridges of 1998 send it: root and bridge 8000.02:00:00:00:01:01, port 8001.
+fn old_bpdu() -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].copy_from_slice(&BRIDGE_GROUP.0);
     frame[6..17].copy_from_slice(&[2, 0, 0, 0, 1, 1, 0, 38, 0x42, 0x42, 3]);
@@ -384,6 +380,15 @@ fn a_bridge_of_the_old_protocol_is_answered_in_it() {
         frame[at..at + 8].copy_from_slice(&[0x80, 0, 2, 0, 0, 0, 1, 1]);
     }
     frame[42..52].copy_from_slice(&[0x80, 1, 0, 0, 20, 0, 2, 0, 15, 0]);
+    frame
+}
+
+#[test]
+fn a_bridge_of_the_old_protocol_is_answered_in_it() {
+    let mut switch = Switch::new(SwitchConfig::default());
+    switch.enable_spanning_tree(StpConfig::new(bridge(9)), Time::ZERO);
+    let port = switch.add_port();
+    let frame = old_bpdu();
     let mut old_seen = false;
     for second in 1..60 {
         let now = Time::from_nanos(second * SECOND);
@@ -513,5 +518,40 @@ fn an_aggregate_takes_part_as_the_trunk_that_stands_for_it_was_told_to() {
     for gone in 0..2 {
         switch.remove_port(ports[gone]);
         assert_eq!(settings(&switch, ports[gone + 1]), (777, 64));
+    }
+}
+
+#[test]
+fn a_learning_port_learns_in_the_vlan_of_the_frame() {
+    let tagged = |vlan: u8| [&header(station(1), station(2))[..12], &[0x81, 0, 0, vlan, 8, 0]].concat();
+    for vlan in [None, Some(10)] {
+        let mut switch = Switch::new(SwitchConfig::default());
+        switch.enable_spanning_tree(StpConfig::new(bridge(0)), Time::ZERO);
+        let trunk = switch.add_trunk(TrunkId(0)).unwrap();
+        // The bridge behind it, which is not the root, knows no agreements: the port takes its time.
+        if let Some(vlan) = vlan {
+            let carries = PortVlans::trunk(None, VlanSet::from_iter(VlanId::new(vlan)));
+            switch.set_port_vlans(trunk, Some(carries));
+        }
+        let mut now = Time::ZERO;
+        while switch.spanning_tree_port(trunk).unwrap().state != PortState::Learning {
+            now = now.plus_nanos(SECOND);
+            assert!(now <= Time::from_nanos(60 * SECOND));
+            switch.handle(now);
+            assert_eq!(switch.forward(now, trunk, &old_bpdu(), 60), Forward::Taken);
+        }
+        let discarding = Forward::Drop(DropReason::Discarding);
+        assert_eq!(switch.forward(now, trunk, &tagged(10), 60), discarding);
+        assert_eq!(
+            switch.forward(now, trunk, &header(station(1), station(3)), 60),
+            discarding
+        );
+        let mut learned: Vec<_> = switch.table(now).map(|entry| (entry.mac, entry.vlan)).collect();
+        learned.sort();
+        match vlan {
+            None => assert_eq!(learned, [(station(2), None), (station(3), None)]),
+            // The other one has no tag, and is in no VLAN.
+            Some(vlan) => assert_eq!(learned, [(station(2), VlanId::new(vlan))]),
+        }
     }
 }

@@ -154,7 +154,8 @@ impl Switch {
         bytes: u64,
     ) -> Result<Admitted<'a>, DropReason> {
         let (port, member) = (&self.ports[usize::from(logical.0)], &self.ports[usize::from(ingress.0)]);
-        let (dst, src) = match check(port.open && member.up, header) {
+        let is_open = port.open && member.up;
+        let (dst, src) = match check(is_open, header) {
             Ok((_, dst, src)) => (dst, src),
             Err(DropReason::ReservedAddress)
                 if self.forwards_reserved && !(self.tree.is_some() && is_bridge_group(header)) =>
@@ -164,15 +165,7 @@ impl Switch {
             }
             Err(reason) => return Err(reason),
         };
-        let tag = FrameTag::of(header).ok_or(DropReason::TooShort)?;
-        let vlan = if self.has_vlans {
-            Some(match &port.vlans {
-                Some(vlans) => vlans.classify(tag),
-                None => classify_by_default(port.egress, tag),
-            }?)
-        } else {
-            None
-        };
+        let (tag, vlan) = self.classify(logical, header)?;
         Ok(Admitted {
             header,
             dst,
@@ -181,6 +174,30 @@ impl Switch {
             vlan,
             bytes,
         })
+    }
+
+    /// The tag of a frame that comes in, and the VLAN that it is in; none in a switch without VLANs.
+    #[inline]
+    fn classify(&self, logical: PortId, header: &[u8]) -> Result<(FrameTag, Option<VlanId>), DropReason> {
+        let tag = FrameTag::of(header).ok_or(DropReason::TooShort)?;
+        if !self.has_vlans {
+            return Ok((tag, None));
+        }
+        let port = &self.ports[usize::from(logical.0)];
+        let vlan = match &port.vlans {
+            Some(vlans) => vlans.classify(tag),
+            None => classify_by_default(port.egress, tag),
+        };
+        Ok((tag, Some(vlan?)))
+    }
+
+    /// The VLAN of a frame that comes in, as the table has it; `None` if the port does not carry it.
+    pub(super) fn table_vlan(&self, logical: PortId, header: &[u8]) -> Option<u16> {
+        if !self.has_vlans {
+            return Some(0);
+        }
+        let (_, vlan) = self.classify(logical, header).ok()?;
+        vlan.map(VlanId::number)
     }
 
     pub(super) fn decide_managed(

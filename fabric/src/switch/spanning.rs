@@ -170,8 +170,10 @@ impl Switch {
             reason = match check(true, header) {
                 Err(other) => other,
                 Ok((_, _, src)) => {
-                    if self.tree_state(logical) == PortState::Learning && !self.has_vlans {
-                        self.learn(now, logical, src, 0);
+                    if self.tree_state(logical) == PortState::Learning
+                        && let Some(vlan) = self.table_vlan(logical, header)
+                    {
+                        self.learn(now, logical, src, vlan);
                     }
                     DropReason::Discarding
                 }
