@@ -546,6 +546,43 @@ fn groups_stay_in_their_vlan() {
 }
 
 #[test]
+fn routers_and_ports_that_want_too_much_get_all_groups_of_their_vlan_alone() {
+    let vlan = |number| VlanId::new(number).unwrap();
+    let both = || Some(PortVlans::trunk(None, VlanSet::from_iter([vlan(10), vlan(20)])));
+    let tagged = |vlan: u8, frame: Vec<u8>| [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat();
+    let (group, unwanted) = (ip("239.1.2.3"), ip("239.8.8.8"));
+    let mut bench = Bench::new(4);
+    for number in 0..4 {
+        bench.switch.set_port_vlans(port(number), both());
+    }
+    for vlan in [10, 20] {
+        bench.send(0, &tagged(vlan, data(1, group)));
+    }
+    bench.wait(10 * SECOND);
+    bench.send(1, &tagged(10, query(2, ip("10.0.0.2"), None)));
+    for n in 0..=PORT_MEMBERSHIPS_MAX as u16 {
+        let group = IpAddr::from([239, 9, (n >> 8) as u8, n as u8]);
+        bench.send(2, &tagged(20, report(3, &[(4, group, 0)])));
+    }
+    assert_eq!(bench.switch.snooping_counters().not_kept, 1);
+    assert_eq!(bench.send(0, &tagged(10, data(1, unwanted))), local([1]));
+    assert_eq!(bench.send(0, &tagged(20, data(1, unwanted))), local([2]));
+    // Reports go to routers of their VLAN.
+    assert_eq!(bench.send(3, &tagged(10, report(4, &[(4, group, 0)]))), local([1]));
+    assert_eq!(bench.send(3, &tagged(20, report(4, &[(4, group, 0)]))), local([]));
+    let has_router = |bench: &Bench| bench.switch.has_router(Time::from_nanos(bench.now), port(1));
+    assert!(has_router(&bench));
+    // With the last VLANs of the switch, all that was known goes.
+    for number in 0..4 {
+        bench.switch.set_port_vlans(port(number), None);
+    }
+    assert!(!has_router(&bench));
+    bench.send(0, &data(1, group));
+    bench.wait(10 * SECOND);
+    assert_eq!(bench.send(0, &data(1, unwanted)), local([]));
+}
+
+#[test]
 fn igmp_that_is_not_known_reaches_everybody() {
     let group = ip("239.1.2.3");
     for kind in [0x13, 0x1f, 0x30, 0xff] {

@@ -21,7 +21,7 @@ use crate::switch::{PortId, PortSet, VlanId};
 pub const MEMBERSHIPS_MAX: usize = 4096;
 
 /// Memberships of one port that leads to a card, so that a guest that joins without end fills its own part only. It gets the
-/// frames of all groups then.
+/// frames of all groups of the VLAN then.
 pub const PORT_MEMBERSHIPS_MAX: usize = 256;
 
 /// VLANs in which groups are kept apart. In further ones frames to groups are flooded.
@@ -82,7 +82,7 @@ pub struct SnoopingCounters {
     /// Messages that were cut off or damaged, forwarded like any frame to their group; and IGMP of a kind that is not known, which goes
     /// to all.
     pub unreadable: u64,
-    /// Memberships that were not kept for want of room: their ports get the frames of all groups.
+    /// Memberships that were not kept for want of room: their ports get the frames of all groups of their VLAN.
     pub not_kept: u64,
 }
 
@@ -139,9 +139,16 @@ impl Membership {
 struct PortState {
     is_trunk: bool,
     memberships: usize,
+}
+
+/// A port that gets the frames of all groups of a VLAN.
+#[derive(Clone, Copy)]
+struct Wide {
+    vlan: u16,
+    port: PortId,
     /// A router is behind it until then.
     router_until: Time,
-    /// It gets the frames of all groups until then.
+    /// What is wanted behind it had no room until then.
     everything_until: Time,
 }
 
@@ -205,6 +212,8 @@ pub(crate) struct Snooping {
     address: MacAddr,
     /// In rising order of VLANs, groups and ports.
     memberships: Vec<Membership>,
+    /// In no order: there are few. No more than one for each VLAN that is kept, and port.
+    wide: Vec<Wide>,
     ports: Vec<PortState>,
     vlans: Vec<VlanState>,
     asked: Vec<Asked>,
@@ -227,6 +236,7 @@ impl Snooping {
             address,
             // So that nothing is allocated for a frame.
             memberships: Vec::with_capacity(MEMBERSHIPS_MAX),
+            wide: Vec::new(),
             ports: Vec::new(),
             vlans: Vec::with_capacity(VLANS_MAX),
             asked: Vec::with_capacity(ASKED_MAX),
@@ -244,12 +254,13 @@ impl Snooping {
         let state = PortState {
             is_trunk,
             memberships: 0,
-            router_until: Time::ZERO,
-            everything_until: Time::ZERO,
         };
         let number = usize::from(port.0);
         if self.ports.len() <= number {
             self.ports.resize(number + 1, state);
+            // So that nothing is allocated for a frame.
+            let wide_max = VLANS_MAX * self.ports.len();
+            self.wide.reserve(wide_max.saturating_sub(self.wide.len()));
         }
         self.forget_port(port);
         self.ports[number] = state;
@@ -258,16 +269,16 @@ impl Snooping {
     /// Forgets what is wanted behind a port, and routers there.
     pub fn forget_port(&mut self, port: PortId) {
         self.memberships.retain(|membership| membership.port != port);
+        self.wide.retain(|wide| wide.port != port);
         if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.memberships = 0;
-            state.router_until = Time::ZERO;
-            state.everything_until = Time::ZERO;
         }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.memberships.clear();
+        self.wide.clear();
         self.vlans.clear();
         self.asked.clear();
         self.asking = None;
@@ -303,6 +314,9 @@ impl Snooping {
             // All that was wanted in such a VLAN has ended, too, since that is wanted no longer from when it was heard.
             self.vlans
                 .retain(|state| now.nanos_since(state.heard_at) <= MEMBERSHIP_NS);
+            let vlans = &self.vlans;
+            self.wide
+                .retain(|wide| vlans.iter().any(|state| state.vlan == wide.vlan));
         }
         if self.vlans.len() < VLANS_MAX {
             self.vlans.push(VlanState::new(vlan, now));
@@ -331,9 +345,9 @@ impl Snooping {
             return None;
         }
         let mut ports = PortSet::EMPTY;
-        for (number, state) in self.ports.iter().enumerate() {
-            if now < state.router_until.max(state.everything_until) {
-                ports.insert(PortId(number as u16));
+        for wide in self.wide.iter().filter(|wide| wide.vlan == vlan) {
+            if now < wide.router_until.max(wide.everything_until) {
+                ports.insert(wide.port);
             }
         }
         let first = self
@@ -350,15 +364,44 @@ impl Snooping {
         Some(ports)
     }
 
-    /// The ports that reports go to: those of routers and of other switches.
-    pub fn routers(&self, now: Time) -> PortSet {
+    /// The ports that reports in a VLAN go to: those of routers and of other switches.
+    pub fn routers(&self, now: Time, vlan: u16) -> PortSet {
         let mut ports = PortSet::EMPTY;
         for (number, state) in self.ports.iter().enumerate() {
-            if state.is_trunk || now < state.router_until {
+            if state.is_trunk {
                 ports.insert(PortId(number as u16));
             }
         }
+        for wide in &self.wide {
+            if wide.vlan == vlan && now < wide.router_until {
+                ports.insert(wide.port);
+            }
+        }
         ports
+    }
+
+    /// What a port gets of all groups of a VLAN; `None` if there is no such port, or frames of the VLAN are flooded for want of room.
+    fn wide_mut(&mut self, vlan: u16, port: PortId) -> Option<&mut Wide> {
+        if usize::from(port.0) >= self.ports.len() || !self.knows(vlan) {
+            return None;
+        }
+        let found = self.wide.iter().position(|wide| (wide.vlan, wide.port) == (vlan, port));
+        let at = found.unwrap_or_else(|| {
+            self.wide.push(Wide {
+                vlan,
+                port,
+                router_until: Time::ZERO,
+                everything_until: Time::ZERO,
+            });
+            self.wide.len() - 1
+        });
+        self.wide.get_mut(at)
+    }
+
+    fn hear_router(&mut self, now: Time, vlan: u16, port: PortId) {
+        if let Some(wide) = self.wide_mut(vlan, port) {
+            wide.router_until = now.plus_nanos(ROUTER_NS);
+        }
     }
 
     /// Reads a message that came in at a port, and says who gets it.
@@ -389,19 +432,16 @@ impl Snooping {
                 self.counters.queries_in += 1;
                 self.hear_querier(now, vlan, family, rank);
                 // One without an address behind a card is a bridge, behind which are hosts, and which tells no other bridge of them.
-                if let Some(state) = self.ports.get_mut(usize::from(port.0))
-                    && (is_router || !state.is_trunk)
-                {
-                    state.router_until = now.plus_nanos(ROUTER_NS);
+                let is_trunk = |state: &PortState| state.is_trunk;
+                if is_router || !self.ports.get(usize::from(port.0)).is_some_and(is_trunk) {
+                    self.hear_router(now, vlan, port);
                 }
             }
             Message::GroupQuery => self.counters.queries_in += 1,
             Message::Other => self.counters.unreadable += 1,
             Message::Router => {
                 self.counters.queries_in += 1;
-                if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
-                    state.router_until = now.plus_nanos(ROUTER_NS);
-                }
+                self.hear_router(now, vlan, port);
             }
         }
         Audience::Everybody
@@ -439,14 +479,16 @@ impl Snooping {
         }
         let is_kept = has_room(self);
         let at = self.find(vlan, group, port).unwrap_or_else(|at| at);
+        if !is_kept {
+            self.counters.not_kept += 1;
+            if let Some(wide) = self.wide_mut(vlan, port) {
+                wide.everything_until = until;
+            }
+            return;
+        }
         let Some(state) = self.ports.get_mut(usize::from(port.0)) else {
             return;
         };
-        if !is_kept {
-            self.counters.not_kept += 1;
-            state.everything_until = until;
-            return;
-        }
         state.memberships += 1;
         let membership = Membership {
             vlan,
@@ -576,11 +618,11 @@ impl Snooping {
         })
     }
 
-    /// Whether a router is behind a port at `now`.
+    /// Whether a router is behind a port at `now`, in any VLAN.
     pub fn has_router(&self, now: Time, port: PortId) -> bool {
-        self.ports
-            .get(usize::from(port.0))
-            .is_some_and(|state| now < state.router_until)
+        self.wide
+            .iter()
+            .any(|wide| wide.port == port && now < wide.router_until)
     }
 
     /// The VLANs in which groups are kept apart.

@@ -80,7 +80,7 @@ impl Switch {
                 self.send_to_targets(ingress, frame)
             }
             Audience::Routers => {
-                let routers = snooping.routers(now);
+                let routers = snooping.routers(now, vlan);
                 self.find_targets(logical, frame, Forward::Flood, Some(&routers));
                 if self.targets.is_empty() {
                     self.ports[usize::from(ingress.0)].counters.in_control += 1;
@@ -126,7 +126,7 @@ impl Switch {
         self.snooping.iter().flat_map(move |snooping| snooping.members(now))
     }
 
-    /// Whether a multicast router is known behind a port at `now`.
+    /// Whether a multicast router is known behind a port at `now`, in any of its VLANs.
     pub fn has_router(&self, now: Time, port: PortId) -> bool {
         self.snooping
             .as_ref()
