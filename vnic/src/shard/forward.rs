@@ -158,8 +158,8 @@ impl Inner {
     ) -> Outcome {
         let state = &mut self.switches[switch];
         let forward = state.switch.forward(now, ingress, frame.inline, frame.len as usize);
-        if frame.header.is_segmented() && forward != Forward::Inspect {
-            state.count_segments(ingress, frame);
+        if frame.header.is_segmented() {
+            state.count_segments(ingress, forward, frame);
         }
         // Most frames; `follow_decision` would look for the switch again.
         if let Forward::One(Egress::Local(port)) = forward {

@@ -75,7 +75,7 @@ impl Inner {
         let state = &mut self.switches[switch];
         let forward = forward.unwrap_or_else(|| state.switch.inspect(now, ingress, frame.inline, len));
         if frame.header.is_segmented() {
-            state.count_segments(ingress, frame);
+            state.count_segments(ingress, forward, frame);
         }
         if forward == Forward::Several {
             self.carry_several(switch, origin, frame, now);
@@ -90,8 +90,12 @@ impl Inner {
 }
 
 impl SwitchState {
-    /// Counts the frames that `frame`, about which was decided just now, is cut into, all but the first.
-    pub(super) fn count_segments(&mut self, ingress: PortId, frame: &FrameRef<'_>) {
+    /// Counts the frames that `frame`, about which was decided just now, is cut into, all but the first. What the switch has taken is
+    /// never cut, and what it still has to read is counted then.
+    pub(super) fn count_segments(&mut self, ingress: PortId, forward: Forward, frame: &FrameRef<'_>) {
+        if matches!(forward, Forward::Taken | Forward::Inspect) {
+            return;
+        }
         if let Some(OnWire { frames, bytes, .. }) = frame.on_wire() {
             let more = bytes.saturating_sub(u64::from(frame.len));
             self.switch

@@ -2,7 +2,7 @@
 
 use fabric::{DropReason, Forward, PortId, PortRole, StpConfig};
 
-use super::rig::{RING, Rig, frame};
+use super::rig::{ALL_FEATURES, RING, Rig, frame};
 use super::tests::introduce;
 use super::{Fabric, FabricSettings, TrunkOptions};
 use crate::report::{
@@ -540,4 +540,24 @@ fn what_switches_send_by_themselves_is_counted_and_missed_by_nobody() {
         rig.settle();
         assert_eq!(rig.stats(guest).rx.dropped["not_ready"], 1);
     }
+}
+
+#[test]
+fn every_frame_that_comes_in_is_forwarded_taken_or_dropped_segmented_ones_too() {
+    use super::tests::{TSO4, tcp_frame};
+    let mut rig = Rig::new(&[ALL_FEATURES, ALL_FEATURES]);
+    enable(&mut rig, 0);
+    introduce(&mut rig, 0, 1);
+    let before = *rig.inner.switches[0].switch.counters(PortId(0));
+    let to = |dst: [u8; 6]| [&dst, &tcp_frame(1, 1900)[6..]].concat();
+    // To a station, to bridges, to nobody.
+    for (index, dst) in (1..).zip([[2, 0, 0, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0], [1, 0x80, 0xc2, 0, 0, 3]]) {
+        rig.send_with_header(0, index, &TSO4, &to(dst));
+    }
+    rig.settle();
+    assert_eq!(rig.completed(0), 3);
+    let after = *rig.inner.switches[0].switch.counters(PortId(0));
+    assert_eq!(after.in_control - before.in_control, 1, "a switch looks at it as it is");
+    assert_eq!(after.dropped(DropReason::ReservedAddress), 2, "cut in two");
+    assert_eq!(after.in_frames - before.in_frames, 2 + 1 + 2);
 }
