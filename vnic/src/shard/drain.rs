@@ -16,7 +16,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// cost of telling somebody who is there once in a process's life.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Frames under way.
+/// Frames under way. Those that switches send by themselves are not among them: there are always some, and none is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
     /// On modelled links, in a card that waits for credits of the next one, or before a card that has no buffer for them.
@@ -85,11 +85,11 @@ impl Fabric {
 impl Inner {
     pub(super) fn under_way(&self) -> UnderWay {
         let waiting: usize = (self.ports.iter())
-            .map(|port| port.waiting.len() + port.nic.multicast().buffers_in_use())
+            .map(|port| port.waiting.under_way() + port.nic.multicast().buffers_in_use())
             .sum();
         let queues = self.ports.iter().flat_map(|port| port.nic.queues());
         UnderWay {
-            on_links: (self.pool.waiting() + waiting) as u64,
+            on_links: (self.pool.under_way() + waiting) as u64,
             in_dma: queues.map(|queue| queue.pending() as u64).sum(),
         }
     }

@@ -30,9 +30,9 @@ impl Waiting {
         self.frames.is_empty()
     }
 
-    /// Frames that wait.
-    pub fn len(&self) -> usize {
-        self.frames.len()
+    /// Frames of guests and cards that wait.
+    pub fn under_way(&self) -> usize {
+        self.frames.iter().filter(|frame| !frame.origin.is_of_switch()).count()
     }
 
     /// Bytes of their buffers.

@@ -151,9 +151,10 @@ impl Pool {
         }
     }
 
-    /// Frames that wait for their time.
-    pub fn waiting(&self) -> usize {
-        self.due.len()
+    /// Frames of guests and cards that wait for their time.
+    pub fn under_way(&self) -> usize {
+        let frames = self.slots.iter().flatten();
+        frames.filter(|frame| !frame.origin.is_of_switch()).count()
     }
 
     /// The place of a sending port in `used`; all switches together have the first.

@@ -561,3 +561,28 @@ fn every_frame_that_comes_in_is_forwarded_taken_or_dropped_segmented_ones_too() 
     assert_eq!(after.dropped(DropReason::ReservedAddress), 2, "cut in two");
     assert_eq!(after.in_frames - before.in_frames, 2 + 1 + 2);
 }
+
+#[test]
+fn what_switches_tell_each_other_is_not_under_way_when_all_else_has_arrived() {
+    let (mut rig, guest) = pair(true, None);
+    let slow = LinkSettings {
+        delay_ns: 10_000_000,
+        ..LinkSettings::default()
+    };
+    rig.set_trunk(&slow, &slow);
+    rig.set_link(0, &slow, &LinkSettings::default());
+    rig.stop_receiving(guest);
+    // Until BPDUs are under way on the trunk and to the card.
+    let is_pooled = |rig: &Rig| rig.pooled_bytes() > 0;
+    for _ in 0..10_000 {
+        wait(&mut rig, 1_000_000);
+        if is_pooled(&rig) {
+            break;
+        }
+    }
+    assert!(is_pooled(&rig));
+    assert_eq!(rig.inner.under_way().on_links, 0);
+    rig.send(guest, 1, &frame(0, 9, 100, 1));
+    rig.settle();
+    assert!(rig.inner.under_way().on_links > 0);
+}
