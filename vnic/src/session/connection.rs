@@ -99,15 +99,16 @@ fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateList
 
 impl<D: SessionDevice> Running<D> {
     fn wait(mut self, device: &D, stream: &UnixStream, ender: &Ender) -> End {
-        let end = std::thread::scope(|scope| {
+        let (end, judge) = std::thread::scope(|scope| {
             let (inner, limits) = (&self.inner, self.limits);
             let relay = std::thread::Builder::new()
                 .name(thread_name("front", device.name()))
                 .spawn_scoped(scope, move || {
-                    let end = relay(device, stream, inner, limits);
+                    let mut judge = Judge::new(limits);
+                    let end = relay(device, stream, inner, &mut judge);
                     // Also ends the daemon, which reads from the other end.
                     let _ = inner.shutdown(Shutdown::Both);
-                    end
+                    (end, judge)
                 });
             if relay.is_err() {
                 let _ = inner.shutdown(Shutdown::Both);
@@ -116,12 +117,22 @@ impl<D: SessionDevice> Running<D> {
             ender.end();
             let _ = inner.shutdown(Shutdown::Both);
             match relay.map(|relay| relay.join()) {
-                Err(error) => End::Failed(format!("cannot start a session: a thread: {error}")),
-                Ok(Err(panic)) => End::Failed(format!("the session front panicked: {}", panic_text(&*panic))),
-                Ok(Ok(end)) => explain(end, daemon),
+                Err(error) => (End::Failed(format!("cannot start a session: a thread: {error}")), None),
+                Ok(Err(panic)) => (
+                    End::Failed(format!("the session front panicked: {}", panic_text(&*panic))),
+                    None,
+                ),
+                Ok(Ok((end, judge))) => (explain(end, daemon), Some(judge)),
             }
         });
         device.connection_closed();
+        // The card writes no more, and the frontend may have lived on, or left its log to another one.
+        if let Some(Err(refusal)) = judge.map(|judge| judge.mark()) {
+            tracing::warn!(
+                port = device.name(),
+                "what the card wrote is not all in the log of the guest's memory: {refusal}"
+            );
+        }
         signal(&self.stop);
         // Joins the workers.
         drop(self.daemon);
@@ -160,11 +171,7 @@ enum RelayEnd {
 
 /// Carries messages between the frontend and the daemon. One thread does both ways, and while the daemon owes an answer the
 /// frontend's next message waits in its socket: so answers of the front itself never overtake those of the daemon.
-fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, limits: Limits) -> RelayEnd {
-    let mut judge = Judge {
-        rules: Rules::new(limits),
-        log: None,
-    };
+fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, judge: &mut Judge) -> RelayEnd {
     let mut owed = Owed::default();
     let mut last = 0;
     loop {
@@ -205,7 +212,7 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
             };
             tracing::debug!(port = device.name(), "frontend: {message}");
             last = message.request;
-            match carry(device, stream, inner, &mut judge, message) {
+            match carry(device, stream, inner, judge, message) {
                 Ok(now) => owed = now,
                 Err(end) => return end,
             }
@@ -228,6 +235,13 @@ struct Judge {
 }
 
 impl Judge {
+    fn new(limits: Limits) -> Self {
+        Self {
+            rules: Rules::new(limits),
+            log: None,
+        }
+    }
+
     /// Marks all memory in the log, if there is one.
     fn mark(&self) -> Result<(), Refusal> {
         self.log.as_ref().map_or(Ok(()), |log| log.mark(self.rules.memory()))
@@ -273,6 +287,9 @@ fn carry<D: SessionDevice>(
         Verdict::Pass(passage) => {
             for index in passage.rings_off {
                 device.ring_enabled(index, false);
+            }
+            if passage.marking == Marking::RingsOff {
+                judge.mark().map_err(RelayEnd::Refused)?;
             }
             for (position, message) in passage.messages.iter().enumerate() {
                 if passage.messages.len() > 1 {

@@ -46,6 +46,8 @@ pub enum Marking {
     /// Not with this message.
     #[default]
     Never,
+    /// When the rings are off that it switches off.
+    RingsOff,
     /// Before the backend's answer to it reaches the frontend, which may look then.
     BeforeAnswer,
     /// For the last time: the log is let go behind it.
@@ -207,6 +209,7 @@ impl Rules {
             }
             RESET_DEVICE => {
                 self.features = None;
+                passage.marking = Marking::RingsOff;
                 for (index, ring) in self.rings.iter_mut().enumerate() {
                     ring.served = false;
                     if std::mem::replace(&mut ring.enabled, false) {

@@ -119,8 +119,11 @@ fn all_memory_is_in_the_log_when_its_frontend_looks_for_the_last_time() {
     client.ask(GET_VRING_BASE, &[0], Vec::new());
     assert_eq!(marked(&log), [0; 16]);
     begin();
+    client.ask(RESET_DEVICE, &[], Vec::new());
+    assert_eq!(marked(&log), all, "a reset stops all rings");
+    assert_eq!(client.ask(SET_FEATURES, &[OFFERED], Vec::new()).long(0), 0);
     assert!(client.is_alive());
-    let told = device.wait_for("features", 4);
+    let told = device.wait_for("features", 5);
     assert!(
         told.iter().all(|told| *told == format!("features {FEATURES:#x}")),
         "{told:?}"
@@ -129,6 +132,30 @@ fn all_memory_is_in_the_log_when_its_frontend_looks_for_the_last_time() {
     client.send(SET_LOG_BASE, &[1, 8], vec![memory()]);
     client.expect_end();
     assert!(device.wait_for("failed", 1)[0].contains("does not reach to the end of the memory region at 0x0"));
+}
+
+#[test]
+fn all_memory_is_in_the_log_when_the_session_ends() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let _port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let log = memory();
+    let all = [vec![0xff; 2], vec![0; 14]].concat();
+    // The frontend goes, or breaks a rule and lives on.
+    for breaks_a_rule in [false, true] {
+        let client = Client::connect(&bench.path("a"));
+        let _kick = client.start_ring();
+        client.ask(SET_LOG_BASE, &[16, 8], vec![log.try_clone().unwrap()]);
+        assert_eq!(marked(&log), all);
+        if breaks_a_rule {
+            client.send(u32::MAX, &[], Vec::new());
+            client.expect_end();
+        }
+        drop(client);
+        // Served when the former session has ended.
+        assert!(Client::connect(&bench.path("a")).is_alive());
+        assert_eq!(marked(&log), all, "breaks a rule: {breaks_a_rule}");
+    }
 }
 
 #[test]
