@@ -322,9 +322,14 @@ impl Switch {
 
     /// Learns where the frame came from, decides where it goes, and counts both.
     ///
-    /// `header` holds at least the first 14 bytes of the frame; `frame_len` is the length of the whole frame in bytes,
-    /// without frame check sequence. `now` must not go backwards from call to call. Frames that are dropped teach the
-    /// switch nothing, except with [`DropReason::SamePort`].
+    /// `header` holds the first bytes of the frame, 14 at least; `frame_len` is the length of the whole frame in bytes, without
+    /// frame check sequence. A switch with VLANs, aggregates or snooping also reads the tag, the IP header and the ports behind it, as
+    /// far as `header` has them, and one with a spanning tree reads BPDUs: 64 bytes are enough. `now` must not go backwards from call
+    /// to call.
+    ///
+    /// Where a frame came from is learned if it was let in, so frames that are dropped teach the switch nothing, except with
+    /// [`DropReason::SamePort`], [`DropReason::NoWay`], [`DropReason::NoMember`], and [`DropReason::Discarding`] at a port that the
+    /// spanning tree lets learn.
     #[inline]
     pub fn forward(&mut self, now: Time, ingress: PortId, header: &[u8], frame_len: usize) -> Forward {
         if let Some(port) = self.ports.get_mut(usize::from(ingress.0))

@@ -118,7 +118,7 @@ pub(crate) struct Inner {
     targets: Vec<Egress>,
     /// As `targets`, of a switch that says what becomes of tags.
     tagged_targets: Vec<Target>,
-    /// When a switch has something to do by itself next; never, if none takes part in a spanning tree.
+    /// When a switch has something to do by itself next; never, if none takes part in a spanning tree or snoops.
     switches_due: Time,
     /// Private memory for a frame whose tag is changed.
     retagged: Vec<u8>,

@@ -40,7 +40,7 @@ pub(super) struct TrunkLosses {
     pub pool_share: u64,
     /// They could not be cut.
     pub bad_offload: u64,
-    /// They had crossed [`TRUNKS_CROSSED_MAX`] trunks.
+    /// They had crossed as many trunks as there are, or [`TRUNKS_CROSSED_MAX`].
     pub too_many_trunks: u64,
 }
 
