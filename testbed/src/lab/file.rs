@@ -366,10 +366,12 @@ pub struct NicFile {
     pub misorder: Option<Spanned<i64>>,
     /// The VLAN of frames without a tag, 1 to 4094, or `none` for no such frames. The port is an access port of that VLAN, unless
     /// there is `vlans`. Default: 1, on a switch where some NIC or trunk has VLANs; else tags are not read.
-    #[schemars(schema_with = "vlan_schema")]
+    #[serde(default)]
+    #[schemars(schema_with = "vlan_schema", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Spanned<toml::Value>>,
     /// VLANs that the guest sees with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"`.
-    #[schemars(schema_with = "vlans_schema")]
+    #[serde(default)]
+    #[schemars(schema_with = "vlans_schema", skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Spanned<toml::Value>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
@@ -557,10 +559,12 @@ pub struct TrunkFile {
     #[schemars(with = "Option<u32>")]
     pub stp_cost: Option<Spanned<i64>>,
     /// The VLAN that crosses without a tag, 1 to 4094, or `none` (default 1, on switches with VLANs).
-    #[schemars(schema_with = "vlan_schema")]
+    #[serde(default)]
+    #[schemars(schema_with = "vlan_schema", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Spanned<toml::Value>>,
     /// VLANs that cross with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"` (default, on switches with VLANs).
-    #[schemars(schema_with = "vlans_schema")]
+    #[serde(default)]
+    #[schemars(schema_with = "vlans_schema", skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Spanned<toml::Value>>,
     /// The cable, both directions.
     pub link: Option<LinkFile>,
