@@ -1,7 +1,8 @@
-//! The README held to its word: its lab commands are run as they stand there, `vnicd` and QEMU are started with its lines,
-//! its XML is read, and what it names exists.
+//! The README and the book held to their word: their lab commands are run as they stand there, `vnicd` and QEMU are started with their
+//! lines, their XML is read, and what they name exists.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -12,47 +13,94 @@ use testbed::{cli::args::Cli, guest_channel::GuestChannel, image, programs, vnic
 
 use crate::support::{PATIENCE, World, eventually, qemus};
 
+/// The first page; the lab that it starts is the one of `weft init`.
 const README: &str = include_str!("../../../README.md");
 
 /// A guest on a busy machine has booted within this.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// The README's code blocks of this language.
-fn blocks(language: &str) -> Vec<&'static str> {
-    let fence = format!("```{language}\n");
-    let block = |rest: &'static str| rest.split_once("```").expect("the block ends").0;
-    README.split(&fence).skip(1).map(block).collect()
+/// A page: where it is, and its text.
+struct Page {
+    path: PathBuf,
+    text: String,
 }
 
-/// Commands of the `sh` blocks, lines that go on joined, remarks taken off.
-fn shell_commands() -> Vec<String> {
-    let joined: Vec<_> = blocks("sh").iter().map(|block| block.replace("\\\n", " ")).collect();
-    let lines = joined.iter().flat_map(|block| block.lines());
-    let command = |line: &str| line.split(" #").next().unwrap_or_default().trim().to_owned();
-    lines.map(command).filter(|command| !command.is_empty()).collect()
+/// The README and the pages of the book that are for users.
+fn pages() -> Vec<Page> {
+    let mut paths = vec![root().join("README.md")];
+    let mut folders = vec![root().join("docs/book/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the book has pages") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    let read = |path: PathBuf| Page {
+        text: std::fs::read_to_string(&path).expect("a page is text"),
+        path,
+    };
+    paths.into_iter().map(read).collect()
 }
 
-/// Words between single backticks in the text.
-fn spans() -> Vec<String> {
-    let text: String = README.split("```").step_by(2).collect();
-    let spans = text.split('`').skip(1).step_by(2);
-    spans
-        .map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect()
+impl Page {
+    /// Its code blocks of this language.
+    fn blocks(&self, language: &str) -> Vec<&str> {
+        let fence = format!("\n```{language}\n");
+        let block = |rest| str::split_once(rest, "```").expect("the block ends").0;
+        self.text.split(&fence).skip(1).map(block).collect()
+    }
+
+    /// Commands of its `sh` blocks, lines that go on joined, remarks taken off.
+    fn shell_commands(&self) -> Vec<String> {
+        let joined: Vec<_> = self
+            .blocks("sh")
+            .iter()
+            .map(|block| block.replace("\\\n", " "))
+            .collect();
+        let lines = joined.iter().flat_map(|block| block.lines());
+        let command = |line: &str| line.split(" #").next().unwrap_or_default().trim().to_owned();
+        lines.map(command).filter(|command| !command.is_empty()).collect()
+    }
+
+    /// Words between single backticks in the text, but for tables, where a `|` may be escaped.
+    fn spans(&self) -> Vec<String> {
+        let text: String = self.text.split("```").step_by(2).collect();
+        let spans = text.split('`').skip(1).step_by(2);
+        spans
+            .map(|span| {
+                span.split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ")
+                    .replace("\\|", "|")
+            })
+            .collect()
+    }
+
+    /// The commands of each `console` block, without their prompts.
+    fn commands(&self) -> Vec<Vec<&str>> {
+        let command = |line| str::strip_prefix(line, "$ ").expect("every line of the block is a command");
+        let blocks = self.blocks("console");
+        blocks
+            .iter()
+            .map(|block| block.lines().map(command).collect())
+            .collect()
+    }
+}
+
+/// The page of the book at this path.
+fn page(path: &str) -> Page {
+    let path = root().join("docs/book/src").join(path);
+    let found = pages().into_iter().find(|page| page.path == path);
+    found.unwrap_or_else(|| panic!("the book has no {}", path.display()))
 }
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// The commands of each `console` block, without their prompts.
-fn commands() -> Vec<Vec<&'static str>> {
-    let command = |line: &'static str| line.strip_prefix("$ ").expect("every line of the block is a command");
-    let blocks = blocks("console");
-    blocks
-        .iter()
-        .map(|block| block.lines().map(command).collect())
-        .collect()
 }
 
 /// The search path with weft's own programs first.
@@ -68,20 +116,30 @@ fn path() -> std::ffi::OsString {
 
 #[test]
 fn the_commands_of_the_readme_work_as_typed() {
-    let commands = commands();
-    assert_eq!(commands[0].first(), Some(&"weft init"));
-    for block in commands {
-        assert_eq!(block.last(), Some(&"weft down"));
-        let world = World::new(None);
-        // Lab files that the README shows say their names in their first lines.
-        for text in blocks("toml") {
-            let name = text.lines().next().and_then(|line| line.strip_prefix("# "));
-            world.file(name.expect("a file name"), text);
-        }
-        for line in block {
-            println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
+    let pages = pages();
+    // The README and the quickstart begin with the same lab: it is started once.
+    let mut done = BTreeSet::new();
+    for page in &pages {
+        for block in page.commands() {
+            assert_eq!(block.last(), Some(&"weft down"), "{}", page.path.display());
+            if !done.insert(block.clone()) {
+                continue;
+            }
+            let world = World::new(None);
+            // Lab files that a page shows say their names in their first lines.
+            for text in page.blocks("toml") {
+                let name = text.lines().next().and_then(|line| line.strip_prefix("# "));
+                world.file(name.expect("a file name"), text);
+            }
+            for line in block {
+                println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
+            }
         }
     }
+    assert!(
+        done.iter().any(|block| block[0] == "weft init") && done.len() >= 2,
+        "{done:?}"
+    );
 }
 
 /// What a line prints that is typed in this folder; it must succeed.
@@ -105,9 +163,11 @@ fn the_messages_of_the_readme_are_sent_as_typed_and_measured_as_shown() {
     let world = World::new(None);
     typed(&world, world.dir.path(), "weft init");
     let (mut labs, mut lengths) = (0, 0);
-    for block in blocks("text")
+    let page = page("open-mx.md");
+    for block in page
+        .blocks("text")
         .into_iter()
-        .filter(|block| block.starts_with("$ weft up") && block.contains("omx"))
+        .filter(|block| block.starts_with("$ weft up"))
     {
         // The file is one of this repository's, or the one just made.
         let shipped = block.contains("testbed/experiments/");
@@ -170,14 +230,23 @@ fn check_weft(command: &str) {
             ErrorKind::MissingRequiredArgument,
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
         ];
-        assert!(harmless.contains(&error.kind()), "`{command}` in the README: {error}");
+        assert!(
+            harmless.contains(&error.kind()),
+            "`{command}` in the documents: {error}"
+        );
     }
 }
 
 #[test]
 fn what_the_readme_names_exists() {
     let (mut scripts, mut verbs, mut files) = (0, 0, 0);
-    for command in shell_commands().iter().chain(&spans()) {
+    let mut pages = pages();
+    // Its examples are those of `--help`, and tested there.
+    pages.retain(|page| !page.path.ends_with("labs/verbs.md"));
+    for command in pages
+        .iter()
+        .flat_map(|page| page.shell_commands().into_iter().chain(page.spans()))
+    {
         let mut words = command.split_whitespace();
         let first = words.next().unwrap_or_default();
         if let Some(script) = first.strip_prefix("scripts/") {
@@ -189,14 +258,19 @@ fn what_the_readme_names_exists() {
             match (script, words.first()) {
                 ("weft", Some(_)) => check_weft(&format!("weft {}", words.join(" "))),
                 ("bench", Some(what)) => assert!(text.contains(&format!("\n{what})\n")), "{command}"),
-                (_, None) => {}
-                _ => panic!("nobody knows what `{command}` in the README is"),
+                // Files that it is given: `scripts/test` runs these.
+                ("strategy", Some(_)) | (_, None) => {}
+                _ => panic!("`{command}` in the documents is unknown"),
             }
             scripts += 1;
-        } else if first == "weft" && command != "weft" {
-            check_weft(command);
+        } else if matches!(first, "weft" | "target/release/weft") && command != "weft" {
+            check_weft(&command.replace("target/release/", ""));
             verbs += 1;
-        } else if first.contains('/') && [".md", ".lua"].iter().any(|end| first.ends_with(end)) {
+        } else if first.contains('/')
+            && [".md", ".lua", ".toml", ".rs", ".json"]
+                .iter()
+                .any(|end| first.ends_with(end))
+        {
             assert!(root().join(first).is_file(), "{first}");
             files += 1;
         }
@@ -208,7 +282,8 @@ fn what_the_readme_names_exists() {
 
 #[test]
 fn the_libvirt_guest_of_the_readme_has_what_a_vhost_user_card_needs() {
-    let block = blocks("xml").pop().expect("the README has an XML block");
+    let page = page("operations/vnicd.md");
+    let block = page.blocks("xml").pop().expect("the page has an XML block");
     let text = format!("<domain>{block}</domain>");
     let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}: {block}"));
     let value = |names: &[&str], attribute: &str| {
@@ -267,7 +342,8 @@ impl Drop for Running {
 fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
     let world = World::new(None);
     let at = |name: &str| world.dir.path().join(name);
-    let commands = shell_commands();
+    let page = page("operations/vnicd.md");
+    let commands = page.shell_commands();
     let line = |program: &str| {
         let found = commands.iter().find(|command| command.starts_with(program));
         found.unwrap_or_else(|| panic!("no line for {program}")).clone()
@@ -289,7 +365,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
         &mut |_| {},
     )
     .unwrap();
-    // One guest per QEMU: the line as it stands, and changed as the README says for newer ones.
+    // One guest per QEMU: the line as it stands, and changed as the page says for newer ones.
     let mut qemus = qemus();
     qemus.resize(2, None);
     let mut guests = Vec::new();
@@ -314,7 +390,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
         }
         if newer {
             for (said, instead) in [(",vectors=0", ""), ("reconnect=1", "reconnect-ms=500")] {
-                assert!(line.contains(said) && README.contains(instead), "{line}");
+                assert!(line.contains(said) && page.text.contains(instead), "{line}");
                 line = line.replace(said, instead);
             }
         }
@@ -348,7 +424,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
     assert_eq!(ports.len(), 2);
 }
 
-/// Whether what the README says of QEMU 9.2 and newer applies.
+/// Whether what the page says of QEMU 9.2 and newer applies.
 fn newer_than_7(binary: &Path) -> bool {
     let output = Command::new(binary).arg("-version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -61,7 +61,7 @@ fn misordered(world: &World) -> [u64; 3] {
     ["moved", "cleared", "kept"].map(|name| row[name].as_u64().unwrap())
 }
 
-/// The README's table of what stock `ethtool` does in a guest: commands, and what they say among other things.
+/// The book's table of what stock `ethtool` does in a guest: commands, and what they say among other things.
 const ETHTOOL: [(&str, &str); 8] = [
     ("ethtool -c eth0", "rx-usecs: 0"),
     ("ethtool -c eth0", "rx-frames: 1"),
@@ -76,10 +76,10 @@ const ETHTOOL: [(&str, &str); 8] = [
     ("ethtool -X eth0 equal 2", "Operation not supported"),
 ];
 
-fn ethtool_does_what_the_readme_says(world: &World) {
-    const README: &str = include_str!("../../../README.md");
+fn ethtool_does_what_the_book_says(world: &World) {
+    const PAGE: &str = include_str!("../../../docs/book/src/card/ethtool.md");
     for (command, says) in ETHTOOL {
-        let row = README.lines().find(|line| line.starts_with(&format!("| `{command}`")));
+        let row = PAGE.lines().find(|line| line.starts_with(&format!("| `{command}`")));
         assert!(
             row.is_some_and(|row| row.contains(&format!("`{says}`"))),
             "{command}: {says}"
@@ -100,7 +100,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
         let world = World::new(qemu);
         world.up(TWO_QUEUES);
         if !newer {
-            ethtool_does_what_the_readme_says(&world);
+            ethtool_does_what_the_book_says(&world);
         }
         let serve = |endpoint: &str| {
             let words = ["exec", "-n", "n2", "--", "omx_perf", "-s", "-w", "-v", "-e", endpoint];

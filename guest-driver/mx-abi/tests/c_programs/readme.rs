@@ -1,4 +1,4 @@
-//! The programs of `guest-driver/README.md`, as they stand there.
+//! The programs of the book's page about the C interfaces (`docs/book/src/open-mx/c-api.md`), as they stand there.
 
 use std::{
     fs,
@@ -8,15 +8,12 @@ use std::{
 
 use crate::{kit::Kit, kit::omxd, other_host::OtherHost, with_cable};
 
-/// Compiles the program that the README calls by this name, as one would who copied it.
+/// Compiles the program that the page calls by this name, as a reader would who copied it.
 fn compile(kit: &Kit, name: &str) -> PathBuf {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let text = fs::read_to_string(readme).unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/open-mx/c-api.md");
+    let text = fs::read_to_string(page).unwrap();
     let begin = format!("```c\n/* {name}.c:");
-    let from = text
-        .find(&begin)
-        .unwrap_or_else(|| panic!("the README has no {name}.c"))
-        + "```c\n".len();
+    let from = text.find(&begin).unwrap_or_else(|| panic!("the page has no {name}.c")) + "```c\n".len();
     let len = text[from..].find("```").unwrap();
     let source = kit.at(&format!("{name}.c"));
     fs::write(&source, &text[from..from + len]).unwrap();
