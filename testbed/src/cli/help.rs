@@ -477,6 +477,9 @@ pub fn json_examples() -> Vec<&'static str> {
 }
 
 #[cfg(test)]
+mod reference;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

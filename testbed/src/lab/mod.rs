@@ -344,4 +344,6 @@ pub fn schema() -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod reference;
+#[cfg(test)]
 mod tests;
