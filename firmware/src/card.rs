@@ -327,7 +327,7 @@ impl Firmware {
         header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes()) && header[..6] == MacAddr::CARD.0
     }
 
-    /// Answers a control frame of the guest; `CONTROL.md` says how.
+    /// Answers a control frame of the guest; `docs/spec/card-control.md` says how.
     ///
     /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
     /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Firmware::control_counters`]).

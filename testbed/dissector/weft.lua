@@ -791,7 +791,7 @@ end
 
 DissectorTable.get("ethertype"):add(0x88b5, ctl)
 
--- Frames between cards: multicast in the card (firmware/MULTICAST.md).
+-- Frames between cards: multicast in the card (docs/spec/card-multicast.md).
 local mc = Proto("weftmc", "Weft Multicast in the Card")
 local MC_MAGIC = 0x574d
 local MC_HEADER_LEN = 24

@@ -9,8 +9,8 @@ pub struct MacAddr(pub [u8; 6]);
 impl MacAddr {
     /// ff:ff:ff:ff:ff:ff
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// The programmable card itself, as seen by its own guest: control frames go here and never further (DESIGN.md,
-    /// "The NIC's control interface").
+    /// The programmable card itself, as seen by its own guest: control frames go here and never further
+    /// (`docs/spec/card-control.md`).
     pub const CARD: Self = Self([0x02, 0x57, 0x45, 0x46, 0x54, 0x00]);
 
     /// The address in the first six bytes, or `None` if there are fewer.

@@ -1,6 +1,6 @@
 //! What is said between a guest and its card, as values.
 //!
-//! Layouts are in `request` and `reply`, meanings in `CONTROL.md`.
+//! Layouts are in `request` and `reply`, meanings in `docs/spec/card-control.md`.
 
 use alloc::borrow::Cow;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! The in-band control protocol between a guest and its own card, both ends of it; `CONTROL.md` is its definition.
+//! The in-band control protocol between a guest and its own card, both ends of it; `docs/spec/card-control.md` is its definition.
 //!
 //! Requests and replies as values, their encoding, and the card's service with its limits. How frames get to the card and
 //! back is the driver's business.

@@ -1,6 +1,6 @@
 //! The operations about the watchdog and the guest's timers: their values, layouts and what they do.
 //!
-//! Meanings are in `CONTROL.md`; the machines are in `watchdog`, `clock` and `timers`.
+//! Meanings are in `docs/spec/card-control.md`; the machines are in `watchdog`, `clock` and `timers`.
 
 use ether::{MacAddr, Time};
 

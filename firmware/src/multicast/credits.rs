@@ -1,6 +1,6 @@
 //! Credits for forwarding buffers: who gets which, how they come back, and what is said again when a link loses it.
 //!
-//! Delivery to the own guest is no part of this: no credit waits for a guest. The argument is in `MULTICAST.md`.
+//! Delivery to the own guest is no part of this: no credit waits for a guest. The argument is in `docs/spec/card-multicast.md`.
 
 use alloc::collections::VecDeque;
 

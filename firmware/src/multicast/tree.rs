@@ -3,7 +3,7 @@
 //!
 //! Members are numbered by their *rank*, the order of their addresses. In the tree of a sender each has a *place*: its
 //! distance from the sender in that order, which goes round. A parent always has a lower place than its children; why that
-//! matters is in `MULTICAST.md`. Nothing here knows frames or credits.
+//! matters is in `docs/spec/card-multicast.md`. Nothing here knows frames or credits.
 
 use alloc::vec::Vec;
 use core::{fmt, str::FromStr};
@@ -107,7 +107,7 @@ pub fn height(shape: TreeShape, members: usize) -> usize {
     (0..members).map(depth).max().unwrap_or(0)
 }
 
-/// The least number of forwarding buffers with which no schedule can deadlock, whoever sends: `MULTICAST.md` has the
+/// The least number of forwarding buffers with which no schedule can deadlock, whoever sends: `docs/spec/card-multicast.md` has the
 /// argument.
 pub fn buffers_min(shape: TreeShape, members: usize) -> u16 {
     height(shape, members).saturating_sub(1).min(2) as u16

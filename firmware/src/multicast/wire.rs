@@ -1,4 +1,4 @@
-//! The bytes of frames between cards (EtherType 0x88B6): a checked view and its writer. `MULTICAST.md` is the definition.
+//! The bytes of frames between cards (EtherType 0x88B6): a checked view and its writer. `docs/spec/card-multicast.md` is the definition.
 //!
 //! All fields wider than a byte are big-endian. Nothing here can panic on what a frame contains, and nothing decides.
 

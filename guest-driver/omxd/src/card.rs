@@ -1,4 +1,4 @@
-//! A conversation with the card behind a port (`firmware/CONTROL.md`): one request, one reply, and a limit on waiting.
+//! A conversation with the card behind a port (`docs/spec/card-control.md`): one request, one reply, and a limit on waiting.
 //! Used by the authority and by `nicctl`; what is asked for is theirs.
 
 use std::{

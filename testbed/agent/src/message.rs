@@ -1,5 +1,5 @@
 //! Bodies of the frames that are not plain data: JSON, except the two credit messages. How commands follow each other
-//! is in `PROTOCOL.md`; this module only gives the words.
+//! is in `docs/spec/agent-protocol.md`; this module only gives the words.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Client of the agent inside a guest, over the virtio-serial socket of its QEMU: commands with their streams, copying,
 //! counters, power. It outlives reboots of the guest; for a new QEMU make a new channel. Protocol:
-//! `testbed/agent/PROTOCOL.md`.
+//! `docs/spec/agent-protocol.md`.
 
 mod command;
 mod copy;

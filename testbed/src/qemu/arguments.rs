@@ -1,4 +1,4 @@
-//! The argument list of a machine, as virt-facts section 2 found it to work on every supported QEMU. It checks what
+//! The argument list of a machine, as `docs/spec/qemu.md`, section 2, found it to work on every supported QEMU. It checks what
 //! QEMU would only answer with a riddle; it starts nothing.
 
 use std::ffi::OsString;

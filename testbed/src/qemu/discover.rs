@@ -1,4 +1,4 @@
-//! Finds the QEMU binary and what its version can do (virt-facts, section 1). It starts no guest.
+//! Finds the QEMU binary and what its version can do (`docs/spec/qemu.md`, section 1). It starts no guest.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What `weft` verbs and a supervisor say to each other on `weft.sock`: one JSON request line, one JSON answer line.
 //! After the answer to `watch` a line per change of state follows; after the answer to `agent` the frames of a guest's
-//! agent (`testbed/agent/PROTOCOL.md`).
+//! agent (`docs/spec/agent-protocol.md`).
 
 use std::{collections::BTreeMap, path::PathBuf};
 

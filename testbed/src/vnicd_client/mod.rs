@@ -1,4 +1,4 @@
-//! Talking to a running `vnicd`: its configuration file and its control socket (JSON lines, `vnic/CONTROL-SOCKET.md`).
+//! Talking to a running `vnicd`: its configuration file and its control socket (JSON lines, `docs/spec/control-socket.md`).
 //! Remembers nothing; the supervisor does.
 
 mod capture;

@@ -1,4 +1,4 @@
-//! The control socket: JSON lines in, JSON lines out, as `CONTROL-SOCKET.md` describes. A client that stalls keeps only its own
+//! The control socket: JSON lines in, JSON lines out, as `docs/spec/control-socket.md` describes. A client that stalls keeps only its own
 //! thread waiting: requests are answered between two rounds of the shard, never by it.
 
 mod request;

@@ -1,4 +1,4 @@
-//! Settings and counters of a card's steering and of its misordering injector, with the JSON shape of `CONTROL-SOCKET.md`.
+//! Settings and counters of a card's steering and of its misordering injector, with the JSON shape of `docs/spec/control-socket.md`.
 //! No behaviour beyond merging a change into settings; values are judged by `firmware`.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What a port is asked to be and what it says of itself: plain data with the JSON shape of `CONTROL-SOCKET.md`, shared by
+//! What a port is asked to be and what it says of itself: plain data with the JSON shape of `docs/spec/control-socket.md`, shared by
 //! the configuration file, the control socket and the metrics. Units are last in every name (`delay_ns`, `rate_bps`).
 //! What can be changed is in `settings`. No behaviour.
 
@@ -212,7 +212,7 @@ pub struct GroupStats {
     pub group: u16,
     /// Its members, the card included.
     pub members: u32,
-    /// Packets by what became of them (`firmware/MULTICAST.md`).
+    /// Packets by what became of them (`docs/spec/card-multicast.md`).
     pub packets: Counts,
 }
 

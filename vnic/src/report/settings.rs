@@ -1,4 +1,4 @@
-//! Settings of cards, links and trunks, and changes of them, with the JSON shape of `CONTROL-SOCKET.md`. Units are last in every name.
+//! Settings of cards, links and trunks, and changes of them, with the JSON shape of `docs/spec/control-socket.md`. Units are last in every name.
 //! No behaviour beyond merging a change into settings; values are judged by `firmware` and `fabric`, which own their limits.
 
 use serde::{Deserialize, Serialize};

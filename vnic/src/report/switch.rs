@@ -1,4 +1,4 @@
-//! What a switch is asked to be and what it says of itself, with the JSON shape of `CONTROL-SOCKET.md`.
+//! What a switch is asked to be and what it says of itself, with the JSON shape of `docs/spec/control-socket.md`.
 
 use std::fmt;
 use std::net::IpAddr;

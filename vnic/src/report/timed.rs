@@ -1,4 +1,4 @@
-//! What a card's watchdog and timers counted, with the JSON shape of `CONTROL-SOCKET.md`. No behaviour.
+//! What a card's watchdog and timers counted, with the JSON shape of `docs/spec/control-socket.md`. No behaviour.
 
 use firmware::Lateness;
 use firmware::timers::TimerCounters;

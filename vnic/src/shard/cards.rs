@@ -1,4 +1,4 @@
-//! Frames between cards (multicast in the card, `firmware/MULTICAST.md`) on their way through the shard: a packet of a guest
+//! Frames between cards (multicast in the card, `docs/spec/card-multicast.md`) on their way through the shard: a packet of a guest
 //! spreads from card to card in one go, straight from the sender's memory, where links are ideal.
 //!
 //! The firmware says where a packet goes, the switch by which way. Trees and tables are written in `groups`.

@@ -1,6 +1,6 @@
 //! `nicctl group`: multicast groups of the guest's own card, and a sender and a receiver to try them with.
 //!
-//! Packets are those of `firmware/MULTICAST.md`; who is in which group is the card's business.
+//! Packets are those of `docs/spec/card-multicast.md`; who is in which group is the card's business.
 
 use std::{
     collections::BTreeMap,
