@@ -1,0 +1,20 @@
+//! Tests that hold the documentation to its word: the Rust examples in READMEs and in the book are compiled and run, links and
+//! cited documents exist, and the book builds. Commands that need a running lab are tested in `testbed/tests/lab`.
+#![forbid(unsafe_code)]
+
+/// The Rust code in documents, as doctests.
+#[cfg(doctest)]
+mod examples {
+    #[doc = include_str!("../../../fabric/ether/README.md")]
+    struct Ether;
+    #[doc = include_str!("../../../fabric/README.md")]
+    struct Fabric;
+    #[doc = include_str!("../../../guest-driver/mxoe/README.md")]
+    struct Mxoe;
+    #[doc = include_str!("../../../guest-driver/netif/README.md")]
+    struct Netif;
+    #[doc = include_str!("../../../guest-driver/omx/README.md")]
+    struct Omx;
+    #[doc = include_str!("../../book/src/strategy.md")]
+    struct WritingAStrategy;
+}
