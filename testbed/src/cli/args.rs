@@ -32,13 +32,13 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, max_term_width = 110, after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
-    /// The lab to talk to. Needed only when more than one runs.
+    /// The lab. Needed only if more than one is running.
     #[arg(short, long, global = true, env = "WEFT_LAB", value_name = "NAME")]
     pub lab: Option<String>,
     /// Print tables as JSON.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say more of what happens (twice: everything).
+    /// Log more (twice: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// What to do.
@@ -49,28 +49,28 @@ pub struct Cli {
 /// What `weft` can do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Is this machine able to run labs? What is missing, and how to get it.
+    /// Check whether this machine can run labs, and say what is missing.
     Check,
     /// Write an example lab file.
     Init {
         /// File to write.
         #[arg(default_value = "lab.toml")]
         file: PathBuf,
-        /// Replace the file if it exists.
+        /// Overwrite the file if it exists.
         #[arg(long)]
         force: bool,
     },
-    /// Start a lab and keep it until Ctrl-C; with -d, leave it running. If it runs already, make it what its file says now.
+    /// Start a lab and keep it until Ctrl-C, or with -d in the background. Update a lab that is already running.
     ///
-    /// A lab that runs is compared with its file: the plan is said, nodes, switches and trunks are added and removed, settings are
-    /// changed, and everything else runs on. Settings that were changed meanwhile (`weft link set`, `nicctl`) are those of the
-    /// file again. Nodes whose guests would see a change (memory, MTU, …) are switched off and on again.
+    /// A running lab is compared with its file, and the plan is shown. Nodes, switches and trunks are added and removed, settings are
+    /// changed, and everything else keeps running. Settings that were changed meanwhile (`weft link set`, `nicctl`) return to those of
+    /// the file. Nodes whose guests would see a change (memory, MTU, …) are restarted.
     Up(UpArgs),
-    /// Start a lab and leave it running: `up` with -d.
+    /// Start a lab in the background: `up -d`.
     Deploy(DeployArgs),
     /// Wait until nodes are ready.
     Wait {
-        /// Nodes (default: all that run our agent).
+        /// Nodes (default: all that run weft-agent).
         nodes: Vec<String>,
         /// Give up after this time.
         #[arg(long, default_value = "120s")]
@@ -79,14 +79,14 @@ pub enum Verb {
     /// Show the running labs and their nodes.
     #[command(visible_aliases = ["inspect", "ls"])]
     Ps,
-    /// Run a command in a node. Its output, error output and exit status become weft's.
+    /// Run a command in a node. Output and exit status are the command's.
     ///
-    /// In several nodes it runs at once, each line with its node before it, without standard input; the exit status is that of the
-    /// first node, in the order of the lab, where it is not 0.
+    /// In several nodes it runs in parallel, without standard input, and each line has its node in front. The exit status is that of
+    /// the first node, in the order of the lab, whose command failed.
     Exec(ExecArgs),
     /// Copy a file or folder into a node or out of it.
     Cp {
-        /// Copy a folder with all that is in it; that is so without it.
+        /// Accepted for convenience: folders are always copied whole.
         #[arg(short, short_alias = 'R', long)]
         recursive: bool,
         /// What to copy: `PATH` or `NODE:PATH`.
@@ -94,94 +94,95 @@ pub enum Verb {
         /// Where to: `PATH` or `NODE:PATH`.
         destination: String,
     },
-    /// Open a shell in a node (Ctrl-D ends it), or its serial line if it does not run our agent (Ctrl-] leaves it).
+    /// Open a shell in a node (end it with Ctrl-D), or its serial line if it has no agent (leave it with Ctrl-]).
     Console {
         /// The node.
         node: String,
-        /// The serial line, even if there is an agent.
+        /// Open the serial line even if the node has an agent.
         #[arg(long)]
         serial: bool,
     },
-    /// Show what a node printed on its serial line, or the log of `vnicd`, or of the supervisor (`weft`); of a lab that failed,
-    /// too, until `weft clean`.
+    /// Show a node's serial output, or the log of `vnicd` or of the supervisor (`weft`). Logs of failed labs are kept until `weft
+    /// clean`.
     Logs {
         /// A node, `vnicd` or `weft`.
         what: String,
-        /// Go on showing what is added, until Ctrl-C.
+        /// Keep showing new lines, until Ctrl-C.
         #[arg(short, long)]
         follow: bool,
     },
-    /// Switch nodes off: by their agents, or by the power button where none answers.
+    /// Shut nodes down, through their agent or with the power button.
     Stop {
-        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
         #[arg(value_name = "NODES")]
         node: String,
-        /// Pull the plug, whatever the guest is doing.
+        /// Power off at once, without a shutdown.
         #[arg(short, long)]
         force: bool,
     },
-    /// Switch nodes on that are off.
+    /// Start stopped nodes.
     Start {
-        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
         #[arg(value_name = "NODES")]
         node: String,
     },
-    /// Switch nodes off and on again.
+    /// Shut nodes down and start them again.
     Restart {
-        /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+        /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
         #[arg(value_name = "NODES")]
         node: String,
     },
-    /// Let every node ping every other one; fails unless all answer.
+    /// Ping between all pairs of nodes; fail unless all answer.
     Pingall(super::pingall::PingallArgs),
-    /// Describe the nodes to ssh, Ansible, or as lines for /etc/hosts.
+    /// Print the nodes for /etc/hosts, ssh or Ansible.
     ///
-    /// ssh and Ansible reach a node through its agent, so no address of it must be reachable from here: the node needs an ssh
-    /// server on its port 22, and nc.
+    /// ssh and Ansible reach a node through its agent, so its addresses need not be reachable from here. The node needs an ssh server
+    /// on port 22, and nc.
     Inventory(super::inventory::InventoryArgs),
     /// Draw a lab: its nodes, switches and cables.
     Graph(super::graph::GraphArgs),
-    /// The programmable cards: counters, interrupt coalescing, state.
+    /// Show and change the programmable cards.
     #[command(subcommand)]
     Nic(NicVerb),
-    /// The cables between cards and switches.
+    /// Show and change the cables between cards and switches.
     #[command(subcommand)]
     Link(LinkVerb),
-    /// The cables between switches.
+    /// Show and change the cables between switches.
     #[command(subcommand)]
     Trunk(TrunkVerb),
-    /// The switches: their ports, what they know, what they counted and dropped.
+    /// Show the switches: ports, addresses, counters and drops.
     #[command(subcommand)]
     Switch(SwitchVerb),
-    /// Write the frames of cards, both ways, as pcapng, to standard output.
+    /// Capture the frames of cards, in both directions, as pcapng on standard output.
     #[command(after_help = dissector_help())]
     Capture(CaptureArgs),
-    /// End a lab.
+    /// Stop a lab.
     #[command(visible_alias = "destroy")]
     Down {
-        /// End all labs.
+        /// Stop all labs.
         #[arg(long)]
         all: bool,
     },
-    /// Save a running lab in a folder; `weft up --restore` goes on with it.
+    /// Save a running lab in a folder, for `weft up --restore`.
     ///
-    /// The folder holds the guests, what is set on cards and cables, and what the guests boot.
-    /// All guests are stopped at the same time, written to the folder one after the other, and go on (--stop: the lab ends). Frames
-    /// that are under way arrive before, unless a cable delays them by more than half a second: those are lost, as with a cable that is
-    /// pulled. A lab that goes on from a save has its guests with their memory, processes, open connections and timers, and the
-    /// settings that were in force. Counters begin with 0, switches learn addresses and find their spanning trees anew, captures
-    /// and traces are not there, commands of `weft exec` have ended, and connections to the outside (`uplink`) are gone. The clocks of the
-    /// guests go on where they stood, behind the time of the day: `weft exec all -- date -s @$(date +%s)` sets them.
+    /// The folder holds the guests, the settings of cards and cables, and what the guests boot. All guests are stopped at the same time,
+    /// written to the folder one after the other, and resumed (or with --stop, ended). Frames under way arrive before that, unless a
+    /// cable delays them by more than half a second: those are lost, as with a cable that is pulled.
     ///
-    /// Not possible with nodes that boot a disk of their own or have folders of this machine (`mount`).
+    /// A restored lab has its guests with their memory, processes, open connections and timers, and the settings that were in force.
+    /// Counters start at 0, switches learn addresses and build their spanning trees again, captures and traces are not there, commands of
+    /// `weft exec` have ended, and connections to the outside (`uplink`) are gone. The clocks of the guests continue from where they
+    /// stopped: `weft exec all -- date -s @$(date +%s)` sets them.
+    ///
+    /// Nodes that boot a disk of their own, or that mount folders of this machine, cannot be saved.
     Save(SaveArgs),
-    /// Remove what dead labs left behind and the logs of those that failed, and with --cache the images built so far.
+    /// Remove leftovers of dead labs, logs of failed labs and, with --cache, built images.
     Clean {
         /// Remove the built images too.
         #[arg(long)]
         cache: bool,
     },
-    /// Two guests, one switch, seven interrupt settings: measure them and explain the result.
+    /// Measure seven interrupt settings between two guests, and explain the result.
     Demo(DemoArgs),
     /// Print a completion script for a shell.
     Completion {
@@ -196,18 +197,18 @@ pub struct UpArgs {
     /// The lab file.
     #[arg(default_value = "lab.toml")]
     pub file: PathBuf,
-    /// Return when the lab is up and leave it running.
+    /// Return when the lab is up, and leave it running.
     #[arg(short, long)]
     pub detach: bool,
-    /// Only say what would be done: what `up` starts, or changes of the lab that runs.
+    /// Show what would be started or changed, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Make a running lab of this name what the file says, even if it was started from another file.
+    /// Update a running lab of this name even if it was started from another file.
     #[arg(long)]
     pub reconcile: bool,
-    /// Go on with a saved lab (`weft save`) instead of starting one: under the same QEMU, and kvm or tcg as before.
+    /// Continue a saved lab (`weft save`) instead of starting one, with the same QEMU and accelerator.
     ///
-    /// The folder must stay as long as the lab runs. Restore only what you trust, as with any virtual machine.
+    /// The folder must stay for as long as the lab runs. Restore only saves that you trust, as with any virtual machine.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["file", "dry_run", "reconcile"])]
     pub restore: Option<PathBuf>,
     /// How guests run.
@@ -221,13 +222,13 @@ pub struct UpArgs {
 /// Options of `save`.
 #[derive(Args, Debug)]
 pub struct SaveArgs {
-    /// The folder to write (default: the lab's name with .save behind it). It needs about as much room as the guests' memory.
+    /// The folder to write (default: LAB.save). It needs about as much space as the guests' memory.
     #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// Replace the folder if it is a saved lab.
+    /// Replace the folder if it contains a saved lab.
     #[arg(long)]
     pub force: bool,
-    /// End the lab with its saved state instead of letting the guests go on.
+    /// Stop the lab after saving instead of resuming the guests.
     #[arg(long)]
     pub stop: bool,
 }
@@ -237,7 +238,7 @@ pub struct SaveArgs {
 pub struct DeployArgs {
     /// The lab file (default: lab.toml).
     pub file: Option<PathBuf>,
-    /// The lab file, as containerlab has it.
+    /// The lab file, spelled as in containerlab.
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub topo: Option<PathBuf>,
     /// How guests run.
@@ -266,11 +267,11 @@ impl DeployArgs {
 /// How guests run.
 #[derive(Args, Clone, Debug)]
 pub struct GuestArgs {
-    /// What runs the guests' instructions: auto, kvm or tcg. `auto` takes KVM only after a guest really booted under it.
+    /// Accelerator: auto, kvm or tcg. `auto` uses KVM only after a guest has booted under it.
     #[arg(long, default_value = "auto", value_parser = parse_accel)]
     pub accel: AccelChoice,
-    /// Give up on a node that boots and shows nothing for this time: it prints nothing, is not reset, and its agent does not
-    /// answer. One that goes on, but is not ready after ten times as long, is given up, too.
+    /// Give up on a booting node that shows no sign of life for this time: no output, no reset, no answer of its agent. A node that
+    /// is not ready after ten times as long is given up as well.
     #[arg(long, default_value = "180s", value_name = "TIME")]
     pub boot_timeout: Span,
 }
@@ -282,16 +283,16 @@ fn parse_accel(text: &str) -> Result<AccelChoice, String> {
 /// Options of `exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// The node; or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
+    /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
     #[arg(value_name = "NODES")]
     pub node: String,
-    /// Give the command a terminal: keys go to it, Ctrl-C too.
+    /// Run the command on a terminal.
     #[arg(short, long)]
     pub tty: bool,
-    /// Pass standard input on; that is so without it.
+    /// Pass standard input to the command (the default).
     #[arg(short, long, overrides_with = "no_stdin")]
     pub interactive: bool,
-    /// Do not pass standard input on (for use in loops that read it).
+    /// Do not pass standard input (for use in loops that read it).
     #[arg(short = 'n', long)]
     pub no_stdin: bool,
     /// The command and its arguments.
@@ -302,7 +303,7 @@ pub struct ExecArgs {
 /// Verbs about cards.
 #[derive(Debug, Subcommand)]
 pub enum NicVerb {
-    /// Frames, drops, and interrupts with their reasons.
+    /// Show frames, drops, and interrupts with their reasons.
     Stats {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
@@ -311,15 +312,15 @@ pub enum NicVerb {
     Coalesce {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// The strategy, such as open-mx; vnicd says which there are if it does not know it.
+        /// The strategy, such as open-mx. An unknown name is answered with the list.
         strategy: Option<String>,
         /// Longest time a packet waits for its interrupt.
         #[arg(long, value_name = "TIME", value_parser = coalescing_delay_argument)]
         delay: Option<Span>,
-        /// Interrupt when this many packets wait; 0: no such limit.
+        /// Interrupt when this many packets wait; 0 for no limit.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(FRAMES_MAX)))]
         frames: Option<u32>,
-        /// Whether the card looks at marks.
+        /// Whether the card looks at latency marks.
         #[arg(long)]
         marks: Option<OnOff>,
     },
@@ -327,23 +328,23 @@ pub enum NicVerb {
     Steering {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// What frames are told apart by.
+        /// How frames are distributed.
         mode: Option<SteeringMode>,
-        /// Queues of the endpoints 0, 1, …, such as 0,1,1, repeated behind the end; or even.
+        /// Queues of the endpoints 0, 1, …, such as 0,1,1 (repeated beyond the end), or even.
         #[arg(long, value_name = "QUEUES", value_parser = queue_list_argument)]
         endpoints: Option<QueueList>,
-        /// Queues of the 128 values of the flow hash, repeated behind the end; or even.
+        /// Queues of the 128 values of the flow hash (repeated beyond the end), or even.
         #[arg(long, value_name = "QUEUES", value_parser = queue_list_argument)]
         indirection: Option<QueueList>,
     },
-    /// Show or change by how many fragments a card moves the mark of the medium messages that its guest sends.
+    /// Show or change how early in outgoing medium messages the card puts the latency mark.
     #[command(
-        after_help = "The frames keep their order. That they change it is a fault of the cable: weft link set NIC --reorder 5% --reorder-delay 50us"
+        after_help = "The frames keep their order. To reorder frames: weft link set NIC --reorder 5% --reorder-delay 50us"
     )]
     Misorder {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// How many fragments before the last; 0: the mark stays where the driver put it.
+        /// How many fragments before the last; 0 leaves the mark where the driver put it.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(firmware::MISORDER_DEGREE_MAX)))]
         degree: Option<u8>,
     },
@@ -351,54 +352,54 @@ pub enum NicVerb {
     Vlan {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// The VLAN of frames without a tag, none for a port that drops them, or default for one of which nobody says anything.
-        /// Without --tagged, a VLAN makes it an access port.
+        /// The VLAN of untagged frames. `none` drops them; `default` makes the port as if it had no VLAN setting. Without --tagged, a
+        /// VLAN makes it an access port.
         #[arg(value_name = "VLAN|none|default", value_parser = untagged_argument)]
         vlan: Option<Untagged>,
-        /// VLANs that the guest sees with their tags, such as 10,20-30, or all.
+        /// VLANs that the guest sees tagged, such as 10,20-30, or all.
         #[arg(long, value_name = "LIST")]
         tagged: Option<VlanList>,
     },
-    /// What each receive queue counted.
+    /// Show the counters of each receive queue.
     Queues {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
     },
-    /// What adaptive moderation measured and chose: a row for each receive queue under which it is on.
+    /// Show what adaptive moderation measured and chose, for each receive queue that uses it.
     Adaptive {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
     },
-    /// Show or set the polling watchdog: interrupts only when the guest does not take its packets by itself.
+    /// Show or set the polling watchdog, which interrupts a guest only if it does not poll.
     Watchdog {
         /// `NODE` or `NODE.ethN`.
         nic: String,
-        /// After what time it looks; `off` for none.
+        /// When it checks after an arrival; `off` for no watchdog.
         #[arg(value_name = "TIME|off", value_parser = watchdog_delay)]
         delay: Option<WatchdogDelay>,
     },
-    /// Multicast groups of cards: who is in which, and what each card did with their packets.
+    /// Show and change the multicast groups of cards.
     #[command(subcommand)]
     Group(GroupVerb),
-    /// What a node's cards do, event by event, as a picture or as a list.
+    /// Record what a node's cards do, event by event.
     ///
-    /// Switches the flight recorders of the cards on, off again at the end: after --seconds, or with Ctrl-C. Then writes what
-    /// they told to standard output.
+    /// Switches the cards' flight recorders on, and off again after --seconds or with Ctrl-C. Then writes the events to standard
+    /// output.
     Trace(TraceArgs),
-    /// Swap a rebuilt vnicd in under running guests; their links, rings and settings stay.
+    /// Replace vnicd under running guests; links, rings and settings stay.
     ///
-    /// It is tried first; if it does not start, the running one goes on. Guests are without network for as long as their QEMU takes to
-    /// find it, a second at most.
+    /// The new vnicd is tried first; if it does not start, the running one continues. Guests have no network until their QEMU has
+    /// reconnected, a second at most.
     Reload {
         /// The new vnicd, such as target/course/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
         program: Option<std::path::PathBuf>,
     },
-    /// Copies of the cards that are connected to themselves.
+    /// Show the copies of cards that are connected to themselves.
     CopyEngine {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
     },
-    /// Connection, rings, offloads.
+    /// Show connection, rings and offloads.
     Info {
         /// `NODE` or `NODE.ethN` (default: all).
         nic: Option<String>,
@@ -419,9 +420,9 @@ fn watchdog_delay(text: &str) -> Result<WatchdogDelay, String> {
 /// Verbs about multicast groups.
 #[derive(Debug, Subcommand)]
 pub enum GroupVerb {
-    /// Show the groups, the children of each member when it sends, and what was counted.
+    /// Show the groups: members, their children in the tree, and counters.
     List,
-    /// Make a card a member of a group.
+    /// Add a card to a group.
     Join {
         /// `NODE` or `NODE.ethN`.
         nic: String,
@@ -429,7 +430,7 @@ pub enum GroupVerb {
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
         group: u16,
     },
-    /// Take a card out of a group.
+    /// Remove a card from a group.
     Leave {
         /// `NODE` or `NODE.ethN`.
         nic: String,
@@ -437,7 +438,7 @@ pub enum GroupVerb {
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
         group: u16,
     },
-    /// Choose the shape of a group's trees; the group starts anew.
+    /// Choose the shape of a group's trees; this restarts the group.
     Tree {
         /// Number of the group.
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -459,10 +460,10 @@ pub struct TraceArgs {
     /// Write to a file instead.
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// `perfetto` is JSON for https://ui.perfetto.dev, `text` a line per event.
+    /// `perfetto` is JSON for https://ui.perfetto.dev, `text` is a line per event.
     #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
     pub format: TraceFormat,
-    /// End by itself after so long.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Option<u64>,
 }
@@ -495,7 +496,7 @@ pub struct LinkArgs {
     pub nic: Option<String>,
     /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
     pub state: Option<UpDown>,
-    /// Only one direction of the cable.
+    /// Change only one direction of the cable.
     #[arg(long, default_value = "both")]
     pub direction: DirectionArg,
     /// What to change.
@@ -508,12 +509,12 @@ pub struct LinkArgs {
 pub enum SwitchVerb {
     /// Show the switches of the lab.
     Ls,
-    /// Show the stations that switches know, and behind which port.
+    /// Show the learned addresses, and behind which port they are.
     Macs {
         /// The switch (default: all).
         switch: Option<String>,
     },
-    /// Show the VLANs that each port carries, without and with a tag.
+    /// Show the VLANs of each port, untagged and tagged.
     Vlans {
         /// The switch (default: all).
         switch: Option<String>,
@@ -523,12 +524,12 @@ pub enum SwitchVerb {
         /// The switch (default: all).
         switch: Option<String>,
     },
-    /// Show the IP multicast groups that are wanted behind each port, where a switch snoops.
+    /// Show the IP multicast groups with members behind each port of switches that snoop.
     Groups {
         /// The switch (default: all).
         switch: Option<String>,
     },
-    /// Show what each port counted, and every frame that ended in the switch under its reason.
+    /// Show the counters of each port, and drops with their reasons.
     Stats {
         /// The switch (default: all).
         switch: Option<String>,
@@ -553,10 +554,10 @@ pub struct TrunkArgs {
     pub to: String,
     /// Plug the cable in, or pull it out.
     pub state: Option<UpDown>,
-    /// Which of several cables between the two, from 1, in the order of the lab file.
+    /// Which of several cables between the two switches, from 1, in the order of the lab file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub number: Option<u16>,
-    /// Only the direction from the first switch to the second.
+    /// Change only the direction from the first switch to the second.
     #[arg(long)]
     pub one_way: bool,
     /// What to change.
@@ -570,25 +571,25 @@ pub struct CableArgs {
     /// Bit rate, such as 10Gbit, or unlimited.
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// Bytes that may be sent at once after a pause: the size of a token bucket; 0B for none.
+    /// Size of the token bucket: bytes that may be sent at once after a pause; 0B for none.
     #[arg(long, value_name = "SIZE")]
     pub burst: Option<Size>,
     /// Propagation delay.
     #[arg(long, value_name = "TIME", value_parser = link_delay_argument)]
     pub delay: Option<Span>,
-    /// How far delays are from --delay; 0 for not at all.
+    /// Variation of the delay; 0 for none.
     #[arg(long, value_name = "TIME", value_parser = jitter_argument)]
     pub jitter: Option<Span>,
-    /// How they spread around it.
+    /// Distribution of the delays.
     #[arg(long, visible_alias = "distribution", value_name = "KIND")]
     pub jitter_distribution: Option<Distribution>,
     /// Whether frames with a short delay overtake those before them.
     #[arg(long, value_name = "on|off")]
     pub jitter_reorders: Option<OnOff>,
-    /// Room in front of a link with a rate, such as 64K, "100 packets" or 20ms.
+    /// Queue in front of a link with a rate, such as 64K, "100 packets" or 20ms.
     #[arg(long, value_name = "LENGTH")]
     pub queue: Option<QueueLimit>,
-    /// Length of that queue above which packets of ECN-capable transports are marked, or off.
+    /// Queue length above which packets of ECN-capable transports are marked, or off.
     #[arg(long, value_name = "LENGTH|off")]
     pub ecn_threshold: Option<EcnThreshold>,
     /// Largest payload in bytes.
@@ -597,13 +598,13 @@ pub struct CableArgs {
     /// Probability that a frame is lost, such as 0.1%; or bursts of losses, such as "gemodel 1% 25%" (P, R, 1-H, 1-K).
     #[arg(long, value_name = "SHARE|MODEL")]
     pub loss: Option<Loss>,
-    /// Every so many frames, one is lost; 0 for none.
+    /// Lose every Nth frame; 0 for none.
     #[arg(long, value_name = "N")]
     pub loss_every: Option<u32>,
-    /// Probability that a frame is held back by --reorder-delay.
+    /// Probability that a frame is delayed by --reorder-delay.
     #[arg(long, value_name = "SHARE")]
     pub reorder: Option<Share>,
-    /// How long a reordered frame is held back.
+    /// How long a reordered frame is delayed.
     #[arg(long, value_name = "TIME", value_parser = reorder_delay_argument)]
     pub reorder_delay: Option<Span>,
     /// Probability that a frame arrives twice.
@@ -636,10 +637,10 @@ pub struct CaptureArgs {
 /// Options of `demo`.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Folder for text, JSON and charts.
+    /// Folder for the results: text, JSON and charts.
     #[arg(short, long, default_value = "weft-demo", value_name = "FOLDER")]
     pub output: PathBuf,
-    /// Also write the frames of the first round as pcapng (TCP is then measured in the other rounds only).
+    /// Also write the frames of the first round as pcapng (TCP is then measured only in the other rounds).
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Rounds in which the strategies alternate.

@@ -18,9 +18,9 @@ use crate::{
 /// Options of `graph`.
 #[derive(Args, Debug)]
 pub struct GraphArgs {
-    /// A lab file (default: the lab that runs, with its cables as they are set now).
+    /// A lab file (default: the running lab, with its cables as they are set now).
     pub file: Option<PathBuf>,
-    /// How to draw.
+    /// Output format.
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub format: Format,
     /// Write to a file instead.

@@ -55,7 +55,7 @@ const fn show(path: &'static str, examples: &'static [(&'static str, &'static st
 const VERBS: &[Verb] = &[
     Verb {
         json: true,
-        ..here("check", &[("weft check", "say what this machine can do")])
+        ..here("check", &[("weft check", "check this machine")])
     },
     here(
         "init",
@@ -71,24 +71,18 @@ const VERBS: &[Verb] = &[
             &[
                 ("weft up", "start the lab of lab.toml; Ctrl-C ends it"),
                 ("weft up -d course.toml", "leave it running"),
-                (
-                    "weft up --dry-run",
-                    "what a changed file would change of the lab that runs",
-                ),
-                ("weft up -d --accel tcg", "emulate the guests even where KVM works"),
-                ("weft up -d --restore pair.save", "go on with what `weft save` wrote"),
+                ("weft up --dry-run", "show what a changed file would change"),
+                ("weft up -d --accel tcg", "emulate the guests even if KVM works"),
+                ("weft up -d --restore pair.save", "continue a saved lab"),
             ],
         )
     },
-    here(
-        "deploy",
-        &[("weft deploy lab.toml", "start a lab and leave it running")],
-    ),
+    here("deploy", &[("weft deploy lab.toml", "start a lab in the background")]),
     act(
         "wait",
         &[
-            ("weft wait", "until all nodes with Weft's agent are ready"),
-            ("weft wait n1 n2 --timeout 300s", "of nodes that boot slowly"),
+            ("weft wait", "until all nodes with weft-agent are ready"),
+            ("weft wait n1 n2 --timeout 300s", "for nodes that boot slowly"),
         ],
     ),
     show(
@@ -129,34 +123,34 @@ const VERBS: &[Verb] = &[
     act(
         "stop",
         &[
-            ("weft stop n1", "switch n1 off"),
-            ("weft stop --force n1", "whatever it is doing"),
+            ("weft stop n1", "shut n1 down"),
+            ("weft stop --force n1", "power it off at once"),
         ],
     ),
     act(
         "start",
         &[
-            ("weft start n1", "switch it on again"),
-            ("weft start all", "whatever is stopped"),
+            ("weft start n1", "start it again"),
+            ("weft start all", "all stopped nodes"),
         ],
     ),
-    act("restart", &[("weft restart n1", "switch n1 off and on")]),
+    act("restart", &[("weft restart n1", "shut n1 down and start it")]),
     show(
         "save",
         &[
-            ("weft save", "the running lab, in the folder LAB.save; it runs on"),
-            (
-                "weft save --stop before-the-exam",
-                "end it; `weft up --restore` goes on",
-            ),
-            ("weft save --force", "in the place of the save before"),
+            ("weft save", "save to LAB.save and keep running"),
+            ("weft save --stop before-the-exam", "save and stop the lab"),
+            ("weft save --force", "replace the previous save"),
         ],
     ),
     show(
         "pingall",
         &[
-            ("weft pingall", "everybody asks everybody"),
-            ("weft pingall --count 10 --timeout 1s", "more often, less patient"),
+            ("weft pingall", "all pairs of nodes"),
+            (
+                "weft pingall --count 10 --timeout 1s",
+                "more requests, a shorter timeout",
+            ),
         ],
     ),
     act(
@@ -207,8 +201,8 @@ const VERBS: &[Verb] = &[
     show(
         "nic misorder",
         &[
-            ("weft nic misorder n1", "what is set and counted"),
-            ("weft nic misorder n1 3", "marks leave three fragments early"),
+            ("weft nic misorder n1", "settings and counters"),
+            ("weft nic misorder n1 3", "mark three fragments early"),
         ],
     ),
     show(
@@ -219,25 +213,25 @@ const VERBS: &[Verb] = &[
     show(
         "nic watchdog",
         &[
-            ("weft nic watchdog n1", "what is set and counted"),
-            ("weft nic watchdog n1 100us", "instead of the time-out"),
-            ("weft nic watchdog n1 off", "as before"),
+            ("weft nic watchdog n1", "settings and counters"),
+            ("weft nic watchdog n1 100us", "instead of the timeout"),
+            ("weft nic watchdog n1 off", "back to the timeout"),
         ],
     ),
     show("nic group list", &[("weft nic group list", "groups and their members")]),
     show(
         "nic group join",
-        &[("weft nic group join n1 7", "n1's card hears group 7")],
+        &[("weft nic group join n1 7", "add n1's card to group 7")],
     ),
-    show("nic group leave", &[("weft nic group leave n1 7", "and no more")]),
+    show("nic group leave", &[("weft nic group leave n1 7", "remove it again")]),
     show(
         "nic group tree",
-        &[("weft nic group tree 7 chain", "the way of group 7's packets")],
+        &[("weft nic group tree 7 chain", "another tree for group 7")],
     ),
     show(
         "nic trace",
         &[
-            ("weft nic trace n1 --seconds 1", "a second of the card's life, as JSON"),
+            ("weft nic trace n1 --seconds 1", "one second, as JSON"),
             (
                 "weft nic trace n1 --seconds 5 --out n1.json",
                 "for https://ui.perfetto.dev",
@@ -247,7 +241,7 @@ const VERBS: &[Verb] = &[
     ),
     act(
         "nic reload",
-        &[("weft nic reload", "swap in the vnicd that was just built")],
+        &[("weft nic reload", "replace vnicd with the one just built")],
     ),
     show(
         "nic vlan",
@@ -260,7 +254,10 @@ const VERBS: &[Verb] = &[
     ),
     show(
         "nic copy-engine",
-        &[("weft nic copy-engine", "cards that are connected to themselves")],
+        &[(
+            "weft nic copy-engine",
+            "copies of cards that are connected to themselves",
+        )],
     ),
     show(
         "nic info",
@@ -276,8 +273,11 @@ const VERBS: &[Verb] = &[
     show(
         "link set",
         &[
-            ("weft link set n1 --rate 100Mbit --delay 5ms", "a slow, long cable"),
-            ("weft link set n1 --loss 1% --direction to-guest", "loss on the way in"),
+            ("weft link set n1 --rate 100Mbit --delay 5ms", "a slow and long cable"),
+            (
+                "weft link set n1 --loss 1% --direction to-guest",
+                "loss towards the guest",
+            ),
             ("weft link set n1 down", "pull it out"),
         ],
     ),
@@ -295,31 +295,34 @@ const VERBS: &[Verb] = &[
         "switch macs",
         &[
             ("weft switch macs", "all stations"),
-            ("weft switch macs s1", "those that a switch knows"),
+            ("weft switch macs s1", "those of one switch"),
         ],
     ),
     show("switch vlans", &[("weft switch vlans", "the VLANs of all ports")]),
     show("switch stp", &[("weft switch stp", "root, roles and states")]),
     show(
         "switch groups",
-        &[("weft switch groups", "who wants which multicast group")],
+        &[("weft switch groups", "multicast groups and their members")],
     ),
     show(
         "switch stats",
-        &[("weft switch stats", "what all ports counted and dropped")],
+        &[("weft switch stats", "counters and drops of all ports")],
     ),
     act(
         "capture",
         &[
             ("weft capture n1 -w n1.pcapng", "into a file, until Ctrl-C"),
-            ("weft capture | tshark -r -", "all cards, to be read at once"),
+            ("weft capture | tshark -r -", "all cards, read by tshark"),
         ],
     ),
-    act("down", &[("weft down", "end the lab"), ("weft down --all", "end all")]),
+    act(
+        "down",
+        &[("weft down", "stop the lab"), ("weft down --all", "stop all labs")],
+    ),
     here(
         "clean",
         &[
-            ("weft clean", "what dead labs left"),
+            ("weft clean", "leftovers of dead labs"),
             ("weft clean --cache", "and the built images"),
         ],
     ),
@@ -328,7 +331,7 @@ const VERBS: &[Verb] = &[
         ..here(
             "demo",
             &[
-                ("weft demo", "measure and explain; minutes"),
+                ("weft demo", "measure and explain; takes minutes"),
                 ("weft demo --rounds 1 --output quick", "a short one"),
             ],
         )

@@ -14,7 +14,7 @@ use crate::lab::topology::Topology;
 /// Options of `inventory`.
 #[derive(Args, Debug)]
 pub struct InventoryArgs {
-    /// For whom.
+    /// Output format.
     #[arg(long, default_value = "hosts", value_name = "FORMAT")]
     pub format: Format,
     /// The user to log in as.
@@ -22,7 +22,7 @@ pub struct InventoryArgs {
     pub user: String,
 }
 
-/// The words of which tool.
+/// The tool that reads an inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Lines for a file such as /etc/hosts.

@@ -30,10 +30,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Options of `pingall`.
 #[derive(Args, Debug)]
 pub struct PingallArgs {
-    /// Requests from each node to each address of each other one.
+    /// Requests from each node to each address of every other node.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub count: u32,
-    /// How long an answer is waited for, in whole seconds at least one.
+    /// How long to wait for an answer: whole seconds, at least one.
     #[arg(short = 'W', long, value_name = "TIME", default_value = "2s")]
     pub timeout: Span,
 }

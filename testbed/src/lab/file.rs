@@ -18,14 +18,14 @@ use super::{
     units::{Rate, Share, Size, Span},
 };
 
-/// A lab: nodes (QEMU guests), switches, and what joins them.
+/// A lab: nodes (QEMU guests), switches, and the cables between them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabFile {
     /// Name of the lab: up to 24 lower-case letters, digits and dashes. Default: the name of the file without `.toml`.
     #[schemars(with = "Option<String>")]
     pub name: Option<Spanned<String>>,
-    /// What holds for every node, NIC and link that does not say otherwise.
+    /// Defaults for all nodes, NICs and links.
     #[serde(default)]
     pub defaults: DefaultsFile,
     /// Switches. Without any, there is one named `s1`.
@@ -39,7 +39,7 @@ pub struct LabFile {
     pub trunk: Vec<TrunkFile>,
 }
 
-/// Settings that hold unless a node, NIC or trunk says otherwise.
+/// Settings that apply unless a node, NIC or trunk overrides them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, such as { cpus = 2, memory = \"256M\" }")]
 pub struct DefaultsFile {
@@ -53,8 +53,8 @@ pub struct DefaultsFile {
     /// bird, openssh and Python; at least 192M of memory).
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
-    /// Debian packages put into the guest with all they depend on, out of this machine's apt sources. They are unpacked: their
-    /// installation scripts do not run. With packages, at least 192M of memory.
+    /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
+    /// scripts do not run. Needs at least 192M of memory.
     #[schemars(with = "Option<Vec<String>>")]
     pub packages: Option<Vec<Spanned<String>>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
@@ -67,11 +67,11 @@ pub struct DefaultsFile {
     /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
     #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
     pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
-    /// Words of your own about the node, shown by `weft ps --json`.
+    /// Labels of your own, shown by `weft ps --json`.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub labels: Option<Spanned<BTreeMap<String, String>>>,
-    /// Folders of this machine that the guest has, as in `{ from = "results", to = "/results" }`. With Debian's larger kernel, which
-    /// takes longer to boot and needs at least 160M of memory.
+    /// Folders of this machine that are mounted in the guest, as in `{ from = "results", to = "/results" }`. Uses Debian's larger kernel,
+    /// which takes longer to boot and needs at least 160M of memory.
     pub mount: Option<Vec<HostFolderFile>>,
     /// IPv6 in the guest (default true). `false` for an experiment that counts frames.
     pub ipv6: Option<bool>,
@@ -90,7 +90,7 @@ pub struct DefaultsFile {
     expecting = "a table for each switch, such as [[switch]] with name = \"s1\" below it"
 )]
 pub struct SwitchFile {
-    /// Name, unlike those of all nodes and switches.
+    /// Name, different from those of all nodes and switches.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
     /// IPv4 network that NICs on this switch get their address from, such as `10.0.0.0/24`.
@@ -104,13 +104,13 @@ pub struct SwitchFile {
     /// Frames to 01:80:C2:00:00:0x (LLDP, LACP, 802.1X, spanning tree): `drop` them, as a switch does (default), or `forward`
     /// them, as a cable does.
     pub reserved: Option<ReservedFile>,
-    /// Take part in the rapid spanning tree (default false): then trunks may make loops, as long as every switch of a loop does.
+    /// Rapid spanning tree (default false). Trunks may make loops if every switch of the loop has it.
     pub stp: Option<bool>,
     /// Priority in the spanning tree: the switch with the lowest one becomes the root (a multiple of 4096 up to 61440; default 32768).
     #[schemars(with = "Option<u16>")]
     pub stp_priority: Option<Spanned<i64>>,
-    /// Listen to IGMP and MLD, and send frames to IP multicast groups only where they are wanted (default false: to all ports). The
-    /// switch queries where no router does.
+    /// IGMP and MLD snooping: send frames to an IP multicast group only to ports with members (default false: to all ports). The switch
+    /// queries if no router does.
     pub snooping: Option<bool>,
 }
 
@@ -118,10 +118,10 @@ pub struct SwitchFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageName {
-    /// Busybox and what measuring needs, all in memory.
+    /// Busybox and measuring tools, all in memory.
     #[default]
     Minimal,
-    /// Programs for routing, filtering and looking at packets; on a disk that all guests share.
+    /// Also programs for routing, filtering and inspecting packets, on a disk that all guests share.
     Network,
 }
 
@@ -135,9 +135,9 @@ pub struct GuestFileFile {
     /// A file or folder of this machine, relative to the lab file.
     #[schemars(with = "Option<String>")]
     pub from: Option<Spanned<PathBuf>>,
-    /// What is in the file.
+    /// Content of the file.
     pub text: Option<String>,
-    /// Where it is in the guest: an absolute path.
+    /// Path in the guest, absolute.
     #[schemars(with = "String")]
     pub to: Spanned<String>,
     /// Permissions, such as `0755`. Default: those of `from`, and `0644` for `text`.
@@ -155,10 +155,10 @@ pub struct HostFolderFile {
     /// The folder, relative to the lab file.
     #[schemars(with = "String")]
     pub from: Spanned<PathBuf>,
-    /// Where it is in the guest: an absolute path.
+    /// Path in the guest, absolute.
     #[schemars(with = "String")]
     pub to: Spanned<String>,
-    /// Whether the guest may only read (default false).
+    /// Mount it read-only (default false).
     pub readonly: Option<bool>,
 }
 
@@ -174,7 +174,7 @@ pub enum SysctlFile {
     Below(BTreeMap<String, SysctlFile>),
 }
 
-/// What becomes of frames to 01:80:C2:00:00:0x.
+/// Treatment of frames to 01:80:C2:00:00:0x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReservedFile {
@@ -199,7 +199,7 @@ fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
     ] })
 }
 
-/// One QEMU guest, or several alike.
+/// A QEMU guest, or several of the same kind.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -209,8 +209,8 @@ pub struct NodeFile {
     /// Name, also the guest's host name: up to 24 lower-case letters, digits and dashes.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
-    /// How many nodes this table stands for (1 to 64). They are numbered from 1: behind the name, or where names, addresses and
-    /// `append` say `{n}` (`{n+10}` for ten more, `{n:02}` for two digits, `{n:02x}` for two hexadecimal digits).
+    /// Number of nodes that this table describes (1 to 64). They are numbered from 1: after the name, or where names, addresses and
+    /// `append` contain `{n}` (`{n+10}` for ten more, `{n:02}` for two digits, `{n:02x}` for two hexadecimal digits).
     #[schemars(with = "Option<u32>")]
     pub count: Option<Spanned<i64>>,
     /// Processors (1 to 16).
@@ -219,16 +219,16 @@ pub struct NodeFile {
     /// Memory (`128M` to `64G`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
-    /// NICs, `eth0` first. Without any: one, on the only switch. `nic = []` for none.
+    /// NICs, `eth0` first. Default: one, on the only switch. `nic = []` for none.
     pub nic: Option<Vec<NicFile>>,
-    /// A second way out: a QEMU user-mode NIC behind the others, with address translation to the host's network.
+    /// Access to the host's network: a QEMU user-mode NIC after the others, with address translation.
     pub uplink: Option<bool>,
     /// The recipe of its user space: `minimal` (busybox, iperf3, ethtool, tc; the default) or `network` (besides tcpdump, nftables,
     /// bird, openssh and Python; at least 192M of memory).
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
-    /// Debian packages put into the guest with all they depend on, out of this machine's apt sources. They are unpacked: their
-    /// installation scripts do not run. With packages, at least 192M of memory.
+    /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
+    /// scripts do not run. Needs at least 192M of memory.
     #[schemars(with = "Option<Vec<String>>")]
     pub packages: Option<Vec<Spanned<String>>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
@@ -241,11 +241,11 @@ pub struct NodeFile {
     /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
     #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
     pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
-    /// Words of your own about the node, shown by `weft ps --json`.
+    /// Labels of your own, shown by `weft ps --json`.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     pub labels: Option<Spanned<BTreeMap<String, String>>>,
-    /// Folders of this machine that the guest has, as in `{ from = "results", to = "/results" }`. With Debian's larger kernel, which
-    /// takes longer to boot.
+    /// Folders of this machine that are mounted in the guest, as in `{ from = "results", to = "/results" }`. Uses Debian's larger kernel,
+    /// which takes longer to boot.
     pub mount: Option<Vec<HostFolderFile>>,
     /// IPv6 in the guest (default true). `false` for an experiment that counts frames.
     pub ipv6: Option<bool>,
@@ -253,23 +253,23 @@ pub struct NodeFile {
     /// unless there is an `initramfs`.
     #[schemars(with = "Option<String>")]
     pub kernel: Option<Spanned<PathBuf>>,
-    /// The modules of `kernel`: a folder like `/lib/modules/VERSION`. Without one, all that guests need has to be built in.
+    /// The modules of `kernel`: a folder like `/lib/modules/VERSION`. Without it, everything that guests need must be built in.
     #[schemars(with = "Option<String>")]
     pub modules: Option<Spanned<PathBuf>>,
-    /// An initramfs of your own for `kernel`. Run `weft-agent` in it if `weft exec` shall reach the guest.
+    /// An initramfs of your own for `kernel`. Run `weft-agent` in it if `weft exec` should reach the guest.
     #[schemars(with = "Option<String>")]
     pub initramfs: Option<Spanned<PathBuf>>,
     /// Words added to the kernel's command line (with the recipe or `kernel`).
     #[schemars(with = "Option<String>")]
     pub append: Option<Spanned<String>>,
-    /// A disk image (qcow2 or raw) to boot from instead of a kernel. It is never written to unless `disk_writable`.
+    /// A disk image (qcow2 or raw) to boot from instead of a kernel. It is not written to unless `disk_writable` is set.
     #[schemars(with = "Option<String>")]
     pub disk: Option<Spanned<PathBuf>>,
-    /// Keep what the guest writes to `disk` (default: false, writes are forgotten).
+    /// Keep what the guest writes to `disk` (default false: writes are discarded).
     #[schemars(with = "Option<bool>")]
     pub disk_writable: Option<Spanned<bool>>,
     /// Set up a stock cloud image at its first boot (cloud-init, source NoCloud): host name, addresses, neighbours, user, ssh keys,
-    /// and `weft-agent`. `true`, or a table that says more. Not with the recipe, which needs none.
+    /// and `weft-agent`. `true`, or a table with settings. Not for the recipes, which do not need it.
     #[schemars(with = "Option<CloudInitKey>")]
     pub cloud_init: Option<Spanned<CloudInitKey>>,
 }
@@ -278,9 +278,9 @@ pub struct NodeFile {
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum CloudInitKey {
-    /// With or without, as a whole.
+    /// On with defaults, or off.
     Flag(bool),
-    /// With these settings.
+    /// On, with these settings.
     Table(CloudInitFile),
 }
 
@@ -307,13 +307,13 @@ impl<'de> Deserialize<'de> for CloudInitKey {
     }
 }
 
-/// What cloud-init is told beside name and addresses.
+/// Settings for cloud-init besides name and addresses.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CloudInitFile {
-    /// A user to be made, who may use sudo. Default: none; keys and password are then for the image's own user.
+    /// A user to create, who may use sudo. Default: none; keys and password are then for the image's own user.
     pub user: Option<String>,
-    /// Password of that user, for the console and ssh. Default: none, nobody logs in with a password.
+    /// Password of that user, for the console and ssh. Default: none, so no login with a password.
     pub password: Option<String>,
     /// Files with public ssh keys that may log in, relative to the lab file.
     #[serde(default)]
@@ -329,7 +329,7 @@ pub struct CloudInitFile {
     expecting = "a table for each NIC, such as { switch = \"s1\", mtu = 9000 }"
 )]
 pub struct NicFile {
-    /// The switch it is plugged into. May be left out when there is only one.
+    /// The switch it is plugged into. Optional if there is only one.
     #[schemars(with = "Option<String>")]
     pub switch: Option<Spanned<String>>,
     /// Unicast MAC address. Default: `52:54:00:…` from the positions of node and NIC.
@@ -351,8 +351,8 @@ pub struct NicFile {
     pub mtu: Option<Spanned<i64>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
     pub offloads: Option<bool>,
-    /// Connect the NIC to itself (default false): what the guest sends comes back into its receive buffers, a copy engine. It
-    /// is at no switch, has no cable and one queue pair, and an address only if one is stated.
+    /// Connect the NIC to itself (default false): what the guest sends comes back into its receive buffers, as a copy
+    /// engine. It has no switch, no cable, one queue pair, and an address only if one is given.
     #[schemars(with = "Option<bool>")]
     pub loopback: Option<Spanned<bool>>,
     /// When the card interrupts its guest.
@@ -361,23 +361,23 @@ pub struct NicFile {
     pub dma: Option<DmaFile>,
     /// How arriving frames are spread over the receive queues.
     pub steering: Option<SteeringFile>,
-    /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
+    /// How many fragments early the card puts the latency mark of outgoing medium messages (0 to 31; default 0: it stays).
     #[schemars(with = "Option<u8>")]
     pub misorder: Option<Spanned<i64>>,
-    /// The VLAN of frames without a tag, 1 to 4094, or `none` for no such frames. The port is an access port of that VLAN, unless
-    /// there is `vlans`. Default: 1, on a switch where some NIC or trunk has VLANs; else tags are not read.
+    /// The VLAN of untagged frames, 1 to 4094, or `none` for no such frames. The port is an access port of that VLAN, unless `vlans` is
+    /// set. Default: 1, on a switch where some NIC or trunk has VLANs; otherwise tags are not read.
     #[serde(default)]
     #[schemars(schema_with = "vlan_schema", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Spanned<toml::Value>>,
-    /// VLANs that the guest sees with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"`.
+    /// VLANs that the guest sees tagged, such as `[10, 20]`, `"10,20-30"` or `"all"`.
     #[serde(default)]
     #[schemars(schema_with = "vlans_schema", skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Spanned<toml::Value>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
-    /// What is different on the way from the switch to the guest.
+    /// Settings that differ in the direction from the switch to the guest.
     pub link_to_guest: Option<LinkFile>,
-    /// What is different on the way from the guest to the switch.
+    /// Settings that differ in the direction from the guest to the switch.
     pub link_from_guest: Option<LinkFile>,
 }
 
@@ -406,7 +406,7 @@ pub struct NicSettingsFile {
     pub dma: Option<DmaFile>,
     /// How arriving frames are spread over the receive queues.
     pub steering: Option<SteeringFile>,
-    /// By how many fragments the card moves the mark of the medium messages that its guest sends (0 to 31; default 0: not at all).
+    /// How many fragments early the card puts the latency mark of outgoing medium messages (0 to 31; default 0: it stays).
     #[schemars(with = "Option<u8>")]
     pub misorder: Option<Spanned<i64>>,
 }
@@ -423,17 +423,17 @@ pub struct CoalescingFile {
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,
-    /// Interrupt when this many packets wait (default 0: no such limit).
+    /// Interrupt when this many packets wait (default 0: no limit).
     #[schemars(with = "Option<u32>")]
     pub frames: Option<Spanned<i64>>,
     /// Whether the card looks at latency-sensitive marks (default true).
     pub marks: Option<bool>,
-    /// Delay of the polling watchdog, which takes the place of `delay` (`50us` for each queue pair to `1s`; default `0`: none).
+    /// Delay of the polling watchdog, which replaces `delay` (`50us` for each queue pair to `1s`; default `0`: none).
     #[schemars(with = "Option<Span>")]
     pub watchdog: Option<Spanned<Span>>,
 }
 
-/// The modelled DMA engine of a card; all zero costs no time.
+/// The modelled DMA engine of a card. By default DMA takes no time.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -450,11 +450,11 @@ pub struct DmaFile {
     pub parallelism: Option<Spanned<i64>>,
 }
 
-/// How arriving frames are told apart.
+/// How arriving frames are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum SteeringMode {
-    /// Not at all: everything goes to the first queue.
+    /// Everything goes to the first queue.
     Off,
     /// IP by the hash of its flow, everything else to the first queue.
     Flow,
@@ -478,7 +478,7 @@ impl SteeringMode {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, such as { mode = \"endpoint\" }")]
 pub struct SteeringFile {
-    /// What frames are told apart by (default `flow`).
+    /// How frames are distributed (default `flow`).
     pub mode: Option<SteeringMode>,
     /// Queues of the endpoints 0, 1, …; repeated behind the end. Default: evenly.
     #[schemars(with = "Option<Vec<u8>>")]
@@ -499,22 +499,22 @@ pub struct LinkFile {
     pub up: Option<bool>,
     /// Bit rate (default `unlimited`).
     pub rate: Option<Rate>,
-    /// Bytes that may be sent at once after a pause, for a link with a rate: the size of a token bucket (default `0B`: none).
+    /// Size of the token bucket of a link with a rate: bytes that may be sent at once after a pause (default `0B`: none).
     #[schemars(with = "Option<Size>")]
     pub burst: Option<Spanned<Size>>,
     /// Propagation delay (default `0`, at most `10s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,
-    /// How far delays are from `delay` (default `0`, at most `10s`).
+    /// Variation of the delay (default `0`, at most `10s`).
     #[schemars(with = "Option<Span>")]
     pub jitter: Option<Spanned<Span>>,
-    /// How delays spread around `delay` (default `uniform`).
+    /// Distribution of the delays (default `uniform`).
     pub jitter_distribution: Option<Distribution>,
     /// Let frames with a short delay overtake those before them (default false: they wait for them).
     pub jitter_reorders: Option<bool>,
-    /// Room in front of a link with a rate, as a size, a number of packets or a time (default `1M`).
+    /// Limit of the queue in front of a link with a rate, as a size, a number of packets or a time (default `1M`).
     pub queue: Option<QueueLimit>,
-    /// Length of that queue above which packets of ECN-capable transports are marked (default `off`).
+    /// Queue length above which packets of ECN-capable transports are marked (default `off`).
     #[schemars(with = "Option<EcnThreshold>")]
     pub ecn_threshold: Option<Spanned<EcnThreshold>>,
     /// Largest payload the link carries (68 to 9000; default 9000).
@@ -522,13 +522,13 @@ pub struct LinkFile {
     pub mtu: Option<Spanned<i64>>,
     /// Probability that a frame is lost; or bursts of losses (the Gilbert-Elliott model).
     pub loss: Option<Loss>,
-    /// Every so many frames, one is lost (default 0: none).
+    /// Lose every Nth frame (default 0: none).
     #[schemars(with = "Option<u32>")]
     pub loss_every: Option<Spanned<i64>>,
-    /// Probability that a frame is held back by `reorder_delay`.
+    /// Probability that a frame is delayed by `reorder_delay`.
     #[schemars(with = "Option<Share>")]
     pub reorder: Option<Spanned<Share>>,
-    /// How long a reordered frame is held back (default `0`, at most `10s`).
+    /// How long a reordered frame is delayed (default `0`, at most `10s`).
     #[schemars(with = "Option<Span>")]
     pub reorder_delay: Option<Spanned<Span>>,
     /// Probability that a frame arrives twice.
@@ -555,22 +555,22 @@ pub struct TrunkFile {
     /// spread.
     #[schemars(with = "Option<String>")]
     pub aggregate: Option<Spanned<String>>,
-    /// What the way over it costs in the spanning tree (1 to 200000000). Default: by its rate, 2000 where that is not limited.
+    /// Path cost in the spanning tree (1 to 200000000). Default: by its rate, 2000 if that is unlimited.
     #[schemars(with = "Option<u32>")]
     pub stp_cost: Option<Spanned<i64>>,
-    /// The VLAN that crosses without a tag, 1 to 4094, or `none` (default 1, on switches with VLANs).
+    /// The VLAN that crosses untagged, 1 to 4094, or `none` (default 1, on switches with VLANs).
     #[serde(default)]
     #[schemars(schema_with = "vlan_schema", skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Spanned<toml::Value>>,
-    /// VLANs that cross with their tags, such as `[10, 20]`, `"10,20-30"` or `"all"` (default, on switches with VLANs).
+    /// VLANs that cross tagged, such as `[10, 20]`, `"10,20-30"` or `"all"` (default, on switches with VLANs).
     #[serde(default)]
     #[schemars(schema_with = "vlans_schema", skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Spanned<toml::Value>>,
     /// The cable, both directions.
     pub link: Option<LinkFile>,
-    /// What is different on the way from the first switch to the second.
+    /// Settings that differ in the direction from the first switch to the second.
     pub link_forth: Option<LinkFile>,
-    /// What is different on the way from the second switch to the first.
+    /// Settings that differ in the direction from the second switch to the first.
     pub link_back: Option<LinkFile>,
 }
 
