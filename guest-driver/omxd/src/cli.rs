@@ -19,52 +19,49 @@ pub struct Arguments {
     /// The interface.
     #[arg(value_name = "IFACE")]
     named: Option<String>,
-    /// The same as IFACE.
+    /// Another way to name the interface.
     #[arg(long, short, value_name = "IFACE", env = "OMX_INTERFACE")]
     interface: Option<String>,
-    /// Sizes on the wire: `wire`, `native-1500`, `native-9000`, or `native:MTU:BLOCK` for an Open-MX that was built with others: MTU is the
-    /// longest frame in bytes with its Ethernet header, 256 to 65535, BLOCK the frames per pull block, a power of two up to 64. By
-    /// default the native one that fits the interface's MTU. All hosts must use the same.
+    /// Sizes on the wire: `wire`, `native-1500`, `native-9000`, or `native:MTU:BLOCK` for hosts whose Open-MX was built with others: MTU is
+    /// the longest frame in bytes with its Ethernet header, 256 to 65535, BLOCK the frames per pull block, a power of two up to 64.
+    /// Default: the native one that fits the interface's MTU. All hosts must use the same.
     #[arg(long, env = "OMX_PRESET")]
     pub preset: Option<Preset>,
-    /// Name of this board, as other hosts see it; by default `<node>:<number of the board>`, and `localhost`
-    /// for loopback.
+    /// Name of this board, as other hosts see it. Default: `<node>:<number of the board>`, and `localhost` for loopback.
     #[arg(long, env = "OMX_BOARD_NAME")]
     pub name: Option<String>,
-    /// Group whose members may open endpoints; by default `omx` where that group exists, else only root.
+    /// Group whose members may open endpoints. Default: `omx` if that group exists, otherwise only root may.
     #[arg(long, env = "OMX_GROUP")]
     pub group: Option<String>,
-    /// Go to the background, and end some seconds after the last endpoint was closed.
+    /// Run in the background, and exit some seconds after the last endpoint was closed.
     #[arg(long)]
     pub on_demand: bool,
-    /// Go to the background, and stay.
+    /// Run in the background until stopped.
     #[arg(long, conflicts_with = "on_demand")]
     pub background: bool,
-    /// The log of an omxd in the background; by default there is none.
+    /// Log file of an omxd in the background. Default: none.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Take no peers but those that root names (`omx_init_peers`): hosts that show themselves are left out, and so are this
-    /// board's announcements.
+    /// Accept only peers that root adds with `omx_init_peers`: other hosts are ignored, and this board does not announce itself.
     #[arg(long)]
     pub static_peers: bool,
-    /// Endpoints that can be open at once. Those that are open when another limit is set stay open.
+    /// Endpoints that can be open at once. A lower limit closes none that are open.
     #[arg(long, env = "OMX_ENDPOINTS_MAX", value_name = "COUNT", default_value_t = crate::ENDPOINTS, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::ENDPOINTS)))]
     pub endpoints_max: u8,
-    /// Peers of the table, this board among them. Those that are in it when another limit is set stay in it.
+    /// Peers in the table, including this board. A lower limit removes none that are in it.
     #[arg(long, env = "OMX_PEERS_MAX", value_name = "COUNT", default_value_t = crate::PEERS as u16, value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::PEERS)))]
     pub peers_max: u16,
-    /// What others than root may change, added up: 1 counters, 2 this board's name, 4 the peer table.
+    /// What users other than root may change, as a sum: 1 counters, 2 this board's name, 4 the peer table.
     #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
     pub user_rights: u8,
-    /// Microseconds that pulled data may wait in queues on its way before less of it is asked for at once; by default 1000, and
-    /// 50000 on virtio cards, where a processor that is away looks like a queue. Less leaves IP more of a slow
-    /// link.
+    /// Microseconds that data of large messages may wait in queues before less of it is requested at once. Default: 1000, and 50000 on
+    /// virtio cards, where a processor that is away looks like a queue. A lower value leaves IP more of a slow link.
     #[arg(long, env = "OMX_QUEUE_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub queue_us_max: Option<u32>,
-    /// Whether data of large messages comes through a socket of its own, which the receiver's core reads with system calls, or
-    /// through the ring, into which the core copies it on which it arrives. By default an endpoint on veth, where that is the sender's
-    /// core, finds out which is quicker, if it is the one for which the kernel need not look at each frame once more; elsewhere data
-    /// comes through the ring. Needs CAP_NET_ADMIN.
+    /// Whether data of large messages arrives on its own socket, from which the receiver's core copies it, or in the ring, into which it
+    /// is copied by the core on which it arrives. By default an endpoint on veth, where that is the sender's core, measures which is
+    /// quicker, if its sockets share the kernel's lookup of each frame with omxd; elsewhere data arrives in the ring. Needs
+    /// CAP_NET_ADMIN.
     #[arg(
         long,
         env = "OMX_DATA_SOCKET",
@@ -73,9 +70,9 @@ pub struct Arguments {
     )]
     pub data_socket: Option<bool>,
     /// Whether endpoints hand frames of up to 2048 bytes straight to the driver of a veth, bridge or macvlan interface while nothing
-    /// else sees or queues what it sends: no queueing discipline, no filter of `tc`, nobody like tcpdump. omxd looks every second;
-    /// three seconds after it has ended or hangs, frames go by packet sockets. Saves a third of what a frame costs the sender, and
-    /// takes 2 MiB of locked memory. Needs Linux 6.4. The first user whose endpoint opens has it.
+    /// else observes or queues what it sends: no queueing discipline, no filter of `tc`, no listener such as tcpdump. omxd checks every
+    /// second; three seconds after it has ended or hangs, frames go by packet sockets. Saves a third of what a frame costs the sender,
+    /// and takes 2 MiB of locked memory. Needs Linux 6.4. Only the user whose endpoint opened first has it.
     #[arg(
         long,
         env = "OMX_DIRECT_TRANSMIT",
@@ -83,21 +80,21 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     pub direct_transmit: Option<bool>,
-    /// While endpoints are open, idle processors are kept out of states from which they take longer than so many microseconds to
-    /// wake up. 0: they do not halt at all, which costs power, and in a virtual machine its host's processors. By default
-    /// they save power as they do. Needs root.
+    /// While endpoints are open, keep idle processors out of states from which they take longer than this many microseconds to wake up.
+    /// 0: they do not halt at all, which costs power, and in a virtual machine its host's processors. Default: power saving is not
+    /// changed. Needs root.
     #[arg(long, env = "OMX_CPU_LATENCY_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cpu_latency_us_max: Option<u32>,
-    /// The EtherType of all frames, in hexadecimal, for hosts whose Open-MX was built with another one than 86df. All hosts must use the
-    /// same. A Weft card knows marks and endpoints of 86df only. With IPv6's, 86dd, no host may use IPv6 on the interface.
+    /// EtherType of all frames, in hexadecimal, for hosts whose Open-MX was built with another one than 86df. All hosts must use the
+    /// same. A Weft card looks at marks and endpoints of 86df only. With IPv6's, 86dd, no host may use IPv6 on the interface.
     #[arg(long, env = "OMX_ETHER_TYPE", value_name = "HEX", value_parser = ether_type::parse)]
     pub ether_type: Option<EtherType>,
-    /// Whether endpoints agree with others on the latency mark, and the card is told to look at it. `false`: no endpoint announces it,
-    /// so none is sent or understood, as the original Open-MX has it. Endpoints that are open stay as they are.
+    /// Whether endpoints negotiate the latency mark with others, and the card is told to look at it. `false`: no endpoint announces it, so
+    /// it is neither sent nor understood, as in the original Open-MX. Open endpoints are not changed.
     #[arg(long, env = "OMX_MARKS", value_name = "true|false", hide_possible_values = true)]
     pub marks: Option<bool>,
-    /// Packets that omxd loses on purpose, for tests, named and counted as endpoints name and count theirs: `nack_lib=2` loses one of
-    /// two answers that an endpoint is not open, on average, `raw=2` of two announcements.
+    /// Packets that omxd loses on purpose, for tests, with the names that endpoints use: `nack_lib=2` loses, on average, one of two
+    /// answers that an endpoint is not open, `raw=2` one of two announcements.
     #[arg(long, env = "OMX_PACKET_LOSS", value_name = "LIST")]
     pub packet_loss: Option<String>,
 }

@@ -14,7 +14,7 @@ use crate::run::print_line;
 #[derive(Debug, Parser)]
 #[command(name = "omx_prepare_binding", version)]
 pub struct Arguments {
-    /// Say what is written
+    /// Print what is written
     #[arg(short = 'v')]
     verbose: bool,
     /// File

@@ -17,10 +17,10 @@ pub struct Arguments {
     /// Its name from now on, until its omxd ends; only root may
     #[arg(short = 'n', value_name = "NAME", conflicts_with = "clear")]
     name: Option<String>,
-    /// Forget the names of other hosts, which are asked for anew; only root may
+    /// Forget the names of other hosts and ask for them again; only root may
     #[arg(short = 'c')]
     clear: bool,
-    /// Say what is being done
+    /// Print what is being done
     #[arg(short = 'v')]
     verbose: bool,
 }

@@ -53,15 +53,15 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Starts what does not run, and shows the boards
+    /// Starts daemons that do not run, and shows the boards
     Start,
     /// Stops all, unless an endpoint is open
     Stop,
     /// Both, one after the other
     Restart,
-    /// Stops all, whoever uses them
+    /// Stops all daemons, even those in use
     Kill,
-    /// Says what runs; ends with 3 if nothing does
+    /// Shows which daemons run; exits with 3 if none does
     Status,
     /// Nothing to do: discovery is part of the daemon
     StartDiscovery,

@@ -19,13 +19,13 @@ pub struct Arguments {
     /// Forget the names that are known first; peers keep their numbers
     #[arg(short = 'c')]
     replace: bool,
-    /// Keep what is known (default)
+    /// Keep the known peers (default)
     #[arg(short = 'a', conflicts_with = "replace")]
     append: bool,
     /// Mark the table as configured. Nothing to do: it is as soon as it has a peer, and where there is discovery
     #[arg(short = 'd')]
     done: bool,
-    /// Say what is being done
+    /// Print what is being done
     #[arg(short = 'v')]
     verbose: bool,
     /// A file, or address and name of one peer

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Only this board
     #[arg(short = 'b', value_name = "NUMBER")]
     board: Option<u32>,
-    /// Only how many boards there are and what they are called
+    /// Print only the number of boards and their names
     #[arg(short = 'q', conflicts_with = "verbose")]
     quiet: bool,
     /// Everything (default)

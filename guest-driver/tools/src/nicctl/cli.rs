@@ -50,22 +50,22 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// What the card can do
+    /// Show what the card can do
     Info,
-    /// Show or change interrupt coalescing; takes effect at once, on running traffic too
+    /// Show or change interrupt coalescing; takes effect at once
     Coalesce(Coalesce),
     /// Show or change which receive queue a frame goes to; takes effect with the next frame
     Steering(Steering),
-    /// What adaptive moderation measured and chose
+    /// Show what adaptive moderation measured and chose
     Adaptive {
         /// The receive queue
         #[arg(long, default_value_t = 0)]
         queue: u16,
     },
-    /// Multicast groups of the card: join, leave, list, and send and receive to try them
+    /// Join, leave, list and try multicast groups of the card
     #[command(subcommand)]
     Group(Group),
-    /// What the card counted about reception
+    /// Show the card's counters of reception
     Stats {
         /// One receive queue only
         #[arg(long)]
@@ -74,12 +74,12 @@ enum Command {
         #[arg(long)]
         strategy: Option<String>,
     },
-    /// Show or set the polling watchdog: interrupts only when this machine does not take its packets by itself
+    /// Show or set the polling watchdog, which interrupts this machine only if it does not poll
     Watchdog(Watchdog),
-    /// Timers of the card, which ring by a frame and an interrupt
+    /// Arm, disarm and show timers of the card, which ring with a frame and an interrupt
     #[command(subcommand)]
     Timer(Timer),
-    /// What the copy engine of a card that is connected to itself did
+    /// Show what the copy engine of a card that is connected to itself did
     CopyEngine,
 }
 

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Yield the processor between polls
     #[arg(short = 'y')]
     yielding: bool,
-    /// Say what is being done
+    /// Print what is being done
     #[arg(short = 'v')]
     verbose: bool,
     /// Be the sender to this host: its name or address
