@@ -139,7 +139,7 @@ pub(crate) fn open(
 fn open_anywhere(number: Option<u8>, try_open: impl Fn(&Board, Option<u8>) -> Outcome<Endpoint>) -> Outcome<Endpoint> {
     let mut boards = Board::all()?;
     boards.retain(|board| board.interface().up);
-    let numbers = number.map_or(0..=omxd::ENDPOINTS - 1, |number| number..=number);
+    let numbers = number.map_or(0..=weft_authority::ENDPOINTS - 1, |number| number..=number);
     let mut last = Fault::new(codes::BOARD_NOT_FOUND);
     for number in numbers {
         // A board on which something else is wrong than that the number is taken is not tried again.

@@ -7,7 +7,7 @@ use mxoe::{
     wire::Preset,
 };
 use omx::{Board, BoardPeer};
-use omxd::BoardStatus;
+use weft_authority::BoardStatus;
 
 use crate::{
     calls::{board, initialized, mac_of, nic_id},
@@ -80,7 +80,7 @@ impl Call<'_> {
         match key {
             1 => self.put(Board::all()?.len() as u32),
             2 => self.put_ids(),
-            3 => self.put(omxd::ENDPOINTS.into()),
+            3 => self.put(weft_authority::ENDPOINTS.into()),
             4 => self.put(u32::MAX),
             5 => self.put(REFERENCE_COUNTERS as u32),
             6 => {
@@ -109,7 +109,7 @@ impl Call<'_> {
     pub(crate) fn open_mx(&self, key: u32) -> Outcome {
         match key {
             0 => self.put(BOARDS_MAX),
-            1 => self.put(omxd::ENDPOINTS.into()),
+            1 => self.put(weft_authority::ENDPOINTS.into()),
             2 => self.put(Board::all()?.len() as u32),
             3 => self.put_ids(),
             4 => self.put_text(&status(&self.board()?)?.0.name),

@@ -12,11 +12,11 @@ use ether::EtherType;
 use mxoe::{engine::Losses, wire::PacketType};
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket};
 use omx::{Board, EndpointOptions};
-use omxd::{OmxdError, Session};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll},
     io::Errno,
 };
+use weft_authority::{OmxdError, Session};
 
 use crate::{
     codes,

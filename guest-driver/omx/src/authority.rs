@@ -13,7 +13,7 @@ use std::{
 };
 
 use netif::NetifError;
-use omxd::{OmxdError, Resumed, Session};
+use weft_authority::{OmxdError, Resumed, Session};
 
 use crate::{
     helper::{self, LOOK, LOOK_RARELY},
@@ -175,7 +175,7 @@ fn look_for(shared: &Shared, session: &Arc<Mutex<Session>>) -> std::io::Result<R
         helper::look_at_authorities();
     };
     let builder = thread::Builder::new().name("omx-authority".to_owned());
-    let spawned = omxd::without_signals(|| builder.spawn(look));
+    let spawned = weft_authority::without_signals(|| builder.spawn(look));
     if spawned.is_err() {
         shared.sought.store(false, Ordering::SeqCst);
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ether::MacAddr;
 use mxoe::engine::{Counter, Counters};
 use netif::{Interface, NetifError};
-use omxd::{BoardStatus, LeftOut, NumberedInterface, OmxdError, START_LIMIT, Session, Settings};
+use weft_authority::{BoardStatus, LeftOut, NumberedInterface, OmxdError, START_LIMIT, Session, Settings};
 
 use crate::Error;
 
@@ -56,7 +56,7 @@ impl Board {
                 Settings::default().get("OMX_IFACES")
             }
         };
-        let found = omxd::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
+        let found = weft_authority::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
         let board = |numbered: NumberedInterface| Self {
             number: numbered.number,
             interface: numbered.interface,

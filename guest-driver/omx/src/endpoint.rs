@@ -16,8 +16,8 @@ use mxoe::{
     wire::{Preset, SESSION_NONE},
 };
 use netif::Netif;
-use omxd::{CounterPage, Session};
 use rustix::process::getpid;
+use weft_authority::{CounterPage, Session};
 
 use crate::{
     Address, Board, EndpointOptions, Error, binding, clock, environment,

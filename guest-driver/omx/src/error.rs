@@ -2,8 +2,8 @@
 
 use mxoe::engine;
 use netif::NetifError;
-use omxd::OmxdError;
 use rustix::io::Errno;
+use weft_authority::OmxdError;
 
 /// Why a call did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -122,13 +122,15 @@ impl From<OmxdError> for Error {
         let sentence = error.to_string();
         match error {
             OmxdError::Refused { reason, .. } => match reason {
-                omxd::Refusal::Busy => Self::Busy { sentence },
-                omxd::Refusal::BadEndpoint => Self::BadEndpoint,
-                omxd::Refusal::NoPeer => Self::PeerNotFound,
-                omxd::Refusal::NotOpen | omxd::Refusal::NotBack => Self::Failed(StatusCode::EndpointClosed),
-                omxd::Refusal::NotAllowed => Self::AccessDenied { sentence },
-                omxd::Refusal::Interface => Self::BoardUnusable { sentence },
-                omxd::Refusal::System => Self::System {
+                weft_authority::Refusal::Busy => Self::Busy { sentence },
+                weft_authority::Refusal::BadEndpoint => Self::BadEndpoint,
+                weft_authority::Refusal::NoPeer => Self::PeerNotFound,
+                weft_authority::Refusal::NotOpen | weft_authority::Refusal::NotBack => {
+                    Self::Failed(StatusCode::EndpointClosed)
+                }
+                weft_authority::Refusal::NotAllowed => Self::AccessDenied { sentence },
+                weft_authority::Refusal::Interface => Self::BoardUnusable { sentence },
+                weft_authority::Refusal::System => Self::System {
                     what: "get it from omxd",
                     source: std::io::Error::other(sentence),
                 },

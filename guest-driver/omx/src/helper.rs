@@ -66,7 +66,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
         // Another thread may have been first: then its is used.
         if HELPER.set(helper).is_ok() {
             let builder = thread::Builder::new().name("omx-progress".to_owned());
-            omxd::without_signals(|| builder.spawn(run)).map_err(system("start the helper thread"))?;
+            weft_authority::without_signals(|| builder.spawn(run)).map_err(system("start the helper thread"))?;
         }
     }
     if let Some(helper) = HELPER.get() {

@@ -3,7 +3,7 @@
 
 use ether::{MacAddr, Time};
 use mxoe::engine::SendError;
-use omxd::{OmxdError, Refusal};
+use weft_authority::{OmxdError, Refusal};
 
 use crate::{
     Error, StatusCode,

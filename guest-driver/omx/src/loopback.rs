@@ -40,7 +40,7 @@ impl Loopback {
         let authority = Authority::new(AuthorityConfig {
             mac,
             dialect,
-            endpoints: omxd::ENDPOINTS.into(),
+            endpoints: weft_authority::ENDPOINTS.into(),
             name: Box::default(),
         });
         Self {

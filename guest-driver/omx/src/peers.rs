@@ -11,7 +11,7 @@ use mxoe::{
     engine::{PeerMap, Peers},
     wire::PEER_INDEX_UNKNOWN,
 };
-use omxd::{DirectLimit, PeerTable, Session};
+use weft_authority::{DirectLimit, PeerTable, Session};
 
 /// What a peer told this endpoint, and what the shared table said then: a newer word there counts more.
 #[derive(Clone, Copy, Debug)]

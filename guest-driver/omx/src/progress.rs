@@ -5,8 +5,8 @@ use std::time::Instant;
 use ether::Time;
 use mxoe::engine::{Counters, Engine, Event, PartnerId};
 use netif::{Interest, Netif, Wake};
-use omxd::CounterPage;
 use rustix::process::Pid;
+use weft_authority::CounterPage;
 
 use crate::{
     StatusCode, clock,

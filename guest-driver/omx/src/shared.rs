@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-use omxd::Session;
 use rustix::process::{Pid, getpid};
+use weft_authority::Session;
 
 use crate::{Address, Board, Waiting, clock, helper, progress::Core};
 

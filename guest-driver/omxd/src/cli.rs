@@ -8,6 +8,7 @@ use mxoe::{
     engine::{Lost, packet_losses},
     wire::Preset,
 };
+use weft_authority::{ENDPOINTS, PEERS};
 
 use crate::ether_type;
 
@@ -46,10 +47,10 @@ pub struct Arguments {
     #[arg(long)]
     pub static_peers: bool,
     /// Endpoints that can be open at once. A lower limit closes none that are open.
-    #[arg(long, env = "OMX_ENDPOINTS_MAX", value_name = "COUNT", default_value_t = crate::ENDPOINTS, value_parser = clap::value_parser!(u8).range(1..=i64::from(crate::ENDPOINTS)))]
+    #[arg(long, env = "OMX_ENDPOINTS_MAX", value_name = "COUNT", default_value_t = ENDPOINTS, value_parser = clap::value_parser!(u8).range(1..=i64::from(ENDPOINTS)))]
     pub endpoints_max: u8,
     /// Peers in the table, including this board. A lower limit removes none that are in it.
-    #[arg(long, env = "OMX_PEERS_MAX", value_name = "COUNT", default_value_t = crate::PEERS as u16, value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::PEERS)))]
+    #[arg(long, env = "OMX_PEERS_MAX", value_name = "COUNT", default_value_t = PEERS as u16, value_parser = clap::value_parser!(u16).range(1..=i64::from(PEERS)))]
     pub peers_max: u16,
     /// What users other than root may change, as a sum: 1 counters, 2 this board's name, 4 the peer table.
     #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
@@ -145,5 +146,23 @@ impl Arguments {
             command.error(kind, sentence).exit();
         }
         arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_authority::OMXD_VARIABLES;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_start_an_omxd_hand_on_every_variable_it_takes() {
+        let command = Arguments::command();
+        let taken: Vec<_> = command
+            .get_arguments()
+            .filter(|argument| argument.get_id() != "interface")
+            .filter_map(|argument| argument.get_env()?.to_str())
+            .collect();
+        assert_eq!(taken, OMXD_VARIABLES);
     }
 }

@@ -19,18 +19,19 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
 };
+use weft_authority::{ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place, next_word, set_up};
 
 use crate::{
-    ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place,
     counters::BoardCounters,
     cpu_latency::CpuLatency,
-    direct::{self, DirectTransmit},
+    direct::DirectTransmit,
     endpoints::Endpoints,
-    filter, leftovers,
+    filter,
     marks::{CardMarks, Frames},
     meetings::Meetings,
-    owners, set_up,
+    owners,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
+    stale_files,
 };
 
 mod clients;
@@ -168,7 +169,7 @@ impl Daemon {
                 interface: interface.name,
             });
         }
-        let cleared = leftovers::clear(&place);
+        let cleared = stale_files::clear(&place);
         if cleared > 0 {
             tracing::info!("cleared away the files of {cleared} interfaces that do not exist any more");
         }
@@ -461,7 +462,7 @@ impl Daemon {
 
     fn say_how_long_direct_frames_may_be(&self, frame_len_max: usize) {
         let before = self.table.table().direct_word();
-        self.table.set_direct_word(direct::next_word(before, frame_len_max));
+        self.table.set_direct_word(next_word(before, frame_len_max));
     }
 }
 

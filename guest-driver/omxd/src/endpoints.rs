@@ -1,8 +1,9 @@
 //! Which endpoint numbers are taken, by whom; numbers of an earlier authority are kept for their programs for a while.
 
 use ether::Time;
+use weft_authority::{ENDPOINTS, OpenEndpoint, Refusal};
 
-use crate::{ENDPOINTS, OpenEndpoint, owners::Program, protocol::Refusal};
+use crate::owners::Program;
 
 /// Programs take their endpoints back within this time after an authority was restarted.
 pub(crate) const GRACE_NS: u64 = 5_000_000_000;

@@ -1,68 +1,21 @@
-//! The one authority of an interface (`mxoe-wire.md` 18): it owns the peer table, hands out endpoint numbers with sockets
-//! bound and filtered for them, and answers for endpoints that are not open. No message passes through it.
+//! The daemon `omxd`, the one authority of an interface (`mxoe-wire.md` 18): it owns the peer table, hands out endpoint numbers with
+//! sockets bound and filtered for them, and answers for endpoints that are not open. No message passes through it.
 //!
-//! [`Daemon`] is the authority; [`Session`] is how a program reaches it, starting one where there is none.
+//! [`Daemon`] is the authority, [`Arguments`] its command line. How programs reach it is in the crate `weft-authority`.
 
-mod boards;
-mod card;
 mod cli;
-mod client;
 mod counters;
 mod cpu_latency;
 mod daemon;
 mod direct;
 mod endpoints;
-mod error;
 mod ether_type;
 mod filter;
-mod leftovers;
 mod marks;
 mod meetings;
 mod owners;
-mod paths;
-mod protocol;
-mod reach;
-mod set_up;
-mod settings;
 mod setup;
-mod signals;
-mod start;
-mod table;
-mod untrusted;
+mod stale_files;
 
-use std::path::PathBuf;
-
-pub use boards::{LeftOut, NumberedInterface, interfaces, mtu_needed};
-pub use card::{CONTROL_RING_LEN, Card, CardError};
 pub use cli::Arguments;
-pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
-pub use counters::CounterPage;
 pub use daemon::{Daemon, DaemonOptions};
-pub use direct::DirectLimit;
-pub use error::OmxdError;
-pub use paths::Place;
-pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
-pub use reach::START_LIMIT;
-pub use set_up::forget_killed;
-pub use settings::Settings;
-pub use signals::{take_all_signals, without_signals};
-pub use start::{Started, start_in_background};
-pub use table::{PeerTable, PeerTableWriter};
-pub use untrusted::{First, UntrustedSocket, first};
-
-/// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
-/// has its own, unless `OMX_LOG` says otherwise.
-pub fn log_file() -> PathBuf {
-    settings::path_variable("OMX_LOG").unwrap_or_else(|| PathBuf::from("/var/log/omxoed.log"))
-}
-
-/// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps
-/// them in one 32-bit word.
-pub const ENDPOINTS: u8 = 32;
-
-/// Peers of an interface, as the reference has by default.
-pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
-
-/// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business. A library that
-/// writes it otherwise has another length, so that two that would not understand each other do not meet: the last pages, one more each time, are for that alone.
-pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;

@@ -13,15 +13,16 @@ use std::{
     process::ExitCode,
 };
 
-use omxd::{Arguments, Daemon, DaemonOptions, NumberedInterface, OmxdError, Settings};
+use omxd::{Arguments, Daemon, DaemonOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use weft_authority::{NumberedInterface, OmxdError, Settings};
 
 /// The reference's discovery daemon. Discovery is part of `omxd` here: called by this name, without options, it serves every board.
 const DISCOVERY: &str = "omxoed";
 
 fn main() -> ExitCode {
-    omxd::take_all_signals();
+    weft_authority::take_all_signals();
     let mut called = env::args_os();
     let name = called.next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == DISCOVERY) && called.next().is_none() {
@@ -67,11 +68,11 @@ fn serve_every_board() -> ExitCode {
     };
     let variables = settings.of_omxd();
     let mut code = ExitCode::SUCCESS;
-    let log = omxd::log_file();
+    let log = weft_authority::log_file();
     let usable = |board: &&NumberedInterface| board.interface.up && board.left_out.is_none();
     for interface in interfaces.iter().filter(usable).map(|board| &board.interface) {
         let log = ["--log".as_ref(), log.as_os_str()];
-        if let Err(error) = omxd::start_in_background(&interface.name, &log, &variables) {
+        if let Err(error) = weft_authority::start_in_background(&interface.name, &log, &variables) {
             code = failed(false, &format!("{}: {error}", interface.name));
         }
     }
@@ -80,7 +81,7 @@ fn serve_every_board() -> ExitCode {
 
 fn boards() -> Result<(Settings, Vec<NumberedInterface>), OmxdError> {
     let settings = Settings::read()?;
-    let interfaces = omxd::interfaces(settings.get("OMX_IFACES").as_deref())?;
+    let interfaces = weft_authority::interfaces(settings.get("OMX_IFACES").as_deref())?;
     Ok((settings, interfaces))
 }
 

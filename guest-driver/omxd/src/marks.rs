@@ -14,8 +14,8 @@ use firmware::{
     control::{Reply, Request, ability},
 };
 use netif::{AfPacket, AfPacketOptions};
-
-use crate::{CONTROL_RING_LEN, Card, CardError, OmxdError};
+use weft_authority::OmxdError;
+use weft_card_control::{CONTROL_RING_LEN, Card, CardError};
 
 /// The frames of an interface's endpoints.
 #[derive(Clone, Copy, Debug)]

@@ -11,13 +11,12 @@ use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt},
 };
-
-use crate::{
-    OmxdError, PAIR_MEMORY_LEN, UntrustedSocket,
-    endpoints::Endpoints,
+use weft_authority::{
+    ENDPOINTS, OmxdError, PAIR_MEMORY_LEN, UntrustedSocket,
     protocol::{self, Refusal, Reply, Visit},
-    setup::begin_serial,
 };
+
+use crate::{endpoints::Endpoints, setup::begin_serial};
 
 /// Bytes of visits in a channel that its program does not look at, as the kernel counts them: some dozens. Their descriptors are
 /// open as long as they are there, and the system allows so many of them in sockets of one user as one process may have open.
@@ -117,7 +116,7 @@ impl Meetings {
         known: Option<u64>,
         endpoints: &Endpoints,
     ) -> Result<(), (Refusal, String)> {
-        if endpoint >= crate::ENDPOINTS {
+        if endpoint >= ENDPOINTS {
             return Err((Refusal::BadEndpoint, format!("there is no endpoint {endpoint}")));
         }
         let not_open = || (Refusal::NotOpen, format!("endpoint {endpoint} is not open"));

@@ -4,10 +4,7 @@ use std::{
     fs,
     os::{
         fd::OwnedFd,
-        unix::{
-            ffi::OsStrExt,
-            fs::{MetadataExt, PermissionsExt},
-        },
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
     time::Instant,
 };
@@ -19,12 +16,9 @@ use mxoe::{
 };
 use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use weft_authority::{OmxdError, PeerTableWriter, Place, START_LIMIT, Settings, replace_on_demand};
 
-use crate::{
-    OmxdError, PeerTableWriter, Place, Settings,
-    daemon::CONNECTIONS_MAX,
-    reach::{self, START_LIMIT},
-};
+use crate::daemon::CONNECTIONS_MAX;
 
 /// The preset that was asked for, or the native one that fits; it must fit the MTU.
 pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
@@ -77,7 +71,7 @@ pub(crate) fn default_board_name(interface: &Interface) -> String {
         return "localhost".to_owned();
     }
     let wanted = Settings::read().unwrap_or_default().get("OMX_IFACES");
-    let numbered = crate::interfaces(wanted.as_deref()).unwrap_or_default();
+    let numbered = weft_authority::interfaces(wanted.as_deref()).unwrap_or_default();
     let own = numbered.iter().find(|board| board.interface.index == interface.index);
     let number = own.map_or(0, |board| board.number);
     let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -99,7 +93,7 @@ pub(crate) fn own_table(place: &Place, interface: &Interface, on_demand: bool) -
         if let Some(table) = PeerTableWriter::open(&place.table(), interface.mac)? {
             return Ok(table);
         }
-        if on_demand || begin.elapsed() > START_LIMIT || !reach::replace_on_demand(interface, place)? {
+        if on_demand || begin.elapsed() > START_LIMIT || !replace_on_demand(interface, place)? {
             return Err(OmxdError::AlreadyRunning {
                 interface: interface.name.clone(),
             });
@@ -131,18 +125,6 @@ pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, Om
     listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
     fs::rename(&path, place.socket()).map_err(OmxdError::io("put omxd's socket where programs look"))?;
     Ok(listener)
-}
-
-/// The group that an authority serves, as its socket says: its name, or its number where it has none; `None`: root alone.
-pub(crate) fn served_group(place: &Place) -> Option<String> {
-    let group = fs::metadata(place.socket()).ok()?.gid();
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let named = groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(group)).then(|| name.to_owned())
-    });
-    (group != 0).then(|| named.unwrap_or_else(|| group.to_string()))
 }
 
 /// The number of a group, as the system's file has it.

@@ -416,7 +416,7 @@ fn the_small_tools_show_test_and_name_boards() {
         assert_eq!(all.matches("not open").count(), 33);
         // SAFETY: nothing else runs in this process that looks at the environment.
         unsafe { std::env::set_var("OMX_RUN_DIR", dir.path()) };
-        let raw = omxd::Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
+        let raw = weft_authority::Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
         raw.open_raw().unwrap();
         let open = format!("\n  raw\topen by pid {} (omx-", std::process::id());
         let info = well(endpoint_info, &[]);

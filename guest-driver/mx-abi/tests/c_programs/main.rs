@@ -222,7 +222,7 @@ fn raw_frames_have_the_ether_type_of_the_authority_and_are_lost_on_purpose_like_
 /// Listens where the authorities of both interfaces would, and says what none of them says, until the process ends.
 fn stranger(dir: &Path, veth: &Veth) {
     for name in [&veth.a, &veth.b] {
-        let place = omxd::Place::of(Interface::find(name).unwrap().index).unwrap();
+        let place = weft_authority::Place::of(Interface::find(name).unwrap().index).unwrap();
         let path = dir.join(place.socket().file_name().unwrap());
         let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();

@@ -7,8 +7,8 @@ use std::{
     ptr,
 };
 
-use omxd::{First, first};
 use rustix::net::{SendFlags, send};
+use weft_authority::{First, first};
 
 /// Words of one set of credentials with its head.
 // SAFETY: computes a length.

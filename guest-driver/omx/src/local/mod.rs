@@ -33,8 +33,8 @@ use mxoe::{
     engine::{Counter, Counters},
     matching::Selector,
 };
-use omxd::{News, OmxdError, Session, UntrustedSocket};
 use rustix::event::epoll;
+use weft_authority::{News, OmxdError, Session, UntrustedSocket};
 
 use self::{
     pair::{Pair, Pull, Scope, Waiting},
@@ -62,7 +62,7 @@ const VISITS_PER_LOOK: usize = 32;
 const ENDED_MAX: usize = 4;
 
 /// The address that names endpoint 0 of this host; the others follow.
-pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - omxd::ENDPOINTS as u32;
+pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - weft_authority::ENDPOINTS as u32;
 
 /// Whether an endpoint of this host can be reached.
 pub(crate) enum Reach {
@@ -93,16 +93,16 @@ pub(crate) struct Local {
     /// The oldest first: with programs that are gone and had sent more than there was room for.
     ended: VecDeque<Pair>,
     /// The last pair with each endpoint, which is over or in `pairs`.
-    last: [Option<u64>; omxd::ENDPOINTS as usize],
+    last: [Option<u64>; weft_authority::ENDPOINTS as usize],
     /// The session of each endpoint that was last given up from this side.
-    given_up: [Option<u32>; omxd::ENDPOINTS as usize],
+    given_up: [Option<u32>; weft_authority::ENDPOINTS as usize],
     pulls: VecDeque<Pull>,
     /// Frames that came from other endpoints, and from which.
     frames: VecDeque<(u8, Vec<u8>)>,
     counters: Counters,
     look_at: Time,
     /// The last pair with each endpoint that there were no descriptors for.
-    missed: [Option<u64>; omxd::ENDPOINTS as usize],
+    missed: [Option<u64>; weft_authority::ENDPOINTS as usize],
     /// Who opened the endpoint.
     process: rustix::process::Pid,
 }
@@ -124,13 +124,13 @@ impl Local {
             visits: None,
             pairs: Vec::new(),
             ended: VecDeque::new(),
-            last: [None; omxd::ENDPOINTS as usize],
-            given_up: [None; omxd::ENDPOINTS as usize],
+            last: [None; weft_authority::ENDPOINTS as usize],
+            given_up: [None; weft_authority::ENDPOINTS as usize],
             pulls: VecDeque::new(),
             frames: VecDeque::new(),
             counters: Counters::default(),
             look_at: Time::ZERO,
-            missed: [None; omxd::ENDPOINTS as usize],
+            missed: [None; weft_authority::ENDPOINTS as usize],
             process: rustix::process::getpid(),
         };
         local.set_visits(visits)?;
@@ -252,14 +252,14 @@ impl Local {
             Err(error) if is_away(&error) => Ok(Reach::Later),
             // Others came to it, or to this endpoint, and it has not looked at them yet.
             Err(OmxdError::Refused {
-                reason: omxd::Refusal::Busy,
+                reason: weft_authority::Refusal::Busy,
                 ..
             }) => Ok(Reach::Later),
             Err(OmxdError::Refused { reason, sentence }) => {
                 tracing::debug!("{sentence}");
                 Ok(Reach::Never(match reason {
-                    omxd::Refusal::NotOpen => StatusCode::EndpointClosed,
-                    omxd::Refusal::BadEndpoint => StatusCode::BadEndpoint,
+                    weft_authority::Refusal::NotOpen => StatusCode::EndpointClosed,
+                    weft_authority::Refusal::BadEndpoint => StatusCode::BadEndpoint,
                     _ => StatusCode::Unreachable,
                 }))
             }
@@ -424,7 +424,7 @@ impl Local {
 
     /// Messages from before an endpoint connected anew come before those that it sends now.
     fn put_in_order(&mut self) {
-        let mut before = [None; omxd::ENDPOINTS as usize];
+        let mut before = [None; weft_authority::ENDPOINTS as usize];
         for pair in self.ended.iter_mut().chain(&mut self.pairs) {
             if let Some(before) = before.get_mut(usize::from(pair.endpoint)) {
                 pair.behind = *before;
@@ -458,7 +458,7 @@ impl Local {
         // As long as others come, this endpoint has other things to do as well.
         for _ in 0..VISITS_PER_LOOK {
             let Some(visits) = &self.visits else { return };
-            match omxd::next_visit(visits.as_fd()) {
+            match weft_authority::next_visit(visits.as_fd()) {
                 Ok(None) => return,
                 Ok(Some(News::Met(pair))) => self.add(store, pair),
                 Ok(Some(News::Missed { id, endpoint })) => {
@@ -500,7 +500,7 @@ impl Local {
         true
     }
 
-    fn add(&mut self, store: &mut Store, made: omxd::Pair) {
+    fn add(&mut self, store: &mut Store, made: weft_authority::Pair) {
         let endpoint = made.endpoint;
         if !self.begin_anew(store, made.id, endpoint) {
             return;

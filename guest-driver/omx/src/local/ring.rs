@@ -14,8 +14,8 @@ use std::{
     },
 };
 
-use omxd::PAIR_MEMORY_LEN;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use weft_authority::PAIR_MEMORY_LEN;
 
 use crate::memory::Segments;
 

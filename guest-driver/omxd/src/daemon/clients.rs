@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::Daemon;
-use crate::{
+use weft_authority::{
     ENDPOINTS, UntrustedSocket,
     protocol::{self, Refusal, Reply, Request},
 };

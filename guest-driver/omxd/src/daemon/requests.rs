@@ -9,11 +9,14 @@ use netif::{
 };
 
 use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
-use crate::{
+use weft_authority::{
     BoardStatus, OmxdError, OpenEndpoint, RAW_ENDPOINT,
+    protocol::{self, Opened, Refusal, Reply, Request},
+};
+
+use crate::{
     filter::{self, Members},
     owners::{self, Program},
-    protocol::{self, Opened, Refusal, Reply, Request},
     setup::{self, choose_preset, cut_name},
 };
 

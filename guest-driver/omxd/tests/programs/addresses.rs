@@ -9,8 +9,8 @@ use std::{
 use ether::MacAddr;
 use netif::testing::Veth;
 use omx::{Board, Endpoint, EndpointOptions, Error, Segment, StatusCode};
-use omxd::without_signals;
 use rustix::process::{Pid, Signal, kill_process};
+use weft_authority::without_signals;
 
 use crate::{
     rig::{LIMIT, in_own_world, open, wait_until},

@@ -10,8 +10,8 @@ use std::{
 use ether::MacAddr;
 use netif::{Interface, testing::Veth};
 use omx::{Board, Counter, Error};
-use omxd::{BoardStatus, PeerTable, Session};
 use rustix::process::{Pid, Signal, kill_process};
+use weft_authority::{BoardStatus, PeerTable, Session};
 
 use crate::rig::{Echo, LIMIT, Program, exchange, in_own_world, open, wait_until};
 
@@ -259,7 +259,7 @@ fn endpoints_of_a_renamed_interface_get_a_new_authority_and_none_is_sought_for_o
             let (gone, renamed) = (Veth::new(1500), Veth::new(1500));
             let endpoints = [open(&gone.a, None).unwrap(), open(&renamed.a, None).unwrap()];
             let ip = |args: &[&str]| assert!(Command::new("ip").args(args).status().unwrap().success());
-            let socket = omxd::Place::of(Interface::find(&gone.a).unwrap().index)
+            let socket = weft_authority::Place::of(Interface::find(&gone.a).unwrap().index)
                 .unwrap()
                 .socket();
             ip(&["link", "delete", &gone.a]);
@@ -292,7 +292,7 @@ fn an_authority_out_of_descriptors_stays_and_sleeps() {
     in_own_world("authority::an_authority_out_of_descriptors_stays_and_sleeps", || {
         let veth = Veth::new(1500);
         let omxd = Omxd::start(&["prlimit", "--nofile=18", "--"], &veth.a, &["--static-peers"]);
-        let path = omxd::Place::of(omxd.interface.index).unwrap().socket();
+        let path = weft_authority::Place::of(omxd.interface.index).unwrap().socket();
         let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
         let held: Vec<_> = (0..16)
             .map(|_| {

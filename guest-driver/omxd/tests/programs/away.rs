@@ -15,7 +15,7 @@ use ether::{EtherType, MacAddr};
 use mxoe::engine::Counter;
 use netif::{AfPacket, AfPacketOptions, Interface, Netif, testing::Veth};
 use omx::{Board, Error};
-use omxd::{OmxdError, Place, RAW_ENDPOINT, Refusal, START_LIMIT, Session};
+use weft_authority::{OmxdError, Place, RAW_ENDPOINT, Refusal, START_LIMIT, Session};
 
 use crate::{
     authority::Omxd,

@@ -13,7 +13,7 @@ use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, FirmwareConfig};
 use mxoe::wire::{HEAD_LEN, MARK, PacketType};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake, testing::Veth};
 use omx::Board;
-use omxd::Session;
+use weft_authority::Session;
 
 use crate::rig::{LIMIT, in_own_world, open, wait_until};
 

@@ -11,11 +11,11 @@ use netif::{
     testing::{Veth, group_of, set_option},
 };
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
-use omxd::Place;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect as connect_to, recvmsg, send, socket_with,
 };
+use weft_authority::Place;
 
 use crate::{
     authority::Omxd,

@@ -12,7 +12,6 @@ use std::{
 
 use netif::{Interface, testing::Veth};
 use omx::{Board, Endpoint, EndpointOptions};
-use omxd::{News, Place, Session, next_visit};
 use rustix::{
     io::Errno,
     net::{
@@ -21,6 +20,7 @@ use rustix::{
     },
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
+use weft_authority::{News, Place, Session, next_visit};
 
 use crate::{
     authority::Omxd,

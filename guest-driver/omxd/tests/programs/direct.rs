@@ -8,7 +8,7 @@ use netif::{
     testing::{Veth, has_direct_pools},
 };
 use omx::Board;
-use omxd::{DirectLimit, OpenedEndpoint, Session};
+use weft_authority::{DirectLimit, OpenedEndpoint, Session};
 
 use rustix::process::{Pid, Signal, kill_process};
 

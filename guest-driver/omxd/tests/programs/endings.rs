@@ -5,7 +5,7 @@ use std::{os::fd::AsFd, time::Duration};
 
 use netif::testing::Veth;
 use omx::{Address, Board, Endpoint, EndpointOptions, Segment, StatusCode};
-use omxd::{News, Session, next_visit};
+use weft_authority::{News, Session, next_visit};
 
 use crate::{
     authority::Omxd,

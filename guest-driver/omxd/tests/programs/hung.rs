@@ -15,7 +15,6 @@ use std::{
 use ether::MacAddr;
 use netif::{Interface, testing::Veth};
 use omx::{Counter, Segment, StatusCode};
-use omxd::{OmxdError, Place, Session};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -25,6 +24,7 @@ use rustix::{
     },
     process::{Pid, Signal, kill_process},
 };
+use weft_authority::{OmxdError, Place, Session};
 
 use crate::{
     authority::Omxd,

@@ -7,8 +7,8 @@ use std::{
 
 use netif::testing::Veth;
 use omx::{Board, Counter, Error, StatusCode};
-use omxd::{News, OmxdError, PAIR_MEMORY_LEN, Session, next_visit};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use weft_authority::{News, OmxdError, PAIR_MEMORY_LEN, Session, next_visit};
 
 use crate::{
     rig::{Echo, exchange, in_own_world, open, wait_until},
@@ -18,7 +18,7 @@ use crate::{
 /// A program that has an endpoint and shared memory with another one, and no library.
 pub(crate) struct Liar {
     pub(crate) session: Session,
-    pub(crate) socket: omxd::UntrustedSocket,
+    pub(crate) socket: weft_authority::UntrustedSocket,
     pub(crate) visits: OwnedFd,
     /// The pair's number.
     pub(crate) id: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Liar {
 }
 
 /// Shared memory of a pair.
-pub(crate) fn map(pair: &omxd::Pair) -> &'static [AtomicU64] {
+pub(crate) fn map(pair: &weft_authority::Pair) -> &'static [AtomicU64] {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let memory = pair.memory.as_fd();
     // SAFETY: a fresh mapping, which stays until the process ends.
@@ -45,7 +45,7 @@ pub(crate) fn map(pair: &omxd::Pair) -> &'static [AtomicU64] {
 }
 
 /// The next pair that is there for an endpoint without a library.
-pub(crate) fn next_pair(visits: &OwnedFd) -> Option<omxd::Pair> {
+pub(crate) fn next_pair(visits: &OwnedFd) -> Option<weft_authority::Pair> {
     loop {
         match next_visit(visits.as_fd()).unwrap()? {
             News::Met(pair) => return Some(pair),

@@ -5,7 +5,7 @@ use std::{process::Command, thread, time::Duration};
 
 use netif::testing::Veth;
 use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode};
-use omxd::Session;
+use weft_authority::Session;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 

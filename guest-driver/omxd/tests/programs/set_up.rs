@@ -9,8 +9,8 @@ use std::{
 
 use netif::{Interface, testing::Veth};
 use omx::Board;
-use omxd::Session;
 use rustix::process::{Pid, Signal, kill_process};
+use weft_authority::Session;
 
 use crate::{
     authority::Omxd,
@@ -91,7 +91,10 @@ fn who_waits_in_vain_for_a_killed_omxd_with_settings_is_told_what_to_do() {
             assert!(!was_started());
             // Given up, another one is started for who needs it.
             let interface = Interface::find(&veth.a).unwrap();
-            assert!(omxd::forget_killed(&interface).unwrap() && !omxd::forget_killed(&interface).unwrap());
+            assert!(
+                weft_authority::forget_killed(&interface).unwrap()
+                    && !weft_authority::forget_killed(&interface).unwrap()
+            );
             let mut echo = Echo::start(&veth.a, &[]);
             echo.go_as();
             assert!(was_started());
@@ -105,7 +108,7 @@ fn one_that_was_stopped_in_good_order_is_not_waited_for() {
         let veth = Veth::new(1500);
         let mut omxd = Omxd::start(&[], &veth.a, &[]);
         let interface = Interface::find(&veth.a).unwrap();
-        assert!(!omxd::forget_killed(&interface).unwrap(), "it serves");
+        assert!(!weft_authority::forget_killed(&interface).unwrap(), "it serves");
         let pid = Pid::from_raw(omxd.child.id().cast_signed()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         assert!(omxd.child.wait().unwrap().success());

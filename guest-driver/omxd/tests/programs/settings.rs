@@ -14,7 +14,7 @@ use mxoe::{
 };
 use netif::{AfPacket, AfPacketOptions, Netif, testing::Veth};
 use omx::{Board, Error, StatusCode};
-use omxd::Session;
+use weft_authority::Session;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, wait_until};
 

@@ -9,8 +9,8 @@ use std::{
 
 use netif::{Interface, testing::Veth};
 use omx::{Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
-use omxd::{News, OmxdError, Place, Session, next_visit};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use weft_authority::{News, OmxdError, Place, Session, next_visit};
 
 use crate::{
     authority::Omxd,

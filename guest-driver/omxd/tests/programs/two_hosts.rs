@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 
 use netif::testing::Veth;
 use omx::{Board, Counter, Error, Segment, StatusCode};
-use omxd::{OmxdError, Session};
+use weft_authority::{OmxdError, Session};
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 
@@ -157,7 +157,11 @@ fn ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence() {
                 .spawn()
                 .unwrap();
             let board = Board::named(&veth.b).unwrap();
-            let running = || omxd::Session::connect_to_running(board.interface()).unwrap().is_some();
+            let running = || {
+                weft_authority::Session::connect_to_running(board.interface())
+                    .unwrap()
+                    .is_some()
+            };
             wait_until("omxd", running);
             let sentence = Echo::start(&veth.b, &stranger).go();
             assert!(sentence.contains("only members of the group nogroup"), "{sentence}");
@@ -177,7 +181,12 @@ fn ordinary_users_of_the_group_open_endpoints_and_others_get_a_sentence() {
             let pid = rustix::process::Pid::from_child(&omxd);
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
             assert!(omxd.wait().unwrap().success());
-            assert!(!omxd::Place::of(board.interface().index).unwrap().socket().exists());
+            assert!(
+                !weft_authority::Place::of(board.interface().index)
+                    .unwrap()
+                    .socket()
+                    .exists()
+            );
         },
     );
 }

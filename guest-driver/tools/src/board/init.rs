@@ -13,11 +13,11 @@ use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
 use netif::Interface;
 use omx::Board;
-use omxd::{BoardStatus, NumberedInterface, Session, Settings, Started};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
+use weft_authority::{BoardStatus, NumberedInterface, Session, Settings, Started};
 
 use super::{BOARDS_MAX, peers::read as read_peers};
 use crate::run::{print_line, say};
@@ -108,7 +108,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// The interfaces that have numbers, boards or not.
 fn interfaces(settings: &Settings) -> anyhow::Result<Vec<NumberedInterface>> {
-    Ok(omxd::interfaces(settings.get("OMX_IFACES").as_deref())?)
+    Ok(weft_authority::interfaces(settings.get("OMX_IFACES").as_deref())?)
 }
 
 /// One word of `ifnames`.
@@ -139,7 +139,7 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
     let from_file = settings.get("OMX_MODULE_PARAMS").unwrap_or_default();
     let mut names = None;
     let mut boards_max = BOARDS_MAX;
-    let mut options: Vec<OsString> = vec!["--log".into(), omxd::log_file().into()];
+    let mut options: Vec<OsString> = vec!["--log".into(), weft_authority::log_file().into()];
     if arguments.static_peers.is_some() {
         options.push("--static-peers".into());
     }
@@ -245,7 +245,7 @@ fn start_one(
         interface.name
     );
     let options: Vec<&OsStr> = options.iter().map(OsString::as_os_str).collect();
-    let started = omxd::start_in_background(&interface.name, &options, variables)?;
+    let started = weft_authority::start_in_background(&interface.name, &options, variables)?;
     print_line(&match started {
         Started::Now => format!("{}: omxd started", interface.name),
         Started::Before => format!("{}: omxd runs already", interface.name),
@@ -282,7 +282,7 @@ fn stop_all(settings: &Settings, anyway: bool) -> anyhow::Result<()> {
 fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
     let name = &interface.name;
     let Some(status) = running(interface)? else {
-        if omxd::forget_killed(interface).with_context(|| format!("cannot look after {name}"))? {
+        if weft_authority::forget_killed(interface).with_context(|| format!("cannot look after {name}"))? {
             print_line(&format!("{name}: omxd was killed; nobody waits for it any more"))?;
         }
         return Ok(());

@@ -6,9 +6,9 @@ use anyhow::ensure;
 use clap::Parser;
 use netif::Interface;
 use omx::{Board, BoardPeer, Error};
-use omxd::BoardStatus;
 use serde::Serialize;
 use serde_json::json;
+use weft_authority::BoardStatus;
 
 use super::{chosen, interrupts_of};
 use crate::run::print_line;
@@ -98,7 +98,7 @@ fn look(board: &Board) -> Vec<Finding> {
     let status = board.status();
     let preset = status.as_ref().ok().map(|(status, _)| &*status.preset);
     let too_small = too_small(interface, preset);
-    let mtu_wanted = omxd::mtu_needed(preset).max(MTU_ADVISED);
+    let mtu_wanted = weft_authority::mtu_needed(preset).max(MTU_ADVISED);
     vec![
         Finding {
             what: "link",
@@ -133,7 +133,7 @@ fn look(board: &Board) -> Vec<Finding> {
 
 /// What the MTU would have to be for messages to go at all, with the sizes of an authority that runs or the smallest ones.
 pub(crate) fn too_small(interface: &Interface, preset: Option<&str>) -> Option<String> {
-    let needed = omxd::mtu_needed(preset);
+    let needed = weft_authority::mtu_needed(preset);
     let what = preset.map_or_else(
         || "messages".to_owned(),
         |preset| format!("omxd's sizes on the wire ({preset})"),

@@ -7,8 +7,8 @@ use clap::Parser;
 use ether::EtherType;
 use netif::Interface;
 use omx::{Board, BoardPeer};
-use omxd::BoardStatus;
 use serde_json::{Value, json};
+use weft_authority::BoardStatus;
 
 use crate::{
     board::{
@@ -66,7 +66,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .flatten()
         .map(|(status, _)| status.endpoints_max)
         .max()
-        .unwrap_or(omxd::ENDPOINTS);
+        .unwrap_or(weft_authority::ENDPOINTS);
     writeln!(
         text,
         "Found {count} boards ({BOARDS_MAX} max) supporting {most} endpoints each:"

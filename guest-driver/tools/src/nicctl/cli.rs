@@ -10,7 +10,7 @@ use firmware::{
     control::{Reply, Request},
 };
 use netif::{AfPacket, AfPacketOptions};
-use omxd::{CONTROL_RING_LEN, Card, CardError};
+use weft_card_control::{CONTROL_RING_LEN, Card, CardError};
 
 use super::{
     copy_engine::CopyEngineOutput,

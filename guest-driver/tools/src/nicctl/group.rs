@@ -18,8 +18,8 @@ use firmware::{
     multicast::{CARD_FRAME_MIN, Kind, TAG_END, Tag},
 };
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
-use omxd::{Card, CardError};
 use serde::Serialize;
+use weft_card_control::{Card, CardError};
 
 use crate::{Stop, run::print};
 

@@ -1,6 +1,6 @@
 //! `nicctl`: asks the guest's own card about itself, its interrupt coalescing and its counters, and changes settings.
 //!
-//! Speaks the in-band protocol of `firmware::control` over one network interface; the conversation is `omxd::Card`.
+//! Speaks the in-band protocol of `firmware::control` over one network interface; the conversation is `weft_card_control::Card`.
 
 mod cli;
 mod copy_engine;

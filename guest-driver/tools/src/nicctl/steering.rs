@@ -9,8 +9,8 @@ use firmware::{
     control::{Reply, Request, SteeringReport},
 };
 use netif::Netif;
-use omxd::{Card, CardError};
 use serde::Serialize;
+use weft_card_control::{Card, CardError};
 
 /// Entries of a table that are shown to people before it goes on with `…`.
 const SHOWN_MAX: usize = 16;

@@ -6,7 +6,7 @@ use firmware::{
     control::{RefusalCode, Reply, Request, StrategyCode},
 };
 use netif::AfPacket;
-use omxd::{Card, CardError};
+use weft_card_control::{Card, CardError};
 
 /// Names by code.
 #[derive(Clone, Debug, PartialEq, Eq)]

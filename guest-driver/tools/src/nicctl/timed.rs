@@ -13,8 +13,8 @@ use firmware::{
     watchdog::WATCHDOG_DELAY_NS_MAX,
 };
 use netif::Netif;
-use omxd::{Card, CardError};
 use serde::Serialize;
+use weft_card_control::{Card, CardError};
 
 use super::report::Bucket;
 use crate::run::{print, print_line};

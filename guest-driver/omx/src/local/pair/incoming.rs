@@ -302,11 +302,11 @@ mod tests {
 
     fn pairs() -> [Pair; 2] {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, omxd::PAIR_MEMORY_LEN as u64).unwrap();
+        ftruncate(&file, weft_authority::PAIR_MEMORY_LEN as u64).unwrap();
         let memory: Arc<Memory> = Memory::map(&file).unwrap();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let made = |socket: OwnedFd, asked: bool| omxd::Pair {
+        let made = |socket: OwnedFd, asked: bool| weft_authority::Pair {
             id: 1,
             endpoint: u8::from(asked),
             asked,

@@ -122,7 +122,7 @@ pub(in crate::local) struct Pull {
 pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
-    pub(in crate::local) socket: omxd::UntrustedSocket,
+    pub(in crate::local) socket: weft_authority::UntrustedSocket,
     /// The other program, as the system says.
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.
@@ -161,7 +161,7 @@ pub(in crate::local) struct Pair {
 }
 
 impl Pair {
-    pub(in crate::local) fn new(made: omxd::Pair, memory: &Arc<Memory>) -> Self {
+    pub(in crate::local) fn new(made: weft_authority::Pair, memory: &Arc<Memory>) -> Self {
         credentials::greet(made.socket.as_fd());
         let (messages_out, messages_in) = ring::ends(memory, Traffic::Messages, made.asked);
         let (answers_out, answers_in) = ring::ends(memory, Traffic::Answers, made.asked);

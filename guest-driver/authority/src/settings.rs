@@ -3,12 +3,27 @@
 
 use std::{env, fs, io, iter::Peekable, path::PathBuf, str::Chars};
 
-use clap::CommandFactory;
-
-use crate::{Arguments, OmxdError};
+use crate::OmxdError;
 
 /// The file, unless `OMX_CONFIG` names another one.
 const CONFIG_FILE: &str = "/etc/open-mx/open-mx.conf";
+
+/// What `omxd` takes from its environment, but for the interface. A test of `omxd` compares it with the command line.
+pub const OMXD_VARIABLES: [&str; 13] = [
+    "OMX_PRESET",
+    "OMX_BOARD_NAME",
+    "OMX_GROUP",
+    "OMX_ENDPOINTS_MAX",
+    "OMX_PEERS_MAX",
+    "OMX_USER_RIGHTS",
+    "OMX_QUEUE_US_MAX",
+    "OMX_DATA_SOCKET",
+    "OMX_DIRECT_TRANSMIT",
+    "OMX_CPU_LATENCY_US_MAX",
+    "OMX_ETHER_TYPE",
+    "OMX_MARKS",
+    "OMX_PACKET_LOSS",
+];
 
 /// What the file sets; the environment goes first.
 #[derive(Clone, Debug, Default)]
@@ -51,13 +66,9 @@ impl Settings {
 
     /// What is set of what `omxd` takes from its environment; the interface is not such a setting.
     pub fn of_omxd(&self) -> Vec<(String, String)> {
-        let command = Arguments::command();
-        let arguments = command
-            .get_arguments()
-            .filter(|argument| argument.get_id() != "interface");
-        let names = arguments.filter_map(|argument| argument.get_env()?.to_str());
-        names
-            .filter_map(|name| Some((name.to_owned(), self.get(name)?)))
+        OMXD_VARIABLES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), self.get(name)?)))
             .collect()
     }
 }

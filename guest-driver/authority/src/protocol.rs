@@ -26,7 +26,7 @@ use crate::{
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
 /// Descriptors beside a message.
-pub(crate) const FDS_MAX: usize = 8;
+pub const FDS_MAX: usize = 8;
 /// Threads that look at a stranger's descriptors, and cannot end because of what they are, after which nobody's are looked at.
 const THREADS_MAX: usize = 64;
 
@@ -92,13 +92,15 @@ const fn peers_default() -> u32 {
 
 /// What a program asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub enum Request {
     /// Whether somebody is there.
     Hello,
     /// An endpoint for this connection, this number or any. With [`netif::PreparedSocket::proof`] beside it and `rest_socket` it may
     /// get sockets without filters.
     Open {
+        /// The number that is wanted.
         endpoint: Option<u8>,
+        /// The program, as it says.
         command: String,
         /// The program knows what to do with a second packet socket.
         #[serde(default)]
@@ -111,16 +113,37 @@ pub(crate) enum Request {
         direct_socket: bool,
     },
     /// The endpoint this process got from an earlier authority.
-    Resume { endpoint: u8, command: String },
+    Resume {
+        /// Its number.
+        endpoint: u8,
+        /// The program, as it says.
+        command: String,
+    },
     /// The raw endpoint for this connection, whose program receives raw frames with a socket of its own. For the system's
     /// administrator.
-    OpenRaw { command: String },
+    OpenRaw {
+        /// The program, as it says.
+        command: String,
+    },
     /// The index of a peer, which is added.
-    AddPeer { mac: u64 },
-    /// Memory shared with this endpoint of the same interface. `known`: the last pair with it, which is over.
-    Meet { endpoint: u8, known: Option<u64> },
+    AddPeer {
+        /// Its address.
+        mac: u64,
+    },
+    /// Memory shared with another endpoint of the same interface.
+    Meet {
+        /// Its number.
+        endpoint: u8,
+        /// The last pair with it, which is over.
+        known: Option<u64>,
+    },
     /// A name for a peer, or for the board. For the system's administrator.
-    SetName { mac: Option<u64>, name: String },
+    SetName {
+        /// The peer's address; `None`: the board.
+        mac: Option<u64>,
+        /// The name.
+        name: String,
+    },
     /// Names of peers are asked for anew. For the system's administrator.
     ClearNames,
     /// Counting begins anew. For the system's administrator.
@@ -133,7 +156,7 @@ pub(crate) enum Request {
 
 /// What comes through an endpoint's channel, with the socket and the memory of the pair: this endpoint and another one have met.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Visit {
+pub struct Visit {
     /// The other one.
     pub endpoint: u8,
     /// Whoever gets this asked for it.
@@ -147,7 +170,7 @@ pub(crate) struct Visit {
 
 impl Visit {
     /// In place of a pair's number: whichever there is. What pairs an earlier authority made is not known.
-    pub(crate) const ANY_PAIR: u64 = u64::MAX;
+    pub const ANY_PAIR: u64 = u64::MAX;
 }
 
 /// Why the authority says no.
@@ -173,9 +196,10 @@ pub enum Refusal {
 
 /// What the authority answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Reply {
-    /// `on_demand`: started by a program, with no settings of its own.
+pub enum Reply {
+    /// An authority is there.
     Hello {
+        /// It was started by a program, with no settings of its own.
         on_demand: bool,
     },
     /// With the packet socket, the peer table, the channel for visits, the memory for counters and, of those that there are, the socket
@@ -183,34 +207,50 @@ pub(crate) enum Reply {
     Opened(Opened),
     /// With a new channel for visits and new memory for counters.
     Resumed,
+    /// What was asked for was done.
     Done,
     /// The pair is in the channel for visits, or was.
     Met,
+    /// The peer is in the table.
     Peer {
+        /// Its index.
         index: u16,
     },
     /// With the peer table.
     Status(BoardStatus),
+    /// The authority says no.
     Refused {
+        /// Why, as a number for programs.
         reason: Refusal,
+        /// Why, for people.
         sentence: String,
     },
 }
 
 /// An endpoint, without its descriptors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Opened {
+pub struct Opened {
+    /// Its number.
     pub endpoint: u8,
+    /// Name of its interface.
     pub interface_name: String,
+    /// Index of its interface.
     pub interface_index: i32,
+    /// MTU of its interface, in bytes.
     pub mtu: usize,
+    /// Bytes of a block of its receive ring.
     pub block_len: usize,
+    /// Blocks of its receive ring.
     pub blocks: usize,
+    /// Bytes of a slot of its receive ring.
     pub slot_len: usize,
+    /// Sizes on the wire.
     pub preset: String,
+    /// Name of its board.
     pub board_name: String,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`] of this path.
     pub pull_queue_ns_max: u64,
+    /// EtherType of its frames.
     #[serde(default = "ether_type_by_default")]
     pub ether_type: u16,
     /// The endpoint announces the latency mark.
@@ -239,7 +279,8 @@ const fn marks_by_default() -> bool {
 }
 
 impl Opened {
-    pub(crate) const fn layout(&self) -> RingLayout {
+    /// The layout of its receive ring.
+    pub const fn layout(&self) -> RingLayout {
         RingLayout {
             block_len: self.block_len,
             blocks: self.blocks,
@@ -247,7 +288,8 @@ impl Opened {
         }
     }
 
-    pub(crate) fn interface(&self, mac: ether::MacAddr) -> Interface {
+    /// Its interface, whose address is `mac`.
+    pub fn interface(&self, mac: ether::MacAddr) -> Interface {
         Interface {
             name: self.interface_name.clone(),
             index: self.interface_index,
@@ -259,8 +301,11 @@ impl Opened {
     }
 }
 
-/// Sends one message.
-pub(crate) fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
+/// Sends one message with at most [`FDS_MAX`] descriptors.
+///
+/// # Errors
+/// [`OmxdError::Gone`] when the other side is, [`OmxdError::Io`].
+pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
     let text = serde_json::to_vec(message).map_err(|_| OmxdError::Protocol)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -344,8 +389,12 @@ fn receive_text(socket: BorrowedFd<'_>, space: &mut [MaybeUninit<u8>]) -> Result
     Ok(Some(Text { text, fds, cut }))
 }
 
-/// A request of a program that may show a descriptor: whether what it shows is a [proof](PreparedSocket::is_proof).
-pub(crate) fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, bool)>, OmxdError> {
+/// A request of a program that may show a descriptor: whether what it shows is a [proof](PreparedSocket::is_proof). `Ok(None)`: there
+/// is nothing now.
+///
+/// # Errors
+/// [`OmxdError::Gone`] when the program is, [`OmxdError::Protocol`], [`OmxdError::Io`].
+pub fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, bool)>, OmxdError> {
     match untrusted::first(socket, false) {
         First::Nothing => Ok(None),
         First::Over => Err(OmxdError::Gone),

@@ -1,53 +1,24 @@
-//! Files of authorities that nobody needs any more: of interfaces that do not exist, and, beyond a limit, of network namespaces
-//! that nobody is seen in. An authority that starts clears them away; what another one has locked is never touched.
+//! Stale-file cleanup: an authority that starts removes the files of authorities of interfaces that do not exist any more and, beyond
+//! a limit, of network namespaces without a process. Files that another authority has locked are never touched.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashSet},
     ffi::OsStr,
-    fs::{self, File, OpenOptions},
+    fs,
     io::ErrorKind,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use netif::{Interface, NetifError};
-use rustix::fs::{FlockOperation, flock};
-
-use crate::{OmxdError, Place};
+use weft_authority::{Place, own_file};
 
 /// Files looked at: far more than a host has interfaces. What is beyond is seen by a later start.
 const FILES_MAX: usize = 4096;
-/// Tries to own a file that is being cleared away at the same time: each try makes a new one.
-const TRIES: usize = 8;
 /// Interfaces of namespaces that nobody is seen in whose files stay, 128 KiB each, the newest ones: such a namespace may be alive
 /// all the same, behind a process that cannot be looked at, and its next authority finds its peers under their old numbers.
 const UNSEEN_MAX: usize = 16;
-
-/// Opens the file whose lock makes an authority, or makes it, and locks it. `None`: another process has it. Nobody else can open it:
-/// whoever can read a file can lock it.
-pub(crate) fn own_file(path: &Path) -> Result<Option<File>, OmxdError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    for _ in 0..TRIES {
-        let file = options
-            .open(path)
-            .map_err(OmxdError::io("open the lock of the interface"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(OmxdError::io("lock the interface")(error)),
-        }
-        // It may have been cleared away between the two.
-        let own = file
-            .metadata()
-            .map_err(OmxdError::io("look at the lock of the interface"))?;
-        if fs::metadata(path).is_ok_and(|there| there.ino() == own.ino()) {
-            return Ok(Some(file));
-        }
-    }
-    Ok(None)
-}
 
 /// Removes what nobody needs beside `own`; how many interfaces that were.
 pub(crate) fn clear(own: &Place) -> usize {

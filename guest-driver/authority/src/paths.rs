@@ -45,18 +45,20 @@ impl Place {
     }
 
     /// What the names of these files end with; the lock comes last.
-    pub(crate) const KINDS: [&str; 5] = ["sock", "sock-new", "set-up", "peers", "lock"];
+    pub const KINDS: [&str; 5] = ["sock", "sock-new", "set-up", "peers", "lock"];
 
-    pub(crate) fn base_of(namespace: u64, interface_index: i32) -> String {
+    /// What the names of the files of an interface begin with.
+    pub fn base_of(namespace: u64, interface_index: i32) -> String {
         format!("net-{namespace}-if-{interface_index}")
     }
 
-    pub(crate) fn base(&self) -> &str {
+    /// What the names of these files begin with.
+    pub fn base(&self) -> &str {
         &self.base
     }
 
     /// The number of the network namespace.
-    pub(crate) const fn namespace(&self) -> u64 {
+    pub const fn namespace(&self) -> u64 {
         self.namespace
     }
 
@@ -71,12 +73,12 @@ impl Place {
     }
 
     /// The same before it is ready.
-    pub(crate) fn socket_made(&self) -> PathBuf {
+    pub fn socket_made(&self) -> PathBuf {
         self.dir.join(format!("{}.sock-new", self.base))
     }
 
     /// The mark of an authority with settings ([`crate::set_up`]).
-    pub(crate) fn set_up(&self) -> PathBuf {
+    pub fn set_up(&self) -> PathBuf {
         self.dir.join(format!("{}.set-up", self.base))
     }
 

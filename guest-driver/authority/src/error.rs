@@ -112,7 +112,8 @@ pub enum OmxdError {
 }
 
 impl OmxdError {
-    pub(crate) fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+    /// The error for what the system refused while this was tried: for `map_err`.
+    pub fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Io {
             what,
             source: source.into(),

@@ -21,7 +21,7 @@ use mxoe::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::{OmxdError, PEERS, leftovers::own_file};
+use crate::{OmxdError, PEERS, lock::own_file};
 
 /// "WFTPEER1": the layout below.
 const MAGIC: u64 = u64::from_be_bytes(*b"WFTPEER1");
@@ -131,7 +131,7 @@ impl PeerTable {
 
     /// What the authority said last about frames that are handed straight to the driver ([`crate::DirectLimit`]).
     #[inline]
-    pub(crate) fn direct_word(&self) -> u64 {
+    pub fn direct_word(&self) -> u64 {
         self.word(WORD_DIRECT).load(Ordering::Relaxed)
     }
 
@@ -268,7 +268,7 @@ impl PeerTableWriter {
     }
 
     /// Has room for what the next authority of the interface is to know, and others are not.
-    pub(crate) const fn private_file(&self) -> &File {
+    pub const fn private_file(&self) -> &File {
         &self.lock
     }
 
@@ -283,7 +283,7 @@ impl PeerTableWriter {
     }
 
     /// Peers that one user may have added: half of the table, so that nobody can take all of it.
-    pub(crate) const fn user_limit(&self) -> u32 {
+    pub const fn user_limit(&self) -> u32 {
         self.limit / 2
     }
 
@@ -316,7 +316,7 @@ impl PeerTableWriter {
 
     /// The same for a user without rights, who may have added [so many](PeerTableWriter::user_limit) peers. New ones come in unless the table is
     /// fixed.
-    pub(crate) fn index_or_add_for(&mut self, mac: MacAddr, user: u32) -> Option<u16> {
+    pub fn index_or_add_for(&mut self, mac: MacAddr, user: u32) -> Option<u16> {
         if let Some(index) = self.index(mac) {
             return Some(index);
         }
@@ -333,7 +333,7 @@ impl PeerTableWriter {
     }
 
     /// Says something about frames that are handed straight to the driver ([`crate::DirectLimit`]).
-    pub(crate) fn set_direct_word(&self, word: u64) {
+    pub fn set_direct_word(&self, word: u64) {
         self.store(WORD_DIRECT, word);
     }
 

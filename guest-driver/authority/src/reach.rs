@@ -2,10 +2,11 @@
 //! it is asked then is `client`'s.
 
 use std::{
+    fs,
     io::ErrorKind,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     sync::{Mutex, PoisonError},
     thread,
@@ -25,7 +26,7 @@ use rustix::{
 use crate::{
     OmxdError, Place,
     protocol::{self, Reply, Request},
-    set_up, setup, start,
+    set_up, start,
 };
 
 /// An answer takes microseconds; an authority that needs longer than this is not there.
@@ -153,7 +154,7 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(OmxdError::NotInGroup {
                 interface: interface.name.clone(),
-                group: setup::served_group(place),
+                group: served_group(place),
             });
         }
         Err(error) => return Err(OmxdError::io("connect to omxd")(error)),
@@ -162,6 +163,18 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
         remember(place, reached.on_demand);
     }
     Ok(reached)
+}
+
+/// The group that an authority serves, as its socket says: its name, or its number where it has none; `None`: root alone.
+fn served_group(place: &Place) -> Option<String> {
+    let group = fs::metadata(place.socket()).ok()?.gid();
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let named = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(group)).then(|| name.to_owned())
+    });
+    (group != 0).then(|| named.unwrap_or_else(|| group.to_string()))
 }
 
 /// A connection counts when the authority answers: one that is about to end still takes connections.
@@ -180,7 +193,10 @@ fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError>
 
 /// For an authority that was set up for `interface`: one that was started on demand ends, or began to. False: the one there is
 /// stays.
-pub(crate) fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, OmxdError> {
+///
+/// # Errors
+/// [`OmxdError`] when the one there is does not answer, or answers something else.
+pub fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, OmxdError> {
     let Some(Reached { socket, .. }) = at_once(interface, place)? else {
         // It is just starting, or ending.
         thread::sleep(START_PAUSE);

@@ -7,18 +7,18 @@ use std::fs;
 use ether::MacAddr;
 use netif::Interface;
 
-use crate::{OmxdError, Place, leftovers};
+use crate::{OmxdError, Place, lock::own_file};
 
 /// This process, which has the lock, serves with settings.
 ///
 /// # Errors
 /// [`OmxdError::Io`].
-pub(crate) fn mark(place: &Place, mac: MacAddr) -> Result<(), OmxdError> {
+pub fn mark(place: &Place, mac: MacAddr) -> Result<(), OmxdError> {
     fs::write(place.set_up(), mac.to_string()).map_err(OmxdError::io("note that this omxd was set up"))
 }
 
 /// Nobody waits for one with settings any more.
-pub(crate) fn unmark(place: &Place) {
+pub fn unmark(place: &Place) {
     let _ = fs::remove_file(place.set_up());
 }
 
@@ -31,7 +31,7 @@ pub fn forget_killed(interface: &Interface) -> Result<bool, OmxdError> {
     if !is_marked(&place, interface.mac) {
         return Ok(false);
     }
-    let lock = leftovers::own_file(&place.lock())?;
+    let lock = own_file(&place.lock())?;
     if lock.is_some() {
         unmark(&place);
     }
@@ -40,7 +40,7 @@ pub fn forget_killed(interface: &Interface) -> Result<bool, OmxdError> {
 
 /// Whether one serves the interface with settings, or did so to the last. A mark of another interface that was called the same says
 /// nothing of this one.
-pub(crate) fn is_marked(place: &Place, mac: MacAddr) -> bool {
+pub fn is_marked(place: &Place, mac: MacAddr) -> bool {
     fs::read_to_string(place.set_up()).is_ok_and(|text| text == mac.to_string())
 }
 

@@ -1,0 +1,77 @@
+//! The counts of open endpoints in memory that each endpoint's program shares with the authority: it writes, the authority
+//! reads. Nothing is concluded from them.
+
+use std::{
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use mxoe::engine::Counter;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::OmxdError;
+
+/// Bytes of the shared memory: a page.
+const LEN: usize = 4096;
+const _: () = assert!(CounterPage::COUNTERS * 4 <= LEN);
+
+/// The shared memory of one endpoint's counts.
+pub struct CounterPage {
+    values: NonNull<AtomicU32>,
+}
+
+// SAFETY: the mapping belongs to this value, and every access to it is atomic.
+unsafe impl Send for CounterPage {}
+// SAFETY: as above.
+unsafe impl Sync for CounterPage {}
+
+impl CounterPage {
+    /// Counters of an endpoint.
+    pub const COUNTERS: usize = Counter::ALL.len();
+    /// Bytes of the shared memory.
+    pub const LEN: usize = LEN;
+
+    /// Maps what the authority gave.
+    ///
+    /// # Errors
+    /// [`OmxdError::Io`]; [`OmxdError::Protocol`] for memory of another length.
+    pub fn map(file: impl AsFd) -> Result<Self, OmxdError> {
+        let stat = rustix::fs::fstat(&file).map_err(OmxdError::io("look at the counters"))?;
+        if stat.st_size.cast_unsigned() != LEN as u64 {
+            return Err(OmxdError::Protocol);
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes, whose length is sealed.
+        let base = unsafe { mmap(std::ptr::null_mut(), LEN, protection, MapFlags::SHARED, file, 0) }
+            .map_err(OmxdError::io("map the counters"))?;
+        let values = NonNull::new(base.cast()).ok_or(OmxdError::Protocol)?;
+        Ok(Self { values })
+    }
+
+    fn values(&self) -> &[AtomicU32] {
+        // SAFETY: inside the mapping, which lives as long as `self`; all accesses are atomic.
+        unsafe { std::slice::from_raw_parts(self.values.as_ptr(), Self::COUNTERS) }
+    }
+
+    /// Adds the counts as they are now to `sum`, in the order of [`Counter`]; sums wrap.
+    pub fn add_to(&self, sum: &mut [u32]) {
+        for (sum, value) in sum.iter_mut().zip(self.values()) {
+            *sum = sum.wrapping_add(value.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Shows counts to the authority.
+    pub fn publish(&self, counts: &[u32]) {
+        for (value, count) in self.values().iter().zip(counts) {
+            value.store(*count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for CounterPage {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`; nothing borrowed from it outlives `self`.
+        let _ = unsafe { munmap(self.values.as_ptr().cast(), LEN) };
+    }
+}

@@ -1,0 +1,56 @@
+//! The authority of an interface (`mxoe-wire.md` 18), as programs and the daemon `omxd` share it: what both say to each other
+//! ([`protocol`]), the tables and pages of memory that both map ([`PeerTable`], [`CounterPage`]), the files by which the authority of an
+//! interface is found ([`Place`]), and the client ([`Session`]), which starts an `omxd` where there is none.
+//!
+//! The daemon itself is the crate `omxd`. No message passes through it or through this crate.
+
+mod boards;
+mod client;
+mod counters;
+mod direct;
+mod error;
+mod lock;
+mod paths;
+pub mod protocol;
+mod reach;
+pub mod set_up;
+mod settings;
+mod signals;
+mod start;
+mod table;
+mod untrusted;
+
+use std::path::PathBuf;
+
+pub use boards::{LeftOut, NumberedInterface, interfaces, mtu_needed};
+pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
+pub use counters::CounterPage;
+pub use direct::{DirectLimit, next_word};
+pub use error::OmxdError;
+pub use lock::own_file;
+pub use paths::Place;
+pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
+pub use reach::{START_LIMIT, replace_on_demand};
+pub use set_up::forget_killed;
+pub use settings::{OMXD_VARIABLES, Settings};
+pub use signals::{take_all_signals, without_signals};
+pub use start::{Started, start_in_background};
+pub use table::{PeerTable, PeerTableWriter};
+pub use untrusted::{First, UntrustedSocket, first};
+
+/// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
+/// has its own, unless `OMX_LOG` says otherwise.
+pub fn log_file() -> PathBuf {
+    settings::path_variable("OMX_LOG").unwrap_or_else(|| PathBuf::from("/var/log/omxoed.log"))
+}
+
+/// Endpoint numbers of an interface: 0 … 31, as the reference has by default. The filter of the authority's socket keeps
+/// them in one 32-bit word.
+pub const ENDPOINTS: u8 = 32;
+
+/// Peers of an interface, as the reference has by default.
+pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
+
+/// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business. A library that
+/// writes it otherwise has another length, so that two that would not understand each other do not meet: the last pages, one more each time, are for that alone.
+pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;
