@@ -4,45 +4,32 @@
 //! It does no I/O, reads no clock, never matches a message to a receive, and never touches user memory: see `ENGINE.md`.
 //! Section numbers in these pages are those of `mxoe-wire.md`.
 
-use alloc::{collections::VecDeque, vec::Vec};
+use ether::MacAddr;
 
-use ether::Time;
-use hashbrown::HashMap;
-
-mod ack;
-mod at_once;
 mod config;
-mod connect;
+mod connection;
 mod counters;
-mod data_paths;
-mod early;
-mod give_up;
 mod handle;
+mod handle_connect;
 pub(crate) mod hash;
 mod host;
-mod large_receive;
-mod large_send;
+mod immediate_send;
 mod losses;
-mod message;
+mod outbox;
 mod partner;
 mod peers;
-mod pull;
-mod pull_window;
-mod pulls;
-mod receive;
-mod region;
-mod rtt;
-mod send;
+mod request;
 mod seq;
+mod settle;
 pub(crate) mod slab;
 mod timeout;
 mod timers;
+mod transfers;
 mod transmit;
 
 pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
-pub use data_paths::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
@@ -50,20 +37,14 @@ pub use host::{
 pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
+pub use transfers::receiver::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice};
 
 use self::{
-    connect::{Connects, Control},
-    data_paths::DataPaths,
-    early::EarlyStore,
-    hash::Keyed,
-    large_receive::Large,
-    message::Message,
-    partner::Partner,
-    pulls::Pulls,
-    receive::Partial,
-    region::Regions,
-    slab::Slab,
+    connection::{handshake::Handshake, receive::Receiver, transmit::Transmitter},
+    outbox::Outbox,
+    partner::Partners,
     timers::Timers,
+    transfers::{receiver::TransferReceiver, sender::TransferSender},
 };
 use crate::wire::{Dialect, Extension, HEADER_LEN_MAX, SMALL_DATA_MAX};
 
@@ -71,6 +52,36 @@ use crate::wire::{Dialect, Extension, HEADER_LEN_MAX, SMALL_DATA_MAX};
 pub const HEAD_BUFFER_LEN: usize = HEADER_LEN_MAX + SMALL_DATA_MAX;
 
 /// The protocol state of one endpoint. `P` is the interface's peer table.
+///
+/// An engine has no thread, no socket and no clock. Its owner makes four kinds of calls:
+///
+/// - **What happened**: [`handle`](Self::handle) with each frame that was received, [`handle_timeout`](Self::handle_timeout) when
+///   the time that [`poll_timeout`](Self::poll_timeout) named has come, and [`resume`](Self::resume) when the host has room again for
+///   unexpected messages.
+/// - **What is wanted**: [`connect`](Self::connect), [`send_inline`](Self::send_inline), [`send`](Self::send),
+///   [`write_at_once`](Self::write_at_once) with [`posted_at_once`](Self::posted_at_once), [`pull`](Self::pull),
+///   [`decline`](Self::decline), [`disconnect`](Self::disconnect), [`flush_acks`](Self::flush_acks), and those that set time-outs.
+/// - **What comes out**: [`poll_transmit`](Self::poll_transmit) for frames, [`poll_event`](Self::poll_event) for the ends of requests,
+///   and [`poll_timeout`](Self::poll_timeout).
+/// - **How it stands**: the methods that take `&self` and change nothing.
+///
+/// After each call of the first two kinds, the owner polls in this order: frames until there are none or there is no room for more,
+/// events until there are none, and the time-out last, since sending a frame arms timers. Whether anything is left is told by
+/// [`is_quiet`](Self::is_quiet) and [`is_settled`](Self::is_settled). Times never go backwards.
+///
+/// # Parts
+///
+/// Each part owns its state and knows no other part. The engine calls them, and takes what one returns to the next (`settle.rs`).
+///
+/// - [`Partners`]: the remote endpoints, each with one record for each of the parts below.
+/// - [`Handshake`]: connects without an answer, and agreeing on a conversation.
+/// - [`Transmitter`]: messages out, from posting to their end; their retransmission.
+/// - [`Receiver`]: messages in, in order; early packets and fragments.
+/// - [`TransferSender`]: large messages out, which partners pull.
+/// - [`TransferReceiver`]: large messages in, which are pulled.
+/// - [`Outbox`]: short packets and events that wait to be taken.
+/// - [`Timers`]: when something is due for a partner: an acknowledgement, a retransmission, the rest of a message. Connects and
+///   transfers have timers of their own.
 #[derive(Debug)]
 pub struct Engine<P> {
     config: Config,
@@ -78,28 +89,14 @@ pub struct Engine<P> {
     give_up_ns: u64,
     peers: P,
     counters: Counters,
-    partners: Vec<Partner>,
-    partner_of: HashMap<u64, u32, Keyed>,
-    partner_timers: Timers,
-    connects: Connects,
-    control: VecDeque<Control>,
-    acks: VecDeque<u32>,
-    /// Partners whose newest acknowledgement was read and is not acted on yet.
-    unsettled: Vec<u32>,
-    messages: Slab<Message>,
-    send_queue: VecDeque<(u32, u32)>,
-    zombies: u32,
-    early_completed_bytes: u32,
-    regions: Regions,
-    partials: Slab<Partial>,
-    early: EarlyStore,
-    refused: VecDeque<u32>,
-    larges: Slab<Large>,
-    pulls: Pulls,
-    data_paths: DataPaths,
-    events: VecDeque<Event>,
-    replies_next: bool,
-    last_partner: u32,
+    partners: Partners,
+    timers: Timers,
+    handshake: Handshake,
+    transmitter: Transmitter,
+    receiver: Receiver,
+    transfers_out: TransferSender,
+    transfers_in: TransferReceiver,
+    outbox: Outbox,
     losses: Losses,
 }
 
@@ -108,42 +105,20 @@ impl<P: Peers> Engine<P> {
     pub fn new(config: Config, peers: P) -> Self {
         let limits = &config.limits;
         let marks = config.extension.is_some_and(|own| own.flags & Extension::MARK != 0);
+        let frame_len_max = config.dialect.sizes().frame_len_max() as usize;
         Self {
             dialect: config.dialect.with_marks(marks),
             give_up_ns: config.timing.give_up_ns,
             peers,
             counters: Counters::default(),
-            partners: Vec::new(),
-            partner_of: HashMap::with_hasher(Keyed::new(config.seed)),
-            partner_timers: Timers::default(),
-            connects: Connects::new(limits.connects),
-            control: VecDeque::new(),
-            acks: VecDeque::new(),
-            unsettled: Vec::new(),
-            // Ends of large messages must always find room: there are at most as many as announcements.
-            messages: Slab::new(
-                limits
-                    .sends
-                    .saturating_add(limits.announced)
-                    .saturating_add(limits.pulls),
-            ),
-            send_queue: VecDeque::new(),
-            zombies: 0,
-            early_completed_bytes: 0,
-            regions: Regions::new(limits.large_sends),
-            partials: Slab::new(limits.partials),
-            early: EarlyStore::new(
-                limits.early_packets,
-                limits.early_packet_bytes,
-                config.dialect.sizes().frame_len_max() as usize,
-            ),
-            refused: VecDeque::new(),
-            larges: Slab::new(limits.announced),
-            pulls: Pulls::new(limits.pulls, limits.pull_bytes_outstanding),
-            data_paths: DataPaths::new(config.data_path),
-            events: VecDeque::new(),
-            replies_next: false,
-            last_partner: 0,
+            partners: Partners::new(limits.partners, config.seed),
+            timers: Timers::default(),
+            handshake: Handshake::new(limits.connects),
+            transmitter: Transmitter::new(limits),
+            receiver: Receiver::new(limits, frame_len_max),
+            transfers_out: TransferSender::new(limits.large_sends, limits.reply_blocks),
+            transfers_in: TransferReceiver::new(limits, config.data_path),
+            outbox: Outbox::new(limits.control_packets),
             losses: Losses::default(),
             config,
         }
@@ -152,22 +127,10 @@ impl<P: Peers> Engine<P> {
     /// The next thing that happened.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() && !self.is_settled() {
+        if self.outbox.has_no_event() && !self.is_settled() {
             self.settle();
         }
-        self.events.pop_front()
-    }
-
-    /// When [`Engine::handle_timeout`] is to be called at the latest; `None`: nothing runs.
-    #[inline]
-    pub fn poll_timeout(&self) -> Option<Time> {
-        let next = self
-            .partner_timers
-            .next()
-            .min(self.connects.timers.next())
-            .min(self.pulls.timers.next())
-            .min(self.regions.timers.next());
-        (next != Time::MAX).then_some(next)
+        self.outbox.poll_event()
     }
 
     /// What happened to frames so far.
@@ -190,14 +153,49 @@ impl<P: Peers> Engine<P> {
         &mut self.peers
     }
 
+    /// What is known of a partner.
+    pub fn partner(&self, partner: PartnerId) -> Option<PartnerInfo> {
+        let p = self.partners.get(partner.0)?;
+        let abilities = p.conversation.abilities();
+        Some(PartnerInfo {
+            mac: p.address.mac,
+            endpoint: p.address.endpoint,
+            session: p.conversation.forward(),
+            marks: abilities.marks,
+            short_acks: abilities.short_acks,
+            send_next: p.send.next(),
+            recv_next: p.receive.next(),
+            unacked: p.send.unacked(),
+            srtt_ns: p.send.rtt().srtt_ns(),
+        })
+    }
+
+    /// Where a partner is: its board, its endpoint, and the session that messages to it name.
+    #[inline]
+    pub fn partner_address(&self, partner: PartnerId) -> Option<(MacAddr, u8, u32)> {
+        let p = self.partners.get(partner.0)?;
+        Some((p.address.mac, p.address.endpoint, p.conversation.forward()))
+    }
+
+    /// The partner whose [`PartnerId::index`] this is.
+    #[inline]
+    pub fn partner_at(&self, index: usize) -> Option<PartnerId> {
+        (index < self.partners.len() as usize).then_some(PartnerId(index as u32))
+    }
+
+    /// Partners remembered.
+    pub fn partners(&self) -> impl Iterator<Item = PartnerId> {
+        (0..self.partners.len()).map(PartnerId)
+    }
+
     /// Whether anything is waiting to be sent, acknowledged, pulled or answered.
     pub fn is_idle(&self) -> bool {
-        self.messages.is_empty()
-            && self.connects.is_empty()
-            && self.partials.is_empty()
-            && self.pulls.is_empty()
-            && self.regions.in_use() == 0
-            && self.control.is_empty()
+        self.transmitter.is_idle()
+            && self.handshake.is_idle()
+            && self.receiver.is_idle()
+            && self.transfers_in.is_idle()
+            && self.transfers_out.is_idle()
+            && self.outbox.has_no_control()
             && self.partners.iter().all(|partner| partner.ack_pending() == 0)
     }
 
@@ -205,45 +203,35 @@ impl<P: Peers> Engine<P> {
     /// more.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.events.is_empty()
-            && self.send_queue.is_empty()
-            && self.acks.is_empty()
-            && self.control.is_empty()
-            && self.regions.blocks.is_empty()
-            && !self.pulls.may_ask()
+        self.outbox.is_quiet()
+            && self.transmitter.is_quiet()
+            && self.transfers_out.is_quiet()
+            && !self.transfers_in.may_ask()
     }
 
     /// Whether data of long messages was asked for that comes apart ([`DataPath::Apart`]) and has not come yet.
     #[inline]
     pub const fn awaits_data_apart(&self) -> bool {
-        self.pulls.apart > 0
+        self.transfers_in.awaits_data_apart()
     }
 
     /// Whether every acknowledgement that came with a message was acted on: [`Engine::poll_transmit`] does so when there is
     /// nothing to send, [`Engine::poll_event`] when there is nothing to tell. So a message is handed over and answered first.
     #[inline]
-    pub fn is_settled(&self) -> bool {
-        self.unsettled.is_empty()
+    pub const fn is_settled(&self) -> bool {
+        self.transmitter.is_settled()
     }
 
     /// Bytes of memory held for state, payload excepted: it is never here.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
-            + self.partners.capacity() * size_of::<Partner>()
-            + self.partner_of.allocation_size()
-            + self.partner_timers.memory()
-            + self.connects.memory()
-            + self.control.capacity() * size_of::<Control>()
-            + self.acks.capacity() * size_of::<u32>()
-            + self.unsettled.capacity() * size_of::<u32>()
-            + self.messages.memory()
-            + self.send_queue.capacity() * size_of::<(u32, u32)>()
-            + self.regions.memory()
-            + self.partials.memory()
-            + self.early.memory()
-            + self.refused.capacity() * size_of::<u32>()
-            + self.larges.memory()
-            + self.pulls.memory()
-            + self.events.capacity() * size_of::<Event>()
+            + self.partners.memory()
+            + self.timers.memory()
+            + self.handshake.memory()
+            + self.transmitter.memory()
+            + self.receiver.memory()
+            + self.transfers_out.memory()
+            + self.transfers_in.memory()
+            + self.outbox.memory()
     }
 }

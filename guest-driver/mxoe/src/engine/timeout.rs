@@ -1,80 +1,100 @@
-//! What happens when time passes: delayed acknowledgements, retransmissions, and giving up (7.2, 7.4, 7.5).
+//! Time passes: delayed acknowledgements, retransmissions, and giving up (7.2, 7.4, 7.5). What is given up when stands in the part that
+//! knows it; how long that takes can be changed here.
 
 use ether::Time;
 
-use super::{Counter, Engine, Peers};
+use super::{
+    Counter, Engine, Peers, SendId, Status, Token,
+    connection::{handshake::Due, transmit::Resent},
+};
 
 impl<P: Peers> Engine<P> {
+    /// When [`Engine::handle_timeout`] is to be called at the latest; `None`: nothing runs.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let next = self
+            .timers
+            .next()
+            .min(self.handshake.poll_timeout())
+            .min(self.transfers_in.poll_timeout())
+            .min(self.transfers_out.poll_timeout());
+        (next != Time::MAX).then_some(next)
+    }
+
     /// Does what is due at `now`. Call it when [`Engine::poll_timeout`] has passed; earlier calls do no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.settle();
-        while let Some(slot) = self.partner_timers.pop_due(now) {
+        while let Some(slot) = self.timers.pop_due(now) {
             self.partner_timeout(now, slot);
         }
-        while let Some(slot) = self.connects.timers.pop_due(now) {
-            self.connect_timeout(now, slot);
+        while let Some(due) = self.handshake.handle_timeout(now) {
+            match due {
+                Due::Again(id) => {
+                    self.counters.count(Counter::ResentConnects);
+                    self.queue_connect(now, id);
+                }
+                Due::GivenUp { partner } => self.give_up(partner),
+            }
         }
-        while let Some(at) = self.pulls.timers.pop_due(now) {
-            self.pull_timeout(now, at);
+        while let Some((at, partner)) = self.transfers_in.poll_due(now) {
+            let (receiver, transfer) = self.transfer(now, partner);
+            if receiver.handle_timeout(at, transfer) {
+                self.end_pull(now, at, Status::Timeout, 0);
+            }
         }
-        while let Some(number) = self.regions.timers.pop_due(now) {
-            self.region_timeout(now, number);
+        while let Some(ended) = self.transfers_out.handle_timeout(now) {
+            self.end_large(Some(ended));
         }
     }
 
     fn partner_timeout(&mut self, now: Time, slot: u32) {
-        let p = &self.partners[slot as usize];
-        if p.ack_at <= now {
-            self.ack_at_once(slot);
+        if self.partners[slot].acks.is_due(now) {
+            self.acknowledge_now(slot);
         }
-        self.retransmit(now, slot);
-        let p = &self.partners[slot as usize];
-        let mut next = if p.ack_now { p.rto_at } else { p.rto_at.min(p.ack_at) };
-        if !p.partials.is_empty() {
+        let p = &mut self.partners[slot];
+        let short_acks = p.conversation.abilities().short_acks;
+        let timing = &self.config.timing;
+        match self.transmitter.handle_timeout(now, &mut p.send, timing, short_acks) {
+            Resent::GivenUp => self.give_up(slot),
+            Resent::Messages(count) => self.counters.add_to(Counter::ResentMessages, count),
+        }
+        let p = &self.partners[slot];
+        let mut next = p.send.resend_at().min(p.acks.due());
+        if let Some(due) = p.receive.partials_due(self.give_up_ns) {
             // The reference would wait for the rest of a message for ever.
-            let due = p.fragment_at.plus_nanos(self.give_up_ns);
             if due <= now {
                 self.give_up(slot);
                 return;
             }
             next = next.min(due);
         }
-        self.partner_timers.at_latest(slot, next);
+        self.timers.at_latest(slot, next);
     }
 
-    /// Queues every message again that was sent long enough ago (7.4), and finds when the next one will be due.
-    fn retransmit(&mut self, now: Time, slot: u32) {
-        let p = &mut self.partners[slot as usize];
-        let rto = p.rtt.rto_ns(&self.config.timing, p.short_acks);
-        p.rto_at = Time::MAX;
-        let mut next = Time::MAX;
-        let mut resent = 0u32;
-        let mut at = p.unacked.head;
-        while let Some(message) = self.messages.get_mut(at) {
-            let this = at;
-            at = message.next;
-            if message.sends == 0 || message.queued || message.done {
-                continue;
-            }
-            let deadline = message.first_sent.plus_nanos(message.give_up_ns);
-            if deadline <= now {
-                self.give_up(slot);
-                return;
-            }
-            let due = message.last_sent.plus_nanos(rto);
-            if due <= now {
-                message.queued = true;
-                resent += 1;
-                self.send_queue.push_back((this, self.messages.generation(this)));
-                next = next.min(deadline);
-            } else {
-                next = next.min(due).min(deadline);
-            }
+    /// After this long without an answer a request posted from now on is given up, in nanoseconds (7.5).
+    pub const fn set_give_up(&mut self, give_up_ns: u64) {
+        self.give_up_ns = give_up_ns;
+    }
+
+    /// A send that is already posted is given up after this long without an answer, in nanoseconds; nothing happens if it is over.
+    pub fn set_send_give_up(&mut self, send: SendId, give_up_ns: u64) {
+        let Some(changed) = self.transmitter.set_give_up(send, give_up_ns) else {
+            return;
+        };
+        self.timers.at_latest(changed.partner, changed.due);
+        if let Some(region) = changed.region {
+            self.transfers_out.set_give_up(region, send.slot, give_up_ns);
         }
-        if resent > 0 {
-            self.counters.add_to(Counter::ResentMessages, resent);
-            self.partners[slot as usize].rtt.unanswered();
-        }
-        self.partners[slot as usize].rto_at = next;
+    }
+
+    /// A connect without an answer is given up this long after it was posted, in nanoseconds. False if there is none of this name.
+    pub fn set_connect_give_up(&mut self, token: Token, give_up_ns: u64) -> bool {
+        self.handshake.set_give_up(token, give_up_ns)
+    }
+
+    /// A large message that is being transferred under this name is given up this long after its transfer began, in nanoseconds. False
+    /// if there is none.
+    pub fn set_pull_give_up(&mut self, receive: Token, give_up_ns: u64) -> bool {
+        self.transfers_in.set_give_up(receive, give_up_ns)
     }
 }

@@ -4,7 +4,8 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use ether::Time;
 
-use super::{DataPath, LargeId, Token, large_receive::Large, pull_window::PullWindow, timers::Timers};
+use super::{DataPath, Large, window::PullWindow};
+use crate::engine::{Token, timers::Timers};
 
 /// Slots a handle can name (6.2).
 const SLOTS_MAX: u32 = 1024;
@@ -71,8 +72,6 @@ pub(super) struct Pulls {
     pub(super) requests: VecDeque<(u16, u32)>,
     /// Pulls whose next block waits for `outstanding` to fall.
     pub(super) held: VecDeque<(u16, u32)>,
-    /// Announced messages that wait for a slot.
-    pub(super) waiting: VecDeque<LargeId>,
     pub(super) timers: Timers,
 }
 
@@ -91,13 +90,8 @@ impl Pulls {
             allowed_less_at: Time::ZERO,
             requests: VecDeque::new(),
             held: VecDeque::new(),
-            waiting: VecDeque::new(),
             timers: Timers::default(),
         }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.used == 0 && self.waiting.is_empty()
     }
 
     /// Whether any pull may have something to ask for.
@@ -110,7 +104,6 @@ impl Pulls {
         self.slots.capacity() * size_of::<Slot>()
             + self.free.iter().map(Vec::capacity).sum::<usize>() * size_of::<u16>()
             + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
-            + self.waiting.capacity() * size_of::<LargeId>()
             + self.timers.memory()
     }
 

@@ -1,9 +1,9 @@
-//! Short messages that leave at once: the frame first, and what is to be remembered of the message afterwards, while the frame
-//! is under way. The frame and the memory are those of [`Engine::send_inline`].
+//! Immediate send: the frame of a short message is written first, and the message is recorded afterwards, while the frame is under way.
+//! Frame and record are those that [`Engine::send_inline`] makes.
 
 use ether::Time;
 
-use super::{Counter, Engine, HEAD_BUFFER_LEN, PartnerId, Peers, Posted, SendError, Token, send::WINDOW};
+use super::{Counter, Engine, HEAD_BUFFER_LEN, PartnerId, Peers, Posted, SendError, Token};
 use crate::wire::{Eager, Packet, SMALL_DATA_MAX, TINY_DATA_MAX};
 
 impl<P: Peers> Engine<P> {
@@ -20,27 +20,26 @@ impl<P: Peers> Engine<P> {
         out: &mut [u8; HEAD_BUFFER_LEN],
     ) -> Option<usize> {
         let len = data.len() as u32;
-        let p = self.partners.get(to.index())?;
+        let p = self.partners.get(to.0)?;
         let limits = &self.config.limits;
         let may_go = self.is_quiet()
             && self.losses.is_empty()
             && data.len() <= SMALL_DATA_MAX
-            && p.known
-            && p.queue.is_empty()
-            && p.send_next.since(p.unacked_first) < WINDOW
-            && (p.eager_bytes == 0 || p.eager_bytes.saturating_add(len) <= limits.eager_bytes_per_partner)
-            && self.messages.len() < limits.sends
+            && p.conversation.is_known()
+            && !p.send.has_queue()
+            && p.send.has_room_for(len, limits)
+            && self.transmitter.len() < limits.sends
             && self.has_room_for_early(len);
         if !may_go {
             return None;
         }
         let eager = Eager {
-            dst_endpoint: p.endpoint,
+            dst_endpoint: p.address.endpoint,
             src_endpoint: self.config.endpoint,
-            seqnum: p.send_next.0,
-            piggyack: p.expected.0,
+            seqnum: p.send.next().0,
+            piggyack: p.receive.expected().0,
             match_info,
-            session: p.forward,
+            session: p.conversation.forward(),
             data,
         };
         let head = self.partner_head(to.0, true);

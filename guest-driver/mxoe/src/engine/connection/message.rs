@@ -2,24 +2,24 @@
 
 use ether::Time;
 
-use super::{Status, Token, seq::Seq, slab::NIL};
+use crate::engine::{Status, Token, seq::Seq, slab::NIL};
 use crate::wire::SMALL_DATA_MAX;
 
 /// A list threaded through the slots of a pool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(in crate::engine) struct List {
     pub head: u32,
     pub tail: u32,
 }
 
 impl List {
-    pub(super) const EMPTY: Self = Self { head: NIL, tail: NIL };
+    pub(in crate::engine) const EMPTY: Self = Self { head: NIL, tail: NIL };
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(in crate::engine) const fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
-    pub(super) const fn take(&mut self) -> Self {
+    pub(in crate::engine) const fn take(&mut self) -> Self {
         let taken = *self;
         *self = Self::EMPTY;
         taken
@@ -28,16 +28,16 @@ impl List {
 
 /// What is sent for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::engine) enum Kind {
     Tiny,
     Small,
     /// `copied`: from the caller's copy, not the program's buffer.
     Medium {
         copied: bool,
     },
-    /// The region is held once the message has a sequence number.
+    /// The region is held from just before the message has a sequence number.
     Rndv {
-        region: u8,
+        region: Option<u8>,
     },
     /// `length` says how much was transferred.
     Notify {
@@ -48,7 +48,7 @@ pub(super) enum Kind {
 
 /// One message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(in crate::engine) struct Message {
     pub partner: u32,
     pub next: u32,
     pub seq: Seq,
@@ -72,7 +72,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) const fn new(
+    pub(in crate::engine) const fn new(
         partner: u32,
         kind: Kind,
         token: Token,
@@ -101,7 +101,7 @@ impl Message {
     }
 
     /// Bytes that count against the partner's eager window.
-    pub(super) const fn eager_bytes(&self) -> u32 {
+    pub(in crate::engine) const fn eager_bytes(&self) -> u32 {
         match self.kind {
             Kind::Tiny | Kind::Small | Kind::Medium { .. } => self.length,
             Kind::Rndv { .. } | Kind::Notify { .. } => 0,
@@ -109,7 +109,7 @@ impl Message {
     }
 
     /// What has to be known to tell its end.
-    pub(super) const fn ending(&self) -> Ending {
+    pub(in crate::engine) const fn ending(&self) -> Ending {
         Ending {
             kind: self.kind,
             early: self.early,
@@ -122,7 +122,7 @@ impl Message {
 
 /// What has to be known of a message to tell its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
+pub(in crate::engine) struct Ending {
     kind: Kind,
     pub early: bool,
     pub done: bool,
@@ -133,7 +133,7 @@ pub(super) struct Ending {
 impl Ending {
     /// Whether the end is told: not for what the engine sends by itself, nor for the success of an inline message that
     /// completed when it was posted.
-    pub(super) fn is_reported(&self, status: Status) -> bool {
+    pub(in crate::engine) fn is_reported(&self, status: Status) -> bool {
         match self.kind {
             Kind::Notify { .. } => false,
             Kind::Tiny | Kind::Small => !self.early || status != Status::Success,

@@ -1,7 +1,7 @@
 //! The retransmission time-out of a partner, from measured round trips (7.4). Samples from resent packets must not be
 //! handed in (Karn's rule).
 
-use super::Timing;
+use crate::engine::Timing;
 
 /// Estimate of one partner's round trip.
 #[derive(Clone, Copy, Debug)]

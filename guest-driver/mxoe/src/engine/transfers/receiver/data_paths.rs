@@ -6,7 +6,7 @@
 //! with an odd number comes apart. So it tries both, and compares each trial with the transfers before and after it, since machines that
 //! share processors with others are quick now and slow then.
 
-use super::Token;
+use crate::engine::Token;
 
 /// Byte of a PULL_REPLY's frame and the bit in it that says which way it comes: the lowest of the slot in its handle (6.2, 6.3).
 pub const DATA_APART_OFFSET: usize = 25;

@@ -2,8 +2,8 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::{
-    message::List,
+use super::message::List;
+use crate::engine::{
     seq::Seq,
     slab::{NIL, Slab},
 };

@@ -67,7 +67,7 @@ pub(super) struct Reply {
 
 /// What is known of the path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
+pub(in crate::engine::transfers) struct Path {
     /// Frames that may overtake another.
     pub reordering: u16,
     /// A reply to a request does not come sooner than this after it.

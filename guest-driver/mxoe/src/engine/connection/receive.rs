@@ -1,0 +1,459 @@
+//! Messages in: what comes in order is matched, what comes early is kept, fragments find their message, the rest is old (7.1,
+//! 5.3). Large messages are announced here and transferred elsewhere.
+
+use alloc::{boxed::Box, collections::VecDeque};
+
+use ether::Time;
+
+use super::{
+    early::{EarlyStore, Kept},
+    message::List,
+};
+use crate::{
+    engine::{
+        Arrival, Body, Counter, Counters, Event, Host, Limits, PartnerId, Status, Token, Verdict,
+        seq::Seq,
+        slab::{NIL, Slab},
+    },
+    wire::{Eager, Medium, Packet, Sizes},
+};
+
+/// Numbers beyond the next one that are kept (7.1).
+const EARLY_WINDOW: u16 = 255;
+
+/// A medium message of which fragments are missing.
+#[derive(Debug)]
+struct Partial {
+    next: u32,
+    token: Token,
+    seq: Seq,
+    match_info: u64,
+    length: u32,
+    received: u32,
+    fragments: u32,
+    frag_pipeline: u8,
+}
+
+/// What became of a packet in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Outcome {
+    /// It is the next message: the number moves on.
+    Matched,
+    /// The host has no room.
+    Refused,
+}
+
+/// What became of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Fragment {
+    /// It was dropped and counted.
+    Dropped,
+    /// The message still misses some.
+    Added,
+    /// It was the last one of its message.
+    Completed(Event),
+}
+
+/// Where the number of a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Place {
+    /// It is the next one to be matched.
+    Next,
+    /// Its message was matched already and is not acknowledged: a further fragment, or a duplicate.
+    Matched,
+    /// Something before it is missing.
+    Ahead,
+    /// Old, or too far ahead. `is_newest`: the newest complete message came again.
+    Outside { is_newest: bool },
+}
+
+/// Who sent a message, as the host is told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Sender {
+    /// The partner.
+    pub partner: PartnerId,
+    /// The session of its endpoint.
+    pub session: u32,
+}
+
+/// What goes with every packet that is received.
+#[derive(Debug)]
+pub(in crate::engine) struct Reception<'a> {
+    pub now: Time,
+    pub sizes: &'a Sizes,
+    pub counters: &'a mut Counters,
+}
+
+/// What is received from one partner.
+#[derive(Debug)]
+pub(in crate::engine) struct ReceiveState {
+    /// Next number to match.
+    next: Seq,
+    /// Oldest number that is not completely received.
+    expected: Seq,
+    /// Partly received messages, oldest first.
+    partials: List,
+    /// When the last fragment came that completed no message.
+    fragment_at: Time,
+    /// Packets ahead of a missing one.
+    early: List,
+    /// The next packet was refused by the host and is kept.
+    refused: bool,
+}
+
+impl ReceiveState {
+    /// Nothing was received.
+    pub(in crate::engine) const NEW: Self = Self {
+        next: Seq::FIRST,
+        expected: Seq::FIRST,
+        partials: List::EMPTY,
+        fragment_at: Time::ZERO,
+        early: List::EMPTY,
+        refused: false,
+    };
+
+    /// The next number to match.
+    #[inline]
+    pub(in crate::engine) const fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// The oldest number that is not completely received.
+    #[inline]
+    pub(in crate::engine) const fn expected(&self) -> Seq {
+        self.expected
+    }
+
+    /// Whether packets are kept, early ones or one that the host refused.
+    #[inline]
+    pub(in crate::engine) const fn keeps_packets(&self) -> bool {
+        self.refused || !self.early.is_empty()
+    }
+
+    /// Whether a message is partly received.
+    pub(in crate::engine) const fn has_partials(&self) -> bool {
+        !self.partials.is_empty()
+    }
+
+    /// When the rest of partly received messages is given up; `None`: there are none.
+    pub(in crate::engine) fn partials_due(&self, give_up_ns: u64) -> Option<Time> {
+        self.has_partials().then(|| self.fragment_at.plus_nanos(give_up_ns))
+    }
+
+    /// Forgets that the next packet was refused. Whether it was.
+    pub(in crate::engine) const fn take_refused(&mut self) -> bool {
+        core::mem::replace(&mut self.refused, false)
+    }
+
+    /// Sets both numbers; nothing is partly received then.
+    pub(in crate::engine) const fn restart(&mut self, at: Seq) {
+        self.next = at;
+        self.expected = at;
+    }
+
+    /// Where a number stands.
+    #[inline]
+    pub(in crate::engine) const fn place_of(&self, seq: Seq) -> Place {
+        let at = seq.since(self.expected);
+        let next = self.next.since(self.expected);
+        if at == next {
+            Place::Next
+        } else if at < next {
+            Place::Matched
+        } else if at <= next + EARLY_WINDOW {
+            Place::Ahead
+        } else {
+            let is_newest = seq.plus(1).since(self.expected) == 0;
+            Place::Outside { is_newest }
+        }
+    }
+
+    /// The next number is matched, and complete if nothing before it is partial.
+    #[inline]
+    pub(in crate::engine) const fn advance(&mut self) {
+        self.next = self.next.plus(1);
+        if self.partials.is_empty() {
+            self.expected = self.next;
+        }
+    }
+
+    /// The next message in order came, a short one.
+    #[inline]
+    pub(in crate::engine) fn handle_eager<H: Host>(
+        &mut self,
+        from: Sender,
+        p: &Eager<'_>,
+        is_tiny: bool,
+        host: &mut H,
+        counters: &mut Counters,
+    ) -> Outcome {
+        let verdict = host.arrive(Arrival {
+            partner: from.partner,
+            session: from.session,
+            match_info: p.match_info,
+            length: p.data.len() as u32,
+            body: Body::Whole(p.data),
+        });
+        if verdict == Verdict::Refuse {
+            return Outcome::Refused;
+        }
+        counters.count(if is_tiny { Counter::RecvTiny } else { Counter::RecvSmall });
+        self.advance();
+        Outcome::Matched
+    }
+}
+
+/// What an endpoint received and has not handed over.
+#[derive(Debug)]
+pub(in crate::engine) struct Receiver {
+    partials: Slab<Partial>,
+    early: EarlyStore,
+    /// Partners whose next packet the host refused.
+    refused: VecDeque<u32>,
+}
+
+impl Receiver {
+    pub(in crate::engine) const fn new(limits: &Limits, frame_len_max: usize) -> Self {
+        Self {
+            partials: Slab::new(limits.partials),
+            early: EarlyStore::new(limits.early_packets, limits.early_packet_bytes, frame_len_max),
+            refused: VecDeque::new(),
+        }
+    }
+
+    /// Whether no message is partly received.
+    pub(in crate::engine) const fn is_idle(&self) -> bool {
+        self.partials.is_empty()
+    }
+
+    /// Bytes held.
+    pub(in crate::engine) fn memory(&self) -> usize {
+        self.partials.memory() + self.early.memory() + self.refused.capacity() * size_of::<u32>()
+    }
+
+    /// The next message in order came, a medium one: its first fragment, which is the one `p`.
+    pub(in crate::engine) fn handle_medium<H: Host>(
+        &mut self,
+        at: Reception<'_>,
+        state: &mut ReceiveState,
+        from: Sender,
+        p: &Medium<'_>,
+        host: &mut H,
+    ) -> (Outcome, Fragment) {
+        let whole = p.data.len() as u32 == p.length;
+        if !whole && self.partials.is_full() {
+            return (Outcome::Refused, Fragment::Dropped);
+        }
+        let verdict = host.arrive(Arrival {
+            partner: from.partner,
+            session: from.session,
+            match_info: p.match_info,
+            length: p.length,
+            body: if whole { Body::Whole(p.data) } else { Body::Fragments },
+        });
+        let token = match verdict {
+            Verdict::Refuse => return (Outcome::Refused, Fragment::Dropped),
+            Verdict::Take(token) => Some(token),
+            Verdict::Pull { .. } | Verdict::Consumed => None,
+        };
+        let (Some(token), false) = (token, whole) else {
+            at.counters.count(Counter::RecvMediumFrag);
+            state.advance();
+            return (Outcome::Matched, Fragment::Dropped);
+        };
+        let partial = Partial {
+            next: NIL,
+            token,
+            seq: Seq(p.seqnum),
+            match_info: p.match_info,
+            length: p.length,
+            received: 0,
+            fragments: 0,
+            frag_pipeline: p.frag_pipeline,
+        };
+        let Some(slot) = self.partials.insert(partial) else {
+            return (Outcome::Matched, Fragment::Dropped);
+        };
+        let tail = core::mem::replace(&mut state.partials.tail, slot);
+        match self.partials.get_mut(tail) {
+            Some(before) => before.next = slot,
+            None => state.partials.head = slot,
+        }
+        state.advance();
+        (Outcome::Matched, self.add_fragment(at, state, slot, p, host))
+    }
+
+    /// A further packet of a message that was matched already.
+    pub(in crate::engine) fn handle_fragment<H: Host>(
+        &mut self,
+        at: Reception<'_>,
+        state: &mut ReceiveState,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Option<Fragment> {
+        if let Packet::Medium(p) = packet {
+            let mut walk = state.partials.head;
+            while let Some(partial) = self.partials.get(walk) {
+                if partial.seq == Seq(p.seqnum) {
+                    break;
+                }
+                walk = partial.next;
+            }
+            if walk != NIL {
+                return Some(self.add_fragment(at, state, walk, p, host));
+            }
+        }
+        at.counters.count(Counter::DropOldMessage);
+        None
+    }
+
+    fn add_fragment<H: Host>(
+        &mut self,
+        Reception { now, sizes, counters }: Reception<'_>,
+        state: &mut ReceiveState,
+        partial_at: u32,
+        p: &Medium<'_>,
+        host: &mut H,
+    ) -> Fragment {
+        let Some(partial) = self.partials.get_mut(partial_at) else {
+            return Fragment::Dropped;
+        };
+        if p.length != partial.length || p.match_info != partial.match_info || p.frag_pipeline != partial.frag_pipeline
+        {
+            counters.count(Counter::DropFragmentMismatch);
+            return Fragment::Dropped;
+        }
+        let bit = 1u32 << p.frag_seqnum;
+        if partial.fragments & bit != 0 {
+            counters.count(Counter::DropDuplicateFragment);
+            return Fragment::Dropped;
+        }
+        partial.fragments |= bit;
+        partial.received += p.data.len() as u32;
+        counters.count(Counter::RecvMediumFrag);
+        host.deliver(partial.token, p.offset(sizes), p.data);
+        if partial.received != partial.length {
+            state.fragment_at = now;
+            return Fragment::Added;
+        }
+        match self.finish_partial(state, partial_at) {
+            Some(event) => Fragment::Completed(event),
+            None => Fragment::Dropped,
+        }
+    }
+
+    /// Takes a message out that is complete.
+    fn finish_partial(&mut self, state: &mut ReceiveState, at: u32) -> Option<Event> {
+        let mut before = NIL;
+        let mut walk = state.partials.head;
+        while walk != at {
+            before = walk;
+            walk = self.partials.get(walk)?.next;
+        }
+        let partial = self.partials.remove(at)?;
+        match self.partials.get_mut(before) {
+            Some(previous) => previous.next = partial.next,
+            None => state.partials.head = partial.next,
+        }
+        if partial.next == NIL {
+            state.partials.tail = before;
+        }
+        state.expected = self
+            .partials
+            .get(state.partials.head)
+            .map_or(state.next, |oldest| oldest.seq);
+        Some(Event::Received {
+            receive: partial.token,
+            status: Status::Success,
+            transferred: partial.length,
+        })
+    }
+
+    /// Keeps a packet that cannot be handled yet, if there is room.
+    pub(in crate::engine) fn keep(
+        &mut self,
+        state: &mut ReceiveState,
+        seq: Seq,
+        packet: &Packet<'_>,
+        frame: &[u8],
+        counters: &mut Counters,
+    ) -> bool {
+        let fragment = match packet {
+            Packet::Medium(p) => p.frag_seqnum,
+            _ => 0,
+        };
+        let base = state.expected;
+        let (counter, is_kept) = match self.early.keep(&mut state.early, base, seq, fragment, frame) {
+            Kept::Yes => (Counter::RecvEarly, true),
+            Kept::Duplicate => (Counter::DropOldMessage, true),
+            Kept::NoRoom => (Counter::DropEarlyFull, false),
+        };
+        counters.count(counter);
+        is_kept
+    }
+
+    /// The next message of a partner was refused: kept if there is room, so that it can be offered again
+    /// ([`Receiver::poll_refused`]).
+    pub(in crate::engine) fn keep_refused(
+        &mut self,
+        slot: u32,
+        state: &mut ReceiveState,
+        seq: Seq,
+        packet: &Packet<'_>,
+        frame: &[u8],
+        counters: &mut Counters,
+    ) {
+        if self.keep(state, seq, packet, frame, counters) && !state.refused {
+            state.refused = true;
+            self.refused.push_back(slot);
+        }
+    }
+
+    /// Partners of which a refused packet is kept, or was.
+    pub(in crate::engine) fn refused_len(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// A partner of which a refused packet is kept, or was.
+    pub(in crate::engine) fn poll_refused(&mut self) -> Option<u32> {
+        self.refused.pop_front()
+    }
+
+    /// The kept packet whose turn has come, with its number and where that stands. The buffer goes back to [`Receiver::recycle`].
+    pub(in crate::engine) fn poll_kept(&mut self, state: &mut ReceiveState) -> Option<(Seq, Place, Box<[u8]>, usize)> {
+        let seq = self.early.first(&state.early)?;
+        // What became old meanwhile wraps round to beyond the window.
+        let place = state.place_of(seq);
+        if place == Place::Ahead {
+            return None;
+        }
+        let (buffer, len) = self.early.pop(&mut state.early)?;
+        Some((seq, place, buffer, len))
+    }
+
+    /// Takes a buffer back that [`Receiver::poll_kept`] gave.
+    pub(in crate::engine) fn recycle(&mut self, buffer: Box<[u8]>) {
+        self.early.recycle(buffer);
+    }
+
+    /// The conversation with a partner is over: what was kept of it is forgotten. [`Receiver::pop_partial`] follows.
+    pub(in crate::engine) fn end_conversation(&mut self, state: &mut ReceiveState) {
+        state.refused = false;
+        self.early.free_list(state.early.take().head);
+        state.restart(state.next);
+    }
+
+    /// Takes a partly received message out, which will not be completed.
+    pub(in crate::engine) fn pop_partial(&mut self, state: &mut ReceiveState) -> Option<Event> {
+        let partial = self.partials.remove(state.partials.head)?;
+        state.partials.head = partial.next;
+        if partial.next == NIL {
+            state.partials = List::EMPTY;
+        }
+        Some(Event::Received {
+            receive: partial.token,
+            status: Status::Unreachable,
+            transferred: 0,
+        })
+    }
+}

@@ -1,0 +1,701 @@
+//! Messages out: the records of posted messages, their numbers, the queue of frames to be sent, what acknowledgements and refusals
+//! end, and what is sent again (3.1, 7.1, 7.2, 7.4).
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use ether::Time;
+
+use super::{
+    message::{Ending, Kind, List, Message},
+    rtt::Rtt,
+};
+use crate::engine::{
+    Counter, Counters, Limits, SendId, Timing, Token,
+    seq::Seq,
+    slab::{NIL, Slab},
+};
+
+/// Unacknowledged messages per partner, at most (7.1).
+const WINDOW: u16 = 8191;
+
+/// What is sent to one partner.
+#[derive(Debug)]
+pub(in crate::engine) struct SendState {
+    /// Number of the next message.
+    next: Seq,
+    /// Oldest number that is not acknowledged.
+    unacked_first: Seq,
+    /// The newest acknowledgement that came in, if it is in the list of those not acted on yet, and when it came.
+    noted: Seq,
+    noted_at: Time,
+    is_listed: bool,
+    /// Posted, without a sequence number yet.
+    queue: List,
+    /// With a sequence number, in its order.
+    unacked: List,
+    /// Bytes of eager messages in `unacked`.
+    eager_bytes: u32,
+    /// The first message in `queue` waits for a region.
+    waits_for_region: bool,
+    rtt: Rtt,
+    /// When the oldest unacknowledged message may have to be sent again; never later than true.
+    resend_at: Time,
+    /// Number of the newest packet that held nothing but an acknowledgement.
+    ack_packet: u32,
+}
+
+/// What the number of an acknowledgement in a packet of its own says about the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum AckPacket {
+    New,
+    Old,
+    OtherConversation,
+}
+
+impl SendState {
+    /// Nothing was sent.
+    pub(in crate::engine) const NEW: Self = Self {
+        next: Seq::FIRST,
+        unacked_first: Seq::FIRST,
+        noted: Seq::FIRST,
+        noted_at: Time::ZERO,
+        is_listed: false,
+        queue: List::EMPTY,
+        unacked: List::EMPTY,
+        eager_bytes: 0,
+        waits_for_region: false,
+        rtt: Rtt::NEW,
+        resend_at: Time::MAX,
+        ack_packet: 0,
+    };
+
+    /// The number of the next message.
+    #[inline]
+    pub(in crate::engine) const fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// Messages sent and not acknowledged.
+    #[inline]
+    pub(in crate::engine) const fn unacked(&self) -> u16 {
+        self.next.since(self.unacked_first)
+    }
+
+    /// Round trips of messages and their acknowledgements.
+    #[inline]
+    pub(in crate::engine) const fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// A round trip was measured by something else than a message.
+    pub(in crate::engine) fn sample_rtt(&mut self, rtt_ns: u64) {
+        self.rtt.sample(rtt_ns);
+    }
+
+    /// Whether messages wait for their numbers.
+    #[inline]
+    pub(in crate::engine) const fn has_queue(&self) -> bool {
+        self.queue.head != NIL
+    }
+
+    /// Whether this message has its number.
+    #[inline]
+    pub(in crate::engine) const fn has_numbered_last(&self, slot: u32) -> bool {
+        self.queue.tail != slot
+    }
+
+    /// Whether an eager message of so many bytes may be numbered next.
+    #[inline]
+    pub(in crate::engine) const fn has_room_for(&self, bytes: u32, limits: &Limits) -> bool {
+        self.next.since(self.unacked_first) < WINDOW
+            && (self.eager_bytes == 0 || self.eager_bytes.saturating_add(bytes) <= limits.eager_bytes_per_partner)
+    }
+
+    /// Whether an acknowledgement came in that was not acted on yet.
+    #[inline]
+    pub(in crate::engine) const fn has_noted_ack(&self) -> bool {
+        self.is_listed
+    }
+
+    /// When the oldest unacknowledged message may have to be sent again.
+    #[inline]
+    pub(in crate::engine) const fn resend_at(&self) -> Time {
+        self.resend_at
+    }
+
+    /// Whether nothing was sent since the numbers were agreed.
+    pub(in crate::engine) const fn is_unused(&self) -> bool {
+        self.unacked.is_empty() && self.next.0 == self.unacked_first.0 && self.ack_packet == 0
+    }
+
+    /// Sets the numbers; nothing is unacknowledged then.
+    pub(in crate::engine) const fn restart(&mut self, at: Seq) {
+        self.next = at;
+        self.unacked_first = at;
+    }
+
+    /// The partner waits for a region. False: it did already.
+    pub(in crate::engine) const fn wait_for_region(&mut self) -> bool {
+        !core::mem::replace(&mut self.waits_for_region, true)
+    }
+
+    /// The partner does not wait for a region any more.
+    pub(in crate::engine) const fn stop_waiting(&mut self) {
+        self.waits_for_region = false;
+    }
+
+    /// An acknowledgement in a packet of its own came in, with this number.
+    pub(in crate::engine) const fn handle_ack_packet(&mut self, value: Seq, number: u32) -> AckPacket {
+        if !value.same_session(self.next) {
+            return AckPacket::OtherConversation;
+        }
+        if number.wrapping_sub(self.ack_packet) as i32 <= 0 {
+            return AckPacket::Old;
+        }
+        self.ack_packet = number;
+        AckPacket::New
+    }
+
+    /// Everything before `ack` is completely received by the partner: acted on message by message with
+    /// [`Transmitter::pop_acknowledged`]. False: nothing is acknowledged by it.
+    pub(in crate::engine) fn handle_ack(&mut self, ack: Seq, counters: &mut Counters) -> bool {
+        let count = ack.since(self.unacked_first);
+        if count == 0 {
+            return false;
+        }
+        if count > self.next.since(self.unacked_first) {
+            counters.count(Counter::DropOldAck);
+            return false;
+        }
+        self.unacked_first = ack;
+        self.rtt.answered();
+        true
+    }
+
+    /// The conversation is over: the messages are to be taken out with [`Transmitter::pop_any`].
+    pub(in crate::engine) fn end_conversation(&mut self) {
+        self.ack_packet = 0;
+        self.eager_bytes = 0;
+        self.waits_for_region = false;
+        self.resend_at = Time::MAX;
+        self.rtt.answered();
+        self.restart(self.next);
+    }
+}
+
+/// What keeps the first queued message of a partner from its number.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Numbering {
+    /// Nothing: it has its number.
+    Done,
+    /// There is no message.
+    Empty,
+    /// The window, or the eager bytes.
+    Full,
+    /// It is a large message and needs a region first; what for.
+    NeedsRegion {
+        message: u32,
+        token: Token,
+        length: u32,
+        give_up_ns: u64,
+    },
+}
+
+/// A message that was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Acknowledged {
+    /// It is over.
+    Over(Option<Ending>),
+    /// The announcement of a large message: its end is still to come.
+    Announced { region: u8 },
+}
+
+/// What became of a message that the partner refused.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Refusal {
+    /// The number names no message that was sent.
+    NotOurs,
+    /// It was refused before.
+    Again,
+    /// It is over, and so is its region if it had one.
+    Over { ending: Ending, region: Option<u8> },
+}
+
+/// What [`Transmitter::handle_timeout`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Resent {
+    /// So many messages are to be sent again.
+    Messages(u32),
+    /// A message waited for its acknowledgement for too long.
+    GivenUp,
+}
+
+/// Messages that completed for the program before they were acknowledged.
+#[derive(Debug, Default)]
+struct EarlyCompletions {
+    count: u32,
+    bytes: u32,
+}
+
+/// The messages of an endpoint, from posting to their end.
+#[derive(Debug)]
+pub(in crate::engine) struct Transmitter {
+    messages: Slab<Message>,
+    /// Messages that are to be sent, or sent again.
+    queue: VecDeque<(u32, u32)>,
+    early: EarlyCompletions,
+    /// Partners whose newest acknowledgement was read and is not acted on yet.
+    unsettled: Vec<u32>,
+}
+
+impl Transmitter {
+    pub(in crate::engine) const fn new(limits: &Limits) -> Self {
+        // Ends of large messages must always find room: there are at most as many as announcements.
+        let messages = limits
+            .sends
+            .saturating_add(limits.announced)
+            .saturating_add(limits.pulls);
+        Self {
+            messages: Slab::new(messages),
+            queue: VecDeque::new(),
+            early: EarlyCompletions { count: 0, bytes: 0 },
+            unsettled: Vec::new(),
+        }
+    }
+
+    /// Messages that are not over.
+    #[inline]
+    pub(in crate::engine) const fn len(&self) -> u32 {
+        self.messages.len()
+    }
+
+    /// Whether every message is over.
+    pub(in crate::engine) const fn is_idle(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Whether no message is to be sent now.
+    #[inline]
+    pub(in crate::engine) fn is_quiet(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether every acknowledgement that came in was acted on.
+    #[inline]
+    pub(in crate::engine) const fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// Bytes held.
+    pub(in crate::engine) fn memory(&self) -> usize {
+        self.messages.memory()
+            + self.queue.capacity() * size_of::<(u32, u32)>()
+            + self.unsettled.capacity() * size_of::<u32>()
+    }
+
+    /// Whether a message of `length` bytes may complete before it is acknowledged.
+    #[inline]
+    pub(in crate::engine) const fn has_room_for_early(&self, length: u32, limits: &Limits) -> bool {
+        self.early.count < limits.zombies && self.early.bytes.saturating_add(length) <= limits.early_completed_bytes
+    }
+
+    /// Puts a message behind the others of its partner; `None` at the limit.
+    #[inline]
+    pub(in crate::engine) fn append(&mut self, state: &mut SendState, message: Message) -> Option<u32> {
+        let slot = self.messages.insert(message)?;
+        let tail = core::mem::replace(&mut state.queue.tail, slot);
+        if tail == NIL {
+            state.queue.head = slot;
+        } else if let Some(before) = self.messages.get_mut(tail) {
+            before.next = slot;
+        }
+        Some(slot)
+    }
+
+    /// Puts a message in front of the others of its partner that have no number; `None` at the limit.
+    pub(in crate::engine) fn prepend(&mut self, state: &mut SendState, message: Message) -> Option<u32> {
+        let slot = self.messages.insert(message)?;
+        let next = core::mem::replace(&mut state.queue.head, slot);
+        if next == NIL {
+            state.queue.tail = slot;
+        }
+        if let Some(message) = self.messages.get_mut(slot) {
+            message.next = next;
+        }
+        Some(slot)
+    }
+
+    /// The bytes of a message that is posted with them.
+    #[inline]
+    pub(in crate::engine) fn set_data(&mut self, slot: u32, data: &[u8]) {
+        if let Some(message) = self.messages.get_mut(slot) {
+            message.data[..data.len()].copy_from_slice(data);
+        }
+    }
+
+    /// The name of a message.
+    #[inline]
+    pub(in crate::engine) fn id(&self, slot: u32) -> SendId {
+        SendId {
+            slot,
+            generation: self.messages.generation(slot),
+        }
+    }
+
+    /// A message is complete for the program from now on.
+    #[inline]
+    pub(in crate::engine) fn complete_early(&mut self, slot: u32) {
+        if let Some(message) = self.messages.get_mut(slot) {
+            message.early = true;
+            self.early.count += 1;
+            self.early.bytes += message.length;
+        }
+    }
+
+    /// Gives the first queued message of a partner its number, if it may have one.
+    #[inline]
+    pub(in crate::engine) fn number_next(&mut self, state: &mut SendState, limits: &Limits) -> Numbering {
+        let at = state.queue.head;
+        let Some(message) = self.messages.get_mut(at) else {
+            return Numbering::Empty;
+        };
+        let bytes = message.eager_bytes();
+        if !state.has_room_for(bytes, limits) {
+            return Numbering::Full;
+        }
+        if let Kind::Rndv { region: None } = message.kind {
+            return Numbering::NeedsRegion {
+                message: at,
+                token: message.token,
+                length: message.length,
+                give_up_ns: message.give_up_ns,
+            };
+        }
+        message.seq = state.next;
+        message.queued = true;
+        state.next = state.next.plus(1);
+        state.eager_bytes += bytes;
+        state.queue.head = message.next;
+        message.next = NIL;
+        if state.queue.head == NIL {
+            state.queue.tail = NIL;
+        }
+        let tail = core::mem::replace(&mut state.unacked.tail, at);
+        if tail == NIL {
+            state.unacked.head = at;
+        } else if let Some(before) = self.messages.get_mut(tail) {
+            before.next = at;
+        }
+        self.queue.push_back((at, self.messages.generation(at)));
+        Numbering::Done
+    }
+
+    /// A large message has its region.
+    pub(in crate::engine) fn set_region(&mut self, slot: u32, region: u8) {
+        if let Some(message) = self.messages.get_mut(slot) {
+            message.kind = Kind::Rndv { region: Some(region) };
+        }
+    }
+
+    /// Everything before `ack` is completely received by the partner: noted, and acted on when there is nothing to send, or before it
+    /// matters ([`Transmitter::poll_noted`]), because a program that waits for a message waits for nothing of this.
+    #[inline]
+    pub(in crate::engine) fn note_ack(
+        &mut self,
+        now: Time,
+        slot: u32,
+        state: &mut SendState,
+        ack: Seq,
+        counters: &mut Counters,
+    ) {
+        let before = if state.is_listed {
+            state.noted
+        } else {
+            state.unacked_first
+        };
+        let count = ack.since(before);
+        if count == 0 {
+            return;
+        }
+        if count > state.next.since(before) {
+            counters.count(Counter::DropOldAck);
+            return;
+        }
+        state.rtt.answered();
+        state.noted = ack;
+        state.noted_at = now;
+        if !state.is_listed {
+            state.is_listed = true;
+            self.unsettled.push(slot);
+        }
+    }
+
+    /// A partner with an acknowledgement that was noted; it stays in the list until [`Transmitter::take_noted`].
+    #[inline]
+    pub(in crate::engine) fn poll_noted(&self) -> Option<u32> {
+        self.unsettled.last().copied()
+    }
+
+    /// The acknowledgement of a partner that was noted, and when it came.
+    #[inline]
+    pub(in crate::engine) fn take_noted(&mut self, slot: u32, state: &mut SendState) -> Option<(Time, Seq)> {
+        if !core::mem::take(&mut state.is_listed) {
+            return None;
+        }
+        self.unsettled.retain(|listed| *listed != slot);
+        Some((state.noted_at, state.noted))
+    }
+
+    /// Takes out the next message before `ack`, and notes in `sent` when it was sent if it was sent once.
+    #[inline]
+    pub(in crate::engine) fn pop_acknowledged(
+        &mut self,
+        state: &mut SendState,
+        ack: Seq,
+        sent: &mut Option<Time>,
+        counters: &mut Counters,
+    ) -> Option<Acknowledged> {
+        let at = state.unacked.head;
+        let message = self.messages.get(at)?;
+        // From `ack` up to the next number: not acknowledged.
+        if message.seq.since(ack) < state.next.since(ack) {
+            return None;
+        }
+        state.unacked.head = message.next;
+        if state.unacked.head == NIL {
+            state.unacked.tail = NIL;
+        }
+        state.eager_bytes -= message.eager_bytes();
+        if message.sends == 1 {
+            *sent = Some(message.last_sent);
+        }
+        if message.sends == 0 {
+            // Acknowledged without having been sent: a peer that lies gets what it asked for.
+            counters.count(Counter::DropOldAck);
+        }
+        match message.kind {
+            Kind::Rndv { region: Some(region) } if !message.done => Some(Acknowledged::Announced { region }),
+            _ => Some(Acknowledged::Over(self.remove(at))),
+        }
+    }
+
+    /// Takes a message out that is over; `None` if its end was told already.
+    #[inline]
+    pub(in crate::engine) fn remove(&mut self, slot: u32) -> Option<Ending> {
+        let message = self.messages.remove(slot)?;
+        self.ended(message.ending())
+    }
+
+    /// What ends is counted once.
+    #[inline]
+    const fn ended(&mut self, ending: Ending) -> Option<Ending> {
+        if ending.done {
+            return None;
+        }
+        if ending.early {
+            self.early.count -= 1;
+            self.early.bytes -= ending.length;
+        }
+        Some(ending)
+    }
+
+    /// The partner refused the message with this number. [`Transmitter::drop_done`] follows.
+    pub(in crate::engine) fn refuse(&mut self, state: &SendState, seq: Seq) -> Refusal {
+        let reach = state.next.since(state.unacked_first);
+        if !seq.same_session(state.next) || seq.since(state.unacked_first) >= reach {
+            return Refusal::NotOurs;
+        }
+        let mut at = state.unacked.head;
+        while let Some(message) = self.messages.get(at) {
+            if message.seq == seq {
+                break;
+            }
+            at = message.next;
+        }
+        let Some(message) = self.messages.get_mut(at) else {
+            return Refusal::NotOurs;
+        };
+        let ending = message.ending();
+        message.done = true;
+        let region = match message.kind {
+            Kind::Rndv { region } => region,
+            _ => None,
+        };
+        match self.ended(ending) {
+            Some(ending) => Refusal::Over { ending, region },
+            None => Refusal::Again,
+        }
+    }
+
+    /// Messages at the head of the list that were refused are over: nothing acknowledges them.
+    pub(in crate::engine) fn drop_done(&mut self, state: &mut SendState) {
+        loop {
+            let at = state.unacked.head;
+            let Some(message) = self.messages.get(at).filter(|message| message.done) else {
+                return;
+            };
+            state.unacked.head = message.next;
+            if state.unacked.head == NIL {
+                state.unacked.tail = NIL;
+            }
+            state.unacked_first = message.seq.plus(1);
+            state.eager_bytes -= message.eager_bytes();
+            self.messages.remove(at);
+        }
+    }
+
+    /// A round trip was measured by an acknowledgement.
+    #[inline]
+    pub(in crate::engine) fn acknowledged(state: &mut SendState, now: Time, sent: Option<Time>) {
+        if let Some(sent) = sent {
+            state.rtt.sample(now.nanos_since(sent));
+        }
+    }
+
+    /// Takes out a message of a partner whose conversation is over, whatever becomes of it; `Some(None)`: its end was told already.
+    pub(in crate::engine) fn pop_any(&mut self, state: &mut SendState) -> Option<Option<Ending>> {
+        for list in [&mut state.unacked, &mut state.queue] {
+            if let Some(message) = self.messages.get(list.head) {
+                let at = core::mem::replace(&mut list.head, message.next);
+                return Some(self.remove(at));
+            }
+            *list = List::EMPTY;
+        }
+        None
+    }
+
+    /// The message whose frame is to be sent next; it stays in the queue until [`Transmitter::sent`] or
+    /// [`Transmitter::skip`].
+    #[inline]
+    pub(in crate::engine) fn poll_queue(&mut self) -> Option<u32> {
+        loop {
+            let (at, generation) = *self.queue.front()?;
+            if self.messages.is_current(at, generation) && self.messages.get(at).is_some_and(|message| !message.done) {
+                return Some(at);
+            }
+            self.queue.pop_front();
+        }
+    }
+
+    /// The record of a message.
+    #[inline]
+    pub(in crate::engine) fn get(&self, slot: u32) -> Option<&Message> {
+        self.messages.get(slot)
+    }
+
+    /// The message that [`Transmitter::poll_queue`] named cannot be sent now.
+    pub(in crate::engine) fn skip(&mut self) {
+        self.queue.pop_front();
+    }
+
+    /// A frame of the message at the head of the queue went out. When the last one did: its partner and when it is given up.
+    #[inline]
+    pub(in crate::engine) fn sent(&mut self, now: Time, at: u32, last_fragment: bool) -> Option<(u32, Time)> {
+        let message = self.messages.get_mut(at)?;
+        if !last_fragment {
+            message.cursor += 1;
+            return None;
+        }
+        self.queue.pop_front();
+        message.cursor = 0;
+        message.queued = false;
+        if message.sends == 0 {
+            message.first_sent = now;
+        }
+        message.sends = message.sends.saturating_add(1);
+        message.last_sent = now;
+        Some((message.partner, now.plus_nanos(message.give_up_ns)))
+    }
+
+    /// A message of this partner is under way, which is given up at `deadline`: when it may have to be sent again, if that is sooner
+    /// than what runs.
+    #[inline]
+    pub(in crate::engine) fn arm_resend(
+        state: &mut SendState,
+        now: Time,
+        deadline: Time,
+        timing: &Timing,
+        short_acks: bool,
+    ) -> Option<Time> {
+        // The time-out is not shorter than that: the one that runs comes first.
+        if state.resend_at <= now.plus_nanos(timing.rto_min_short_ns).min(deadline) {
+            return None;
+        }
+        let resend_at = now.plus_nanos(state.rtt.rto_ns(timing, short_acks)).min(deadline);
+        if resend_at >= state.resend_at {
+            return None;
+        }
+        state.resend_at = resend_at;
+        Some(resend_at)
+    }
+
+    /// Queues every message of a partner again that was sent long enough ago (7.4), and finds when the next one will be due.
+    pub(in crate::engine) fn handle_timeout(
+        &mut self,
+        now: Time,
+        state: &mut SendState,
+        timing: &Timing,
+        short_acks: bool,
+    ) -> Resent {
+        let rto = state.rtt.rto_ns(timing, short_acks);
+        state.resend_at = Time::MAX;
+        let mut next = Time::MAX;
+        let mut resent = 0u32;
+        let mut at = state.unacked.head;
+        while let Some(message) = self.messages.get_mut(at) {
+            let this = at;
+            at = message.next;
+            if message.sends == 0 || message.queued || message.done {
+                continue;
+            }
+            let deadline = message.first_sent.plus_nanos(message.give_up_ns);
+            if deadline <= now {
+                return Resent::GivenUp;
+            }
+            let due = message.last_sent.plus_nanos(rto);
+            if due <= now {
+                message.queued = true;
+                resent += 1;
+                self.queue.push_back((this, self.messages.generation(this)));
+                next = next.min(deadline);
+            } else {
+                next = next.min(due).min(deadline);
+            }
+        }
+        if resent > 0 {
+            state.rtt.unanswered();
+        }
+        state.resend_at = next;
+        Resent::Messages(resent)
+    }
+
+    /// One message that is not over is given up after this long; what else has to know it.
+    pub(in crate::engine) fn set_give_up(&mut self, send: SendId, give_up_ns: u64) -> Option<GiveUp> {
+        if !self.messages.is_current(send.slot, send.generation) {
+            return None;
+        }
+        let message = self.messages.get_mut(send.slot)?;
+        message.give_up_ns = give_up_ns;
+        if message.sends == 0 {
+            return None;
+        }
+        Some(GiveUp {
+            partner: message.partner,
+            due: message.first_sent.plus_nanos(give_up_ns),
+            region: match message.kind {
+                Kind::Rndv { region } => region,
+                _ => None,
+            },
+        })
+    }
+}
+
+/// What changes with the time after which a message is given up.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct GiveUp {
+    pub partner: u32,
+    /// When the message is given up.
+    pub due: Time,
+    /// Its region, if it has one.
+    pub region: Option<u8>,
+}

@@ -1,0 +1,295 @@
+//! What one part of the engine says, taken to the others: acknowledgements that were acted on, messages that are over, regions that
+//! are free, conversations that end (7.1, 7.2, 7.6).
+
+use ether::Time;
+
+use super::{
+    Counter, Engine, Event, PartnerId, Peers, Status,
+    connection::{
+        acknowledge::AckDue,
+        message::{Ending, Kind, Message},
+        transmit::{Acknowledged, Numbering, Refusal, Transmitter},
+    },
+    seq::Seq,
+    transfers::{
+        receiver::{Begin, Large, Over},
+        sender::{Claim, Ended},
+    },
+};
+
+impl<P: Peers> Engine<P> {
+    /// The acknowledgement in a packet of this partner: noted, and acted on later.
+    #[inline]
+    pub(super) fn note_ack(&mut self, now: Time, slot: u32, ack: Seq) {
+        let state = &mut self.partners[slot].send;
+        self.transmitter.note_ack(now, slot, state, ack, &mut self.counters);
+    }
+
+    /// Acts on the acknowledgements that came in.
+    pub(super) fn settle(&mut self) {
+        while let Some(slot) = self.transmitter.poll_noted() {
+            self.settle_partner(slot);
+        }
+    }
+
+    /// Acts on the acknowledgement of one partner that came in.
+    pub(super) fn settle_partner(&mut self, slot: u32) {
+        if let Some((at, ack)) = self.transmitter.take_noted(slot, &mut self.partners[slot].send) {
+            self.handle_ack(at, slot, ack);
+        }
+    }
+
+    /// Everything before `ack` is completely received by the partner.
+    pub(super) fn handle_ack(&mut self, now: Time, slot: u32, ack: Seq) {
+        if !self.partners[slot].send.handle_ack(ack, &mut self.counters) {
+            return;
+        }
+        let mut sent = None;
+        loop {
+            let state = &mut self.partners[slot].send;
+            match self
+                .transmitter
+                .pop_acknowledged(state, ack, &mut sent, &mut self.counters)
+            {
+                Some(Acknowledged::Over(Some(ending))) => self.report(ending, Status::Success, ending.length),
+                Some(Acknowledged::Over(None)) => {}
+                Some(Acknowledged::Announced { region }) => {
+                    let ended = self.transfers_out.handle_acknowledged(now, region);
+                    self.end_large(ended);
+                }
+                None => break,
+            }
+        }
+        let state = &mut self.partners[slot].send;
+        Transmitter::acknowledged(state, now, sent);
+        // What was refused while something before it was not acknowledged stands at the head now.
+        self.transmitter.drop_done(state);
+        self.pump(slot);
+    }
+
+    /// The partner refused the message with this number. False: it names none.
+    pub(super) fn handle_refusal(&mut self, slot: u32, seq: Seq, status: Status) -> bool {
+        self.settle_partner(slot);
+        match self.transmitter.refuse(&self.partners[slot].send, seq) {
+            Refusal::NotOurs => return false,
+            Refusal::Again => return true,
+            Refusal::Over { ending, region } => {
+                self.report(ending, status, 0);
+                if let Some(region) = region {
+                    self.free_region(region);
+                }
+            }
+        }
+        self.transmitter.drop_done(&mut self.partners[slot].send);
+        self.pump(slot);
+        true
+    }
+
+    /// Tells how a message ended, if that is told.
+    #[inline]
+    pub(super) fn report(&mut self, ending: Ending, status: Status, transferred: u32) {
+        if ending.is_reported(status) {
+            self.outbox.tell(Event::Sent {
+                token: ending.token,
+                status,
+                transferred,
+            });
+        }
+    }
+
+    /// Gives sequence numbers to queued messages as long as the window, the eager bytes and the regions allow.
+    #[inline]
+    pub(super) fn pump(&mut self, slot: u32) {
+        let p = &self.partners[slot];
+        if p.conversation.is_known() && p.send.has_queue() {
+            self.pump_queue(slot);
+        }
+    }
+
+    fn pump_queue(&mut self, slot: u32) {
+        loop {
+            let state = &mut self.partners[slot].send;
+            match self.transmitter.number_next(state, &self.config.limits) {
+                Numbering::Done => {
+                    if !state.has_queue() {
+                        return;
+                    }
+                }
+                Numbering::Empty => return,
+                Numbering::Full => {
+                    if !state.has_noted_ack() {
+                        return;
+                    }
+                    self.settle_partner(slot);
+                }
+                Numbering::NeedsRegion {
+                    message,
+                    token,
+                    length,
+                    give_up_ns,
+                } => {
+                    let claim = Claim {
+                        message,
+                        partner: slot,
+                        token,
+                        length,
+                        give_up_ns,
+                    };
+                    let Some(region) = self.transfers_out.claim(claim) else {
+                        if state.wait_for_region() {
+                            self.transfers_out.wait(slot);
+                        }
+                        return;
+                    };
+                    self.transmitter.set_region(message, region);
+                }
+            }
+        }
+    }
+
+    /// A large message that was sent is over.
+    pub(super) fn end_large(&mut self, ended: Option<Ended>) {
+        let Some(ended) = ended else { return };
+        self.free_region(ended.region);
+        if let Some(ending) = self.transmitter.remove(ended.message) {
+            self.report(ending, ended.status, ended.transferred);
+        }
+    }
+
+    /// Gives a region back and lets those go on that wait for one.
+    fn free_region(&mut self, number: u8) {
+        self.transfers_out.release(number);
+        while let Some(waiter) = self.transfers_out.poll_waiter() {
+            self.partners[waiter].send.stop_waiting();
+            self.pump(waiter);
+        }
+    }
+
+    /// Begins to pull what waits, as long as there are slots.
+    pub(super) fn begin_pulls(&mut self, now: Time) {
+        while let Some(large) = self.transfers_in.poll_begin() {
+            let begin = Begin {
+                session: self.partners[large.partner].conversation.back(),
+                payload: self.dialect.sizes().reply_payload(),
+                give_up_ns: self.give_up_ns,
+            };
+            self.transfers_in.begin(now, large, begin);
+        }
+    }
+
+    /// The pull in this slot is over.
+    pub(super) fn end_pull(&mut self, now: Time, at: u16, status: Status, transferred: u32) {
+        let Some(Over {
+            large,
+            event,
+            transferred,
+        }) = self.transfers_in.end(now, at, status, transferred)
+        else {
+            return;
+        };
+        self.outbox.tell(event);
+        self.notify(&large, transferred);
+        self.begin_pulls(now);
+    }
+
+    /// Tells the sender of a large message that it is over, if the conversation still is the same.
+    pub(super) fn notify(&mut self, large: &Large, transferred: u32) {
+        let p = &mut self.partners[large.partner];
+        if p.conversation.epoch() != large.epoch || !p.conversation.is_known() {
+            return;
+        }
+        let kind = Kind::Notify {
+            rdma_id: large.rdma_id,
+            rdma_seqnum: large.rdma_seqnum,
+        };
+        let message = Message::new(large.partner, kind, 0, 0, transferred, self.give_up_ns);
+        // Not behind large messages that wait for a region: the partner's may be given back by this very NOTIFY, and with it ours.
+        if self.transmitter.prepend(&mut p.send, message).is_some() {
+            self.pump(large.partner);
+        }
+    }
+
+    /// Messages were completed: sees to it that they are acknowledged in time.
+    #[inline]
+    pub(super) fn schedule_ack(&mut self, now: Time, slot: u32) {
+        let p = &mut self.partners[slot];
+        let short_acks = p.conversation.abilities().short_acks;
+        match p
+            .acks
+            .schedule(now, p.receive.expected(), short_acks, &self.config.timing)
+        {
+            AckDue::Now => self.acknowledge_now(slot),
+            AckDue::At(at) => self.timers.at_latest(slot, at),
+            AckDue::AsBefore => {}
+        }
+    }
+
+    /// Queues an acknowledgement, unless a message takes it along before.
+    pub(super) fn acknowledge_now(&mut self, slot: u32) {
+        if self.partners[slot].acks.demand() {
+            self.outbox.acknowledge(slot);
+        }
+    }
+
+    /// A request to this partner was abandoned: so is everything else, and the conversation gets a new number (7.6).
+    pub(super) fn give_up(&mut self, slot: u32) {
+        self.end_conversation(slot);
+        while let Some(token) = self.handshake.remove_oldest(slot) {
+            self.outbox.tell(Event::Connected {
+                token,
+                partner: PartnerId(slot),
+                status: Status::Unreachable,
+            });
+        }
+        let p = &mut self.partners[slot];
+        p.restart_receiving(p.receive.next().next_session());
+        p.conversation.give_up();
+    }
+
+    /// Ends everything pending with a partner but connects, which its next instance can still answer.
+    pub(super) fn end_conversation(&mut self, slot: u32) {
+        // What the partner has said so far counts.
+        self.settle_partner(slot);
+        let p = &mut self.partners[slot];
+        let was_known = p.conversation.is_known();
+        p.conversation.begin_epoch();
+        p.send.end_conversation();
+        self.receiver.end_conversation(&mut p.receive);
+        p.acks.end_conversation(p.receive.next());
+        while let Some(ending) = self.transmitter.pop_any(&mut self.partners[slot].send) {
+            if let Some(ending) = ending {
+                self.report(ending, Status::Unreachable, 0);
+            }
+        }
+        while let Some(ended) = self.transfers_out.of_partner(slot) {
+            self.end_large(Some(ended));
+        }
+        while let Some(event) = self.receiver.pop_partial(&mut self.partners[slot].receive) {
+            self.outbox.tell(event);
+        }
+        let mut from = 0;
+        while let Some(event) = self.transfers_in.pop_announced_by(slot, &mut from) {
+            self.outbox.tell(event);
+        }
+        if was_known {
+            self.counters.count(Counter::PartnersLost);
+            self.outbox.tell(Event::PartnerLost {
+                partner: PartnerId(slot),
+            });
+        }
+    }
+
+    /// A frame of a message went out.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Time, at: u32, last_fragment: bool) {
+        let Some((slot, deadline)) = self.transmitter.sent(now, at, last_fragment) else {
+            return;
+        };
+        let p = &mut self.partners[slot];
+        let short_acks = p.conversation.abilities().short_acks;
+        let timing = &self.config.timing;
+        if let Some(at) = Transmitter::arm_resend(&mut p.send, now, deadline, timing, short_acks) {
+            self.timers.at_latest(slot, at);
+        }
+    }
+}
