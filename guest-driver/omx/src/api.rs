@@ -7,7 +7,11 @@ use mxoe::engine::Counters;
 
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
-    clock, completion::selector, helper, late::Wanted, memory::Segments, post::INLINE_LEN_MAX, progress::Core,
+    clock,
+    completion::selector,
+    core::{Core, INLINE_LEN_MAX, Wanted},
+    helper,
+    memory::Segments,
     request::PARTNER_SELF,
 };
 
@@ -21,7 +25,7 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         core.now = now;
-        core.gather.end_row();
+        core.egress.batching_mut().end_burst();
         let before = core.completions();
         let result = with(&mut core);
         core.glance(now);
@@ -147,12 +151,12 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         let before = core.completions();
-        if !synchronous && let Some(at_once) = core.send_at_once(&memory, to, match_info) {
+        if !synchronous && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info) {
             // The clock, too, is looked at while the frame is under way.
             let now = clock::now();
             core.now = now;
-            let watched = self.shared.helped && core.stopped == 0;
-            let request = core.sent_at_once(at_once, memory, to, (match_info, context), watched);
+            let watched = self.shared.helped.is_wanted && !core.is_stopped();
+            let request = core.finish_immediate_send(immediate, memory, to, (match_info, context), watched);
             core.glance(now);
             drop(self.stepped(core, before));
             self.leave();
@@ -160,19 +164,22 @@ impl Endpoint {
         }
         // The engine asks for no time when a short message is posted.
         let may_do_without = !synchronous && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
-        let mut now = (!may_do_without || core.gather.wants_time()).then(clock::now);
+        let mut now = (!may_do_without || core.egress.batching().wants_time()).then(clock::now);
         core.now = now.unwrap_or(core.now);
         let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
-        let others_held = !core.gather.is_empty();
-        let watched = self.shared.helped && core.stopped == 0;
-        if core.gather.posted(now, watched)
+        let others_held = !core.egress.batching().is_empty();
+        let watched = self.shared.helped.is_wanted && !core.is_stopped();
+        if core.egress.batching_mut().posted(now, watched)
             && let Some(request) = sent
         {
             core.held(request);
-            self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
+            self.shared
+                .helped
+                .stepped_at
+                .store(core.now.as_nanos(), Ordering::Relaxed);
             core.wake_if(before);
             drop(core);
-            if !self.shared.holds.load(Ordering::Relaxed) {
+            if !self.shared.helped.holds.load(Ordering::Relaxed) {
                 helper::come_for_held(&self.shared);
             }
             self.leave();
@@ -180,14 +187,14 @@ impl Endpoint {
         }
         let now = *now.get_or_insert_with(clock::now);
         core.now = now;
-        if core.stopped == 0 {
+        if !core.is_stopped() {
             // What was posted goes out before anything else is looked at.
             core.flush(now);
         }
         core.glance(now);
         let mut core = self.stepped(core, before);
         if others_held {
-            core.gather.goes_on(clock::now());
+            core.egress.batching_mut().goes_on(clock::now());
         }
         drop(core);
         self.leave();
@@ -288,10 +295,7 @@ impl Endpoint {
                         RequestKind::Send => {}
                     }
                     let until = core.now.plus_nanos(give_up_ns);
-                    if let Some(local) = &mut core.local {
-                        local.set_until(request.0, until);
-                    }
-                    core.late.set_until(request.0, until);
+                    core.set_connect_until(request.0, until);
                 }
             }
             Ok(())
@@ -315,15 +319,8 @@ impl Endpoint {
     pub fn disable_progression(&self) {
         loop {
             let mut core = self.lock();
-            if core.handler_runs.is_none() || core.handler_runs == Some(std::thread::current().id()) {
-                if !core.stopped_by_program {
-                    // What came before counts, and what is held goes out.
-                    let before = core.completions();
-                    core.flush(clock::now());
-                    core.wake_if(before);
-                    core.stopped_by_program = true;
-                    core.stopped += 1;
-                }
+            if core.handlers.running.is_none() || core.handlers.running == Some(std::thread::current().id()) {
+                core.stop_by_program();
                 return;
             }
             drop(core);
@@ -334,10 +331,7 @@ impl Endpoint {
     /// Ends [`Endpoint::disable_progression`], and advances once.
     pub fn reenable_progression(&self) {
         let mut core = self.lock();
-        if core.stopped_by_program {
-            core.stopped_by_program = false;
-            core.stopped -= 1;
-        }
+        core.go_on_by_program();
         core.sleepers.wake();
         drop(core);
         self.progress();
@@ -350,7 +344,7 @@ impl Endpoint {
         let mut core = self.lock();
         core.store.has_handler = handler.is_some();
         core.store.unseen.clear();
-        let before = std::mem::replace(&mut core.handler, handler);
+        let before = std::mem::replace(&mut core.handlers.unexpected, handler);
         // What it owns may call the endpoint when it goes.
         drop(core);
         drop(before);
@@ -358,14 +352,14 @@ impl Endpoint {
 
     /// Whether this thread is inside the unexpected handler, where the endpoint cannot be closed.
     pub fn is_in_handler(&self) -> bool {
-        !self.shared.is_a_childs() && self.lock().handler_runs == Some(std::thread::current().id())
+        !self.shared.is_a_childs() && self.lock().handlers.running == Some(std::thread::current().id())
     }
 
     /// Calls `handler` for every send and forgotten request that failed when nobody could take its completion any more, from
     /// inside whatever call of the program makes progress, also one that blocks; at most 64 are kept until there is one.
     /// `None`, as at the beginning: they are logged. It keeps what it owns as [`Endpoint::set_unexpected_handler`] says.
     pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
-        let before = std::mem::replace(&mut self.lock().failure_handler, handler);
+        let before = std::mem::replace(&mut self.lock().handlers.failure, handler);
         drop(before);
     }
 

@@ -5,7 +5,7 @@ use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 use ether::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Endpoint, Waiting, clock, progress::Core, shared::Shared};
+use crate::{Endpoint, Waiting, clock, core::Core, shared::Shared};
 
 /// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -15,7 +15,10 @@ const LOOK_WITHOUT_EVENT: Duration = Duration::from_millis(1);
 impl Shared {
     /// The link went down: the socket says so once, and until somebody listens. Frames flow again when it is up.
     pub(crate) fn take_port_error(&self) {
-        for fd in [Some(&self.port_fd), self.bulk_fd.as_ref()].into_iter().flatten() {
+        for fd in [Some(&self.descriptors.port), self.descriptors.bulk.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             if let Ok(Err(error)) = rustix::net::sockopt::socket_error(fd) {
                 tracing::debug!("the port says: {error}");
             }
@@ -38,7 +41,7 @@ impl Endpoint {
             return Some(found);
         }
         let _inside = self.enter();
-        core.gather.end_row();
+        core.egress.batching_mut().end_burst();
         let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
         let begin = timed.then(clock::now);
         let after = |limit: Duration| {
@@ -57,7 +60,7 @@ impl Endpoint {
         loop {
             let (core, now) = held.take().unwrap_or_else(|| (self.lock(), None));
             let before = core.completions();
-            let now = now.or_else(|| (!spinning || core.stopped > 0).then(clock::now));
+            let now = now.or_else(|| (!spinning || core.is_stopped()).then(clock::now));
             let mut core = if now.is_some() {
                 self.step(core, now, before)
             } else {
@@ -87,13 +90,13 @@ impl Endpoint {
             }
             let mut limit = deadline.map_or(SLEEP_MAX, |deadline| Duration::from_nanos(deadline.nanos_since(now)));
             if let Some(due) = core.poll_timeout()
-                && core.stopped == 0
+                && !core.is_stopped()
             {
                 limit = limit.min(Duration::from_nanos(due.nanos_since(now)));
             }
             let mut events = PollFlags::empty();
-            events.set(PollFlags::IN, core.stopped == 0);
-            events.set(PollFlags::OUT, core.burst.is_blocked() && core.stopped == 0);
+            events.set(PollFlags::IN, !core.is_stopped());
+            events.set(PollFlags::OUT, core.egress.is_blocked() && !core.is_stopped());
             let place = core.sleepers.enter();
             drop(core);
             // Without an event of its own nothing but time tells it of what others do.
@@ -101,14 +104,19 @@ impl Endpoint {
             if event.is_none() {
                 limit = limit.min(LOOK_WITHOUT_EVENT);
             }
-            let event = event.map_or(shared.port_fd.as_fd(), AsFd::as_fd);
+            let event = event.map_or(shared.descriptors.port.as_fd(), AsFd::as_fd);
             let mut event_events = PollFlags::empty();
             event_events.set(PollFlags::IN, place.is_some());
             let nothing = (event, PollFlags::empty());
-            let [others, bulk] = [&shared.others_fd, &shared.bulk_fd]
+            let [others, bulk] = [&shared.descriptors.others, &shared.descriptors.bulk]
                 .map(|fd| fd.as_ref().map_or(nothing, |fd| (fd.as_fd(), events & PollFlags::IN)));
-            let mut fds = [(event, event_events), (shared.port_fd.as_fd(), events), others, bulk]
-                .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
+            let mut fds = [
+                (event, event_events),
+                (shared.descriptors.port.as_fd(), events),
+                others,
+                bulk,
+            ]
+            .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
             // A signal ends it early: unless the program wants to know, a look too many.
             let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
             let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
@@ -119,7 +127,7 @@ impl Endpoint {
             let mut core = self.lock();
             if has_bulk {
                 // Another thread asked for it meanwhile, or nobody.
-                core.port.expect_bulk(true);
+                core.egress.expect_bulk();
             }
             core.sleepers.leave(place);
             drop(core);

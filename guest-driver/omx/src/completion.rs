@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mxoe::matching::Selector;
 
-use crate::{Endpoint, Error, Request, RequestKind, Status, StatusCode, progress::Core, request::State};
+use crate::{Endpoint, Error, Request, RequestKind, Status, StatusCode, core::Core, request::State};
 
 pub(crate) fn selector(match_info: u64, match_mask: u64) -> Result<Selector, Error> {
     Selector::new(match_info, match_mask).ok_or(Error::BadMatchMask)
@@ -202,43 +202,5 @@ impl Endpoint {
             _ => Some(Err(Error::BadRequest)),
         })?;
         Ok(found.transpose()?.is_some())
-    }
-}
-
-impl Core {
-    fn take_any(&mut self, selector: Selector) -> Option<(Request, Status)> {
-        let request = self.store.requests.first_done(selector)?;
-        Some((Request(request), self.take(request)?))
-    }
-
-    fn probe(&self, selector: Selector) -> Option<Status> {
-        let (match_info, message) = self.store.table.unexpected.peek(selector)?;
-        Some(Status {
-            code: StatusCode::Success,
-            address: self.address(message.source),
-            match_info,
-            length: message.length,
-            transferred: message.length,
-            context: 0,
-        })
-    }
-
-    fn cancel(&mut self, request: Request) -> Result<bool, Error> {
-        let entry = self.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
-        match entry.kind {
-            RequestKind::Send => Err(Error::BadRequest),
-            RequestKind::Connect => {
-                let pending = entry.state == State::Pending;
-                let local = self.local.as_mut();
-                Ok(pending
-                    && (self.late.cancel(request.0)
-                        || self.engine.cancel_connect(request.0)
-                        || local.is_some_and(|local| local.cancel_connect(request.0))))
-            }
-            RequestKind::Receive => {
-                let posted = entry.posted.take();
-                Ok(posted.is_some_and(|posted| self.store.table.posted.cancel(posted).is_some()))
-            }
-        }
     }
 }

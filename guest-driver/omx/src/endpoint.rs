@@ -1,59 +1,29 @@
 //! An open endpoint: how it is opened, entered, advanced and closed.
 
-use std::{
-    fs::File,
-    io::Read,
-    os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
-use ether::{EtherType, MacAddr, Time};
-use mxoe::{
-    engine::{Config, DataPath, DataPathChoice, Engine, Limits, PeerMap},
-    wire::{Preset, SESSION_NONE},
-};
+use ether::Time;
+use mxoe::{engine::PeerMap, wire::Preset};
 use netif::Netif;
-use rustix::process::getpid;
-use weft_authority::{CounterPage, Session};
+use weft_authority::Session;
 
 use crate::{
-    Address, Board, EndpointOptions, Error, binding, clock, environment,
-    gather::Gather,
-    handler, helper,
-    late::LateConnects,
-    local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
-    number::OpenNumber,
-    pace::{Pace, REST_NS},
+    Address, Board, EndpointOptions, Error,
+    backoff::BACKOFF_NS,
+    binding, clock,
+    core::Core,
+    endpoint_builder::{AuthorityPlace, EndpointBuilder, random},
+    environment, handler, helper,
     peers::{EndpointPeers, SharedPeers},
-    progress::Core,
-    request::PARTNER_SELF,
     shared::{Locked, Shared},
-    sleepers::Sleepers,
-    store::Store,
-    transmit::Burst,
 };
 
 /// Bytes of an endpoint's receive ring, as the authority sets it up by default.
 const RING_LEN: usize = 4 << 20;
-/// Looks of a thread that spins between two releases of the lock: a few hundred nanoseconds, unless another thread wants it.
-const SPIN_LOOKS: u32 = 16;
+/// Polls of a thread that spins between two releases of the lock: a few hundred nanoseconds, unless another thread wants it.
+const SPIN_POLLS: u32 = 16;
 /// Peers of a port without an authority.
 const OWN_PEERS_MAX: u32 = mxoe::engine::PEERS_DEFAULT;
-
-/// An endpoint's place with the authority of its interface.
-struct Authority {
-    session: Arc<Mutex<Session>>,
-    board: Board,
-    visits: OwnedFd,
-    page: CounterPage,
-    pull_queue_ns_max: u64,
-    ether_type: EtherType,
-    marks: bool,
-    data_path: DataPathChoice,
-}
 
 /// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
 /// made from any thread.
@@ -78,7 +48,7 @@ pub(crate) struct Inside<'a>(&'a Shared);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
-        if self.0.looked_at_rarely.load(Ordering::SeqCst) {
+        if self.0.helped.looked_at_rarely.load(Ordering::SeqCst) {
             helper::look_soon(self.0);
         }
     }
@@ -103,8 +73,7 @@ impl Endpoint {
         let limits = EndpointOptions::limits(RING_LEN, opened.preset);
         let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
         let port = Box::new(opened.port);
-        let identity = (mac, opened.endpoint, opened.preset);
-        let authority = Authority {
+        let place = AuthorityPlace {
             session,
             board,
             visits: opened.visits,
@@ -114,7 +83,10 @@ impl Endpoint {
             marks: opened.marks,
             data_path: opened.data_path,
         };
-        let endpoint = Self::assemble(options, identity, limits, port, peers, Some(authority))?;
+        let endpoint = EndpointBuilder::new(options, opened.endpoint, opened.preset, port, peers, mac)?
+            .limits(limits)
+            .authority(place)?
+            .build()?;
         binding::bind(mac, opened.endpoint);
         endpoint.introduce(opened.preset);
         Ok(endpoint)
@@ -126,143 +98,17 @@ impl Endpoint {
     /// # Errors
     /// [`Error::BadParameter`], [`Error::System`].
     pub fn open_on(options: &EndpointOptions, port: Box<dyn Netif + Send>, preset: Preset) -> Result<Self, Error> {
-        let identity = (port.mac(), options.endpoint.unwrap_or(0), preset);
+        let (mac, endpoint) = (port.mac(), options.endpoint.unwrap_or(0));
         let peers = EndpointPeers::Own(PeerMap::new(OWN_PEERS_MAX, random()?));
-        Self::assemble(options, identity, Limits::DEFAULT, port, peers, None)
+        EndpointBuilder::new(options, endpoint, preset, port, peers, mac)?.build()
     }
 
-    fn assemble(
-        options: &EndpointOptions,
-        (mac, endpoint, preset): (MacAddr, u8, Preset),
-        limits: Limits,
-        port: Box<dyn Netif + Send>,
-        peers: EndpointPeers,
-        authority: Option<Authority>,
-    ) -> Result<Self, Error> {
-        let context_mask = options.context_mask()?;
-        let system = |what| move |source| Error::System { what, source };
-        let seed = random()?;
-        let number = OpenNumber::take()?;
-        let session = match random()? as u32 {
-            SESSION_NONE => 0,
-            session => session,
-        };
-        let mut config = Config::new(mac, endpoint, session, preset);
-        config.key = options.key;
-        config.limits = limits;
-        config.seed = seed;
-        config.timing.give_up_ns = options.give_up.as_nanos() as u64;
-        config.timing.ack_messages_max = options.ack_messages_max;
-        config.limits.zombies = options.early_completed_max;
-        config.rndv_threshold = options.rndv_threshold.min(preset.sizes().medium_len_max());
-        let own = Address {
-            mac: mac.0,
-            endpoint,
-            opened_by: number.0,
-            partner: PARTNER_SELF,
-            session,
-        };
-        let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
-        let bulk_fd = port.bulk_fd().map(|fd| fd.try_clone_to_owned());
-        let bulk_fd = bulk_fd.transpose().map_err(system("watch the port"))?;
-        if bulk_fd.is_some() {
-            config.data_path = DataPathChoice::Fixed(DataPath::Apart);
-        }
-        let mut local = None;
-        let mut page = None;
-        let (mut keeper, mut board) = (None, None);
-        if let Some(authority) = authority {
-            config.timing.pull_queue_ns_max = authority.pull_queue_ns_max;
-            config.dialect = config.dialect.with_ether_type(authority.ether_type);
-            config.data_path = authority.data_path;
-            if !authority.marks {
-                config = config.without_marks();
-            }
-            let options = LocalOptions {
-                session,
-                key: options.key,
-                rndv_threshold: options.shared_rndv_threshold.min(PAYLOAD_LEN_MAX as u32),
-                give_up_ns: config.timing.give_up_ns,
-                single_copy: options.single_copy,
-            };
-            local = Some(Local::new(options, Arc::clone(&authority.session), authority.visits)?);
-            page = Some(authority.page);
-            (keeper, board) = (Some(authority.session), Some(authority.board));
-        }
-        let others_fd = local
-            .as_ref()
-            .map(Local::watched)
-            .transpose()
-            .map_err(system("watch other programs"))?;
-        let mut engine = Engine::new(config, peers);
-        for (what, every) in &options.packet_loss {
-            engine.set_packet_loss(*what, *every);
-        }
-        let mut store = Store::new(options.unexpected_bytes_max, seed);
-        store.copies.keep_registrations(options.registrations_kept);
-        let mut core = Core {
-            engine,
-            store,
-            port,
-            burst: Burst::new(),
-            gather: Gather::new(),
-            pace: Pace::new(),
-            local,
-            loopback: None,
-            others_by_frames: options.others_by_frames,
-            late: LateConnects::NONE,
-            page,
-            own,
-            now: clock::now(),
-            idle_looks: 0,
-            context_mask,
-            copies_mediums: options.copies_mediums,
-            _number: number,
-            sleepers: Sleepers::new()?,
-            stopped: 0,
-            stopped_by_program: false,
-            handler: None,
-            failure_handler: None,
-            handler_runs: None,
-            closed: false,
-            process: getpid(),
-        };
-        if options.others_by_frames {
-            core.loop_back();
-        }
-        if options.self_by_frames {
-            core.meet_itself()?;
-        }
-        let own = core.own;
-        let shared = Arc::new(Shared {
-            core: Mutex::new(core),
-            port_fd,
-            bulk_fd,
-            others_fd,
-            signals_end_waits: options.signals_end_waits,
-            wakeups: AtomicU64::new(0),
-            waiting: options.waiting,
-            wanting: AtomicU32::new(0),
-            inside: AtomicU32::new(0),
-            stepped_at: AtomicU64::new(clock::now().as_nanos()),
-            looked_at_rarely: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
-            holds: AtomicBool::new(false),
-            helped: options.progress,
-            connects_for_all: options.connects_for_all,
-            over: AtomicBool::new(false),
-            sought: Arc::default(),
-            session: keeper,
-            board,
-            process: getpid(),
-            own,
-        });
-        helper::register(&shared)?;
-        let endpoint = Self {
+    /// An endpoint that is closed with its last clone.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
             _open: Arc::new(Open(Arc::clone(&shared))),
             shared,
-        };
-        Ok(endpoint)
+        }
     }
 
     /// One line for a program that wants to know (`OMX_VERBOSE`).
@@ -309,7 +155,7 @@ impl Endpoint {
     pub(crate) fn enter(&self) -> Inside<'_> {
         let shared = &*self.shared;
         shared.inside.fetch_add(1, Ordering::SeqCst);
-        if shared.watched.load(Ordering::SeqCst) {
+        if shared.helped.watched.load(Ordering::SeqCst) {
             helper::leave_to_program(shared);
         }
         Inside(shared)
@@ -320,7 +166,7 @@ impl Endpoint {
     /// thread takes longer than to send a message.
     #[inline]
     pub(crate) fn leave(&self) {
-        if self.shared.watched.load(Ordering::Relaxed) {
+        if self.shared.helped.watched.load(Ordering::Relaxed) {
             helper::leave_to_program(&self.shared);
         }
     }
@@ -329,7 +175,7 @@ impl Endpoint {
     #[inline]
     pub(crate) fn advance(&self, now: Option<Time>) -> Locked<'_> {
         let mut core = self.lock();
-        core.gather.end_row();
+        core.egress.batching_mut().end_burst();
         let before = core.completions();
         self.step(core, now, before)
     }
@@ -345,10 +191,10 @@ impl Endpoint {
     #[inline]
     pub(crate) fn spin<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
         let before = core.completions();
-        if core.pace.take_rest() {
-            self.rest(&mut core);
+        if core.takes_pause() {
+            self.pause(&mut core);
         }
-        for _ in 0..SPIN_LOOKS {
+        for _ in 0..SPIN_POLLS {
             if core.spin() || self.shared.wanting.load(Ordering::Relaxed) > 0 {
                 break;
             }
@@ -356,10 +202,10 @@ impl Endpoint {
         self.stepped(core, before)
     }
 
-    /// Looks at nothing for a while, unless another thread wants the lock.
-    fn rest(&self, core: &mut Core) {
+    /// Polls nothing for a while, unless another thread wants the lock.
+    fn pause(&self, core: &mut Core) {
         core.now = clock::now();
-        let until_ns = core.now.as_nanos() + REST_NS;
+        let until_ns = core.now.as_nanos() + BACKOFF_NS;
         while core.now.as_nanos() < until_ns && self.shared.wanting.load(Ordering::Relaxed) == 0 {
             std::hint::spin_loop();
             core.now = clock::now();
@@ -369,7 +215,10 @@ impl Endpoint {
     /// After progress: others learn of it.
     #[inline]
     pub(crate) fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
-        self.shared.stepped_at.store(core.now.as_nanos(), Ordering::Relaxed);
+        self.shared
+            .helped
+            .stepped_at
+            .store(core.now.as_nanos(), Ordering::Relaxed);
         core.wake_if(completions_before);
         if core.store.requests.has_unheard() {
             core = handler::tell_failures(self, core);
@@ -401,56 +250,10 @@ impl Endpoint {
     }
 }
 
-impl Core {
-    /// Wakes whoever sleeps if requests were completed since.
-    #[inline]
-    pub(crate) fn wake_if(&mut self, completions_before: u64) {
-        if self.completions() != completions_before {
-            self.sleepers.wake();
-        }
-    }
-
-    /// The last frames of the endpoint.
-    pub(crate) fn finish(&mut self) {
-        if self.closed {
-            return;
-        }
-        if self.process != getpid() {
-            // A child's copy: the acknowledgements are its parent's to send.
-            self.closed = true;
-            return;
-        }
-        let now = clock::now();
-        self.engine.flush_acks();
-        self.flush(now);
-        self.publish();
-        if let Some(local) = &mut self.local {
-            local.close();
-        }
-        self.closed = true;
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-/// A number that nobody can guess.
-fn random() -> Result<u64, Error> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|source| Error::System {
-            what: "get a random number",
-            source,
-        })?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
 #[cfg(test)]
 mod tests {
+    use ether::MacAddr;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,6 @@ use std::{sync::Arc, thread};
 use crate::{
     Address, Endpoint, StatusCode,
     clock::now,
-    progress::Core,
     shared::Locked,
     store::{Source, UnexpBody},
 };
@@ -44,7 +43,7 @@ pub type FailureHandler = Arc<dyn Fn(&Endpoint, StatusCode) + Send + Sync>;
 #[cold]
 pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
     let failures = core.store.requests.take_unheard();
-    let Some(handler) = core.failure_handler.clone() else {
+    let Some(handler) = core.handlers.failure.clone() else {
         for code in failures {
             tracing::info!("a message failed after its send was complete: {code}");
         }
@@ -59,7 +58,7 @@ pub(crate) fn tell_failures<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) ->
 
 /// Shows the handler every message it has not seen. Called with the lock; returns with it.
 pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a> {
-    while core.handler_runs.is_none() && !core.store.unseen.is_empty() {
+    while core.handlers.running.is_none() && !core.store.unseen.is_empty() {
         let id = core.store.unseen.remove(0);
         let fragments_of = {
             let sizes = *core.engine.config().dialect.sizes();
@@ -86,13 +85,13 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
             // A receive was posted meanwhile and took it.
             continue;
         };
-        let (Some(source), Some(mut handler)) = (core.address(source), core.handler.take()) else {
+        let (Some(source), Some(mut handler)) = (core.address(source), core.handlers.unexpected.take()) else {
             continue;
         };
         // Receives that are posted before the handler has decided wait for that.
         core.store.table.unexpected.begin_to_decide(id);
-        core.handler_runs = Some(thread::current().id());
-        core.stopped += 1;
+        core.handlers.running = Some(thread::current().id());
+        core.stop();
         drop(core);
         let message = Unexpected {
             source,
@@ -102,11 +101,11 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         };
         let action = handler(endpoint, message);
         core = endpoint.lock();
-        core.stopped -= 1;
-        core.handler_runs = None;
+        core.go_on();
+        core.handlers.running = None;
         // Unless the handler registered another one.
-        if core.store.has_handler && core.handler.is_none() {
-            core.handler = Some(handler);
+        if core.store.has_handler && core.handlers.unexpected.is_none() {
+            core.handlers.unexpected = Some(handler);
         }
         core.now = now();
         let receives_wait = core.store.table.unexpected.decided();
@@ -122,52 +121,4 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         core.sleepers.wake();
     }
     core
-}
-
-impl Core {
-    fn consume(&mut self, id: mxoe::matching::UnexpectedId) {
-        let Some(message) = self.store.table.unexpected.remove(id) else {
-            return;
-        };
-        match message.body {
-            UnexpBody::Large(large) => {
-                // Gone: its sender is, too.
-                let _ = self.engine.decline(large);
-            }
-            UnexpBody::LargeLocal(large) => {
-                if let Some(local) = &mut self.local {
-                    local.decline(&mut self.store, &large);
-                }
-            }
-            UnexpBody::Partial(key, _) => {
-                self.store.transfers.remove(key);
-            }
-            // The handler had all of it.
-            UnexpBody::Own(request, _) | UnexpBody::OwnInPlace(request, _) => {
-                self.own_matched(request, message.length, message.length);
-            }
-            UnexpBody::Whole(_) => {}
-        }
-        self.resume();
-    }
-
-    /// Matches receives that waited for the handler with what is unexpected.
-    fn match_again(&mut self) {
-        let mut matched = Vec::new();
-        let mut requests = Vec::new();
-        let table = &mut self.store.table;
-        let posted = &mut table.posted;
-        table.unexpected.remove_if(
-            |message| {
-                let request = posted.take(message.match_info);
-                requests.extend(request);
-                request.is_some()
-            },
-            |message| matched.push(message),
-        );
-        for (request, message) in requests.into_iter().zip(matched) {
-            self.give(request, message);
-        }
-        self.resume();
-    }
 }

@@ -81,7 +81,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
 /// The program calls the library: the helper stops waiting for this endpoint's frames.
 #[cold]
 pub(crate) fn leave_to_program(shared: &Shared) {
-    if shared.watched.swap(false, Ordering::SeqCst)
+    if shared.helped.watched.swap(false, Ordering::SeqCst)
         && let Some(helper) = HELPER.get()
     {
         helper.wake();
@@ -91,8 +91,8 @@ pub(crate) fn leave_to_program(shared: &Shared) {
 /// A send was held, and none was at the helper's last look: it comes at its next one.
 #[cold]
 pub(crate) fn come_for_held(shared: &Shared) {
-    shared.holds.store(true, Ordering::SeqCst);
-    if shared.looked_at_rarely.load(Ordering::SeqCst) {
+    shared.helped.holds.store(true, Ordering::SeqCst);
+    if shared.helped.looked_at_rarely.load(Ordering::SeqCst) {
         look_soon(shared);
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn come_for_held(shared: &Shared) {
 /// The program left the library after a long call: it is looked at again soon.
 #[cold]
 pub(crate) fn look_soon(shared: &Shared) {
-    if shared.looked_at_rarely.swap(false, Ordering::SeqCst)
+    if shared.helped.looked_at_rarely.swap(false, Ordering::SeqCst)
         && let Some(helper) = HELPER.get()
     {
         helper.wake();
@@ -199,17 +199,17 @@ fn run() {
 /// Does for an endpoint what is to be done, and says what is to be waited for; how long until the next look.
 fn attend(care: &mut Care, shared: &Shared) -> Duration {
     let mut next = care.authority.keep(shared);
-    if !shared.helped && ALL_WANTED.load(Ordering::SeqCst) == 0 {
+    if !shared.helped.is_wanted && ALL_WANTED.load(Ordering::SeqCst) == 0 {
         return next;
     }
-    if shared.holds.swap(false, Ordering::SeqCst) {
+    if shared.helped.holds.swap(false, Ordering::SeqCst) {
         shared.flush_held();
     }
-    let stepped_at = shared.stepped_at.load(Ordering::Relaxed);
+    let stepped_at = shared.helped.stepped_at.load(Ordering::Relaxed);
     let now = clock::now();
     let inside = shared.inside.load(Ordering::SeqCst) > 0;
     if inside || now.as_nanos().saturating_sub(stepped_at) < PROGRAM_NS {
-        shared.watched.store(false, Ordering::SeqCst);
+        shared.helped.watched.store(false, Ordering::SeqCst);
         care.look = if stepped_at == care.stepped_at {
             (care.look * 2).min(LOOK_RARELY)
         } else {
@@ -217,17 +217,17 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         };
         care.stepped_at = stepped_at;
         let rarely = care.look > LOOK;
-        shared.looked_at_rarely.store(rarely, Ordering::SeqCst);
-        if rarely && (shared.inside.load(Ordering::SeqCst) == 0 || shared.holds.load(Ordering::SeqCst)) {
+        shared.helped.looked_at_rarely.store(rarely, Ordering::SeqCst);
+        if rarely && (shared.inside.load(Ordering::SeqCst) == 0 || shared.helped.holds.load(Ordering::SeqCst)) {
             // It left, or another thread held a send, before it could know.
-            shared.looked_at_rarely.store(false, Ordering::SeqCst);
+            shared.helped.looked_at_rarely.store(false, Ordering::SeqCst);
             care.look = LOOK;
         }
         return next.min(care.look);
     }
     care.look = LOOK;
     // The program is elsewhere. From here on it says so when it comes back; had it come before that, it is seen now.
-    shared.watched.store(true, Ordering::SeqCst);
+    shared.helped.watched.store(true, Ordering::SeqCst);
     if shared.inside.load(Ordering::SeqCst) > 0 {
         return next.min(LOOK);
     }
@@ -238,27 +238,27 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         return next;
     }
     // Whatever woke it.
-    core.port.expect_bulk(true);
+    core.egress.expect_bulk();
     core.step(Some(now));
     shared.take_port_error();
     if core.is_ready() {
         return Duration::ZERO;
     }
-    if core.stopped == 0 {
+    if !core.is_stopped() {
         if let Some(due) = core.poll_timeout() {
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
-        match shared.port_fd.try_clone() {
+        match shared.descriptors.port.try_clone() {
             Ok(port) => care.ports.push(port),
             // Out of descriptors: it is looked at again.
             Err(_) => next = next.min(LOOK_RARELY),
         }
         care.ports
-            .extend(shared.bulk_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
+            .extend(shared.descriptors.bulk.as_ref().and_then(|fd| fd.try_clone().ok()));
         care.ports
-            .extend(shared.others_fd.as_ref().and_then(|fd| fd.try_clone().ok()));
+            .extend(shared.descriptors.others.as_ref().and_then(|fd| fd.try_clone().ok()));
     }
-    if core.burst.is_blocked() {
+    if core.egress.is_blocked() {
         next = next.min(LOOK);
     }
     next

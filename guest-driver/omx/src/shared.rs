@@ -8,21 +8,54 @@ use std::{
     },
 };
 
+use ether::Time;
 use rustix::process::{Pid, getpid};
 use weft_authority::Session;
 
-use crate::{Address, Board, Waiting, clock, helper, progress::Core};
+use crate::{Address, Board, Waiting, clock, core::Core, helper};
 
 pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
 
+/// What becomes readable when an endpoint has something to do.
+pub(crate) struct Descriptors {
+    /// Readable when frames are there, as the port promises.
+    pub(crate) port: OwnedFd,
+    /// The port's descriptor for its bulk path, if it has one.
+    pub(crate) bulk: Option<OwnedFd>,
+    /// Readable when other programs of this host have something for the endpoint.
+    pub(crate) others: Option<OwnedFd>,
+}
+
+/// What the helper thread and the threads of the program tell each other of an endpoint.
+pub(crate) struct Helped {
+    /// The helper thread makes progress here.
+    pub(crate) is_wanted: bool,
+    /// When a thread of the program last made progress, in nanoseconds of the library's clock.
+    pub(crate) stepped_at: AtomicU64,
+    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
+    pub(crate) looked_at_rarely: AtomicBool,
+    /// The helper thread waits for this endpoint's frames.
+    pub(crate) watched: AtomicBool,
+    /// Sends may be held: the helper thread sends them when it looks next.
+    pub(crate) holds: AtomicBool,
+}
+
+impl Helped {
+    /// The program makes progress at `now`.
+    pub(crate) const fn new(is_wanted: bool, now: Time) -> Self {
+        Self {
+            is_wanted,
+            stepped_at: AtomicU64::new(now.as_nanos()),
+            looked_at_rarely: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
+        }
+    }
+}
+
 pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
-    /// Readable when frames are there, as the port promises.
-    pub(crate) port_fd: OwnedFd,
-    /// Its second one, if it has two.
-    pub(crate) bulk_fd: Option<OwnedFd>,
-    /// The same for other programs of this host.
-    pub(crate) others_fd: Option<OwnedFd>,
+    pub(crate) descriptors: Descriptors,
     /// A signal ends a blocking call.
     pub(crate) signals_end_waits: bool,
     /// Times that `wakeup` was called.
@@ -32,16 +65,7 @@ pub(crate) struct Shared {
     pub(crate) wanting: AtomicU32,
     /// Threads of the program inside a call.
     pub(crate) inside: AtomicU32,
-    /// When one of them last made progress, in nanoseconds of the library's clock.
-    pub(crate) stepped_at: AtomicU64,
-    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
-    pub(crate) looked_at_rarely: AtomicBool,
-    /// The helper thread waits for this endpoint's frames.
-    pub(crate) watched: AtomicBool,
-    /// Sends may be held: the helper thread sends them at its next look.
-    pub(crate) holds: AtomicBool,
-    /// The helper thread makes progress here.
-    pub(crate) helped: bool,
+    pub(crate) helped: Helped,
     /// A blocking connect has every endpoint of the process looked after.
     pub(crate) connects_for_all: bool,
     /// Closed: the connection to the authority ends.
@@ -88,7 +112,7 @@ impl Shared {
         core.sleepers.wake();
         // Each may own a clone of the endpoint, and would keep it for ever; dropped without the lock for the same reason.
         core.store.has_handler = false;
-        let handlers = (core.handler.take(), core.failure_handler.take());
+        let handlers = (core.handlers.unexpected.take(), core.handlers.failure.take());
         drop(core);
         drop(handlers);
         self.over.store(true, Ordering::SeqCst);
@@ -111,7 +135,7 @@ impl Shared {
     /// What is held goes out.
     pub(crate) fn flush_held(&self) {
         let mut core = self.lock();
-        if !core.gather.is_empty() {
+        if !core.egress.batching().is_empty() {
             let before = core.completions();
             core.flush(clock::now());
             core.wake_if(before);

@@ -42,7 +42,7 @@ use self::{
 };
 use crate::{
     Error, StatusCode,
-    late::is_away,
+    core::is_away,
     memory::Segments,
     slab::Key,
     store::{LocalLarge, Store},

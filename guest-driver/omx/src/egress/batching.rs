@@ -1,19 +1,19 @@
-//! Short sends posted one right after the other are held back and go out together: frames that share a system call cost a
-//! quarter less each. Whether the next send is held is decided here; who sends them is elsewhere: the next call that makes
-//! progress or takes the completion of one of them, and the helper thread at its next look (`Endpoint::isend`, `helper`).
+//! Batching: short sends posted one right after the other are held back and go out together, because frames that share a system call
+//! cost a quarter less each. Whether the next send is held is decided here. Held sends go out with the next call that makes progress or
+//! takes the completion of one of them, and by the helper thread when it polls next (`Endpoint::isend`, `helper`).
 //! A timer of their own would cost more than they save: to set one took 10 us in the virtual machine it was tried in.
 
 use ether::Time;
 
-/// Sends in a row, with no other progress between them, after which further ones are held: the neighbours of a cell in three
+/// Sends in one burst, with no other progress between them, after which further ones are held: the neighbours of a cell in three
 /// dimensions (26) are served at once, whatever the program does then.
-const ROW_MIN: u32 = 32;
+const BURST_MIN: u32 = 32;
 /// A send posted this much later than the one before it is not held. A send of its own takes a few microseconds.
 const GAP_NS: u64 = 10_000;
-/// Nor is one after a longer pause, which ends the row: this long the processor may have been away, for its timer or another program.
+/// Nor is one after a longer pause, which ends the burst: this long the processor may have been away, for its timer or another program.
 const PAUSE_NS: u64 = 100_000;
-/// Sends after such a gap that go out one by one, before the row goes on.
-const ROW_AGAIN: u32 = 4;
+/// Sends after such a gap that go out one by one, before the burst goes on.
+const BURST_AGAIN: u32 = 4;
 /// While sends are held the clock is read for every so many: to read it takes as long as to keep a send.
 const SENDS_PER_LOOK: u32 = 4;
 /// Sends that go out together at most. Messages of 128 bytes per second over veth, against one by one: 1.30 x in batches of 8,
@@ -22,23 +22,23 @@ const BATCH_MAX: u32 = 64;
 
 /// What is known of the sends last posted.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct Batching {
     /// Sends posted one right after the other.
-    row: u32,
+    burst: u32,
     last_look: Time,
     /// Sends since then.
     unlooked: u32,
     held: u32,
-    /// Which batch is being gathered; never 0.
+    /// Which batch is being made; never 0.
     batch: u32,
     /// The send that is being posted may be held: it is short, complete for the program, and leaves by the port.
     may_wait: bool,
 }
 
-impl Gather {
+impl Batching {
     pub(crate) const fn new() -> Self {
         Self {
-            row: 0,
+            burst: 0,
             last_look: Time::ZERO,
             unlooked: 0,
             held: 0,
@@ -47,16 +47,16 @@ impl Gather {
         }
     }
 
-    /// The send that is being posted may be held.
+    /// The send that is being posted may be held: it is short, complete for the program, and leaves by the port.
     #[inline]
-    pub(crate) const fn offer(&mut self) {
+    pub(crate) const fn allow_holding(&mut self) {
         self.may_wait = true;
     }
 
     /// Whether it is to be known when the next send is posted.
     #[inline]
     pub(crate) const fn wants_time(&self) -> bool {
-        self.row < ROW_MIN || self.unlooked + 1 >= SENDS_PER_LOOK
+        self.burst < BURST_MIN || self.unlooked + 1 >= SENDS_PER_LOOK
     }
 
     /// A send was posted, at `now` if that is [known](Self::wants_time); `watched`: somebody comes for it if the program does not.
@@ -71,20 +71,20 @@ impl Gather {
             Some(now) => (self.last_look, self.unlooked) = (now, 0),
             None => self.unlooked += 1,
         }
-        self.row = match self.row {
+        self.burst = match self.burst {
             _ if !may_wait => 0,
-            row if gap_ns < GAP_NS => row.saturating_add(1),
-            row if row >= ROW_MIN && gap_ns < PAUSE_NS => ROW_MIN - ROW_AGAIN,
+            burst if gap_ns < GAP_NS => burst.saturating_add(1),
+            burst if burst >= BURST_MIN && gap_ns < PAUSE_NS => BURST_MIN - BURST_AGAIN,
             _ => 0,
         };
-        let held = self.row >= ROW_MIN && self.held + 1 < BATCH_MAX;
+        let held = self.burst >= BURST_MIN && self.held + 1 < BATCH_MAX;
         if held {
             self.held += 1;
         }
         held
     }
 
-    /// What the batch is called that the send just held is in, for [`Gather::holds`]; never 0.
+    /// What the batch is called that the send just held is in, for [`Batching::holds`]; never 0.
     #[inline]
     pub(crate) const fn batch(&self) -> u32 {
         self.batch
@@ -99,7 +99,7 @@ impl Gather {
     /// Whether the next send may be held, or others are.
     #[inline]
     pub(crate) const fn may_hold(&self) -> bool {
-        self.held > 0 || self.row + 1 >= ROW_MIN
+        self.held > 0 || self.burst + 1 >= BURST_MIN
     }
 
     #[inline]
@@ -116,16 +116,16 @@ impl Gather {
         }
     }
 
-    /// To send a batch took until `now`: the row goes on from here.
+    /// To send a batch took until `now`: the burst goes on from here.
     #[inline]
     pub(crate) const fn goes_on(&mut self, now: Time) {
         (self.last_look, self.unlooked) = (now, 0);
     }
 
-    /// The program did something else: who waits for answers is not in a row of sends.
+    /// The program did something else: who waits for answers is not in a burst of sends.
     #[inline]
-    pub(crate) const fn end_row(&mut self) {
-        self.row = 0;
+    pub(crate) const fn end_burst(&mut self) {
+        self.burst = 0;
     }
 }
 
@@ -134,35 +134,35 @@ mod tests {
     use super::*;
 
     /// Posts as a program does whose sends are `gap_ns` apart; how many went out with each one that was not held.
-    fn batches(gather: &mut Gather, now_ns: &mut u64, posts: u32, gap_ns: u64) -> Vec<u32> {
+    fn batches(batching: &mut Batching, now_ns: &mut u64, posts: u32, gap_ns: u64) -> Vec<u32> {
         let mut batches = Vec::new();
         let mut held = 0;
         for _ in 0..posts {
             *now_ns += gap_ns;
-            gather.offer();
-            let now = gather.wants_time().then_some(Time::from_nanos(*now_ns));
-            if gather.posted(now, true) {
-                assert!(gather.holds(gather.batch()));
+            batching.allow_holding();
+            let now = batching.wants_time().then_some(Time::from_nanos(*now_ns));
+            if batching.posted(now, true) {
+                assert!(batching.holds(batching.batch()));
                 held += 1;
                 continue;
             }
             batches.push(held + 1);
             held = 0;
-            let batch = gather.batch();
-            gather.flushed();
-            assert!(gather.is_empty() && !gather.holds(batch));
+            let batch = batching.batch();
+            batching.flushed();
+            assert!(batching.is_empty() && !batching.holds(batch));
             // To send takes its time.
             *now_ns += 2000 * u64::from(batches[batches.len() - 1]);
-            gather.goes_on(Time::from_nanos(*now_ns));
+            batching.goes_on(Time::from_nanos(*now_ns));
         }
         batches
     }
 
     #[test]
     fn sends_in_quick_succession_go_out_in_batches_after_the_first_ones() {
-        let mut gather = Gather::new();
-        let batches = batches(&mut gather, &mut 1_000_000, ROW_MIN + 10 * BATCH_MAX, 300);
-        let (first, others) = batches.split_at(ROW_MIN as usize);
+        let mut batching = Batching::new();
+        let batches = batches(&mut batching, &mut 1_000_000, BURST_MIN + 10 * BATCH_MAX, 300);
+        let (first, others) = batches.split_at(BURST_MIN as usize);
         assert!(first.iter().all(|batch| *batch == 1), "{first:?}");
         assert!(
             others.len() == 10 && others.iter().all(|batch| *batch == BATCH_MAX),
@@ -172,24 +172,24 @@ mod tests {
 
     #[test]
     fn sends_between_which_a_program_computes_are_never_held() {
-        let mut gather = Gather::new();
-        let batches = batches(&mut gather, &mut 0, 500, GAP_NS);
+        let mut batching = Batching::new();
+        let batches = batches(&mut batching, &mut 0, 500, GAP_NS);
         assert_eq!(batches, vec![1; 500]);
     }
 
     #[test]
     fn a_row_that_is_interrupted_goes_on_after_a_few_sends() {
-        let mut gather = Gather::new();
+        let mut batching = Batching::new();
         let mut now_ns = 0;
         for pause_ns in [GAP_NS * 2, PAUSE_NS * 2] {
-            batches(&mut gather, &mut now_ns, 2 * ROW_MIN + BATCH_MAX, 300);
+            batches(&mut batching, &mut now_ns, 2 * BURST_MIN + BATCH_MAX, 300);
             now_ns += pause_ns * u64::from(SENDS_PER_LOOK);
-            let alone = batches(&mut gather, &mut now_ns, ROW_MIN + BATCH_MAX, 300);
+            let alone = batches(&mut batching, &mut now_ns, BURST_MIN + BATCH_MAX, 300);
             let alone = alone.iter().filter(|batch| **batch == 1).count() as u32;
             let expected = if pause_ns < PAUSE_NS {
-                ROW_AGAIN - 1
+                BURST_AGAIN - 1
             } else {
-                ROW_MIN - 1
+                BURST_MIN - 1
             };
             assert_eq!(alone, expected, "after {pause_ns} ns");
         }
@@ -197,18 +197,18 @@ mod tests {
 
     #[test]
     fn a_program_that_begins_to_compute_between_sends_has_few_of_them_held() {
-        let mut gather = Gather::new();
+        let mut batching = Batching::new();
         let mut now_ns = 0;
-        batches(&mut gather, &mut now_ns, 2 * ROW_MIN, 300);
+        batches(&mut batching, &mut now_ns, 2 * BURST_MIN, 300);
         let mut held = 0;
         for _ in 0..100 {
             now_ns += PAUSE_NS;
-            gather.offer();
-            let now = gather.wants_time().then_some(Time::from_nanos(now_ns));
-            if gather.posted(now, true) {
+            batching.allow_holding();
+            let now = batching.wants_time().then_some(Time::from_nanos(now_ns));
+            if batching.posted(now, true) {
                 held += 1;
             } else {
-                gather.flushed();
+                batching.flushed();
             }
         }
         assert!(held < SENDS_PER_LOOK, "{held}");
@@ -216,32 +216,32 @@ mod tests {
 
     #[test]
     fn sends_between_which_a_program_waits_are_never_held() {
-        let mut gather = Gather::new();
+        let mut batching = Batching::new();
         for round in 0..500 {
-            gather.offer();
-            assert!(!gather.posted(Some(Time::from_nanos(round * 1000)), true));
-            gather.end_row();
+            batching.allow_holding();
+            assert!(!batching.posted(Some(Time::from_nanos(round * 1000)), true));
+            batching.end_burst();
         }
     }
 
     #[test]
     fn a_send_that_may_not_wait_takes_the_held_ones_along_and_ends_the_row() {
-        let mut gather = Gather::new();
+        let mut batching = Batching::new();
         let mut now_ns = 0;
-        batches(&mut gather, &mut now_ns, ROW_MIN + 5, 300);
-        assert!(!gather.is_empty());
-        assert!(!gather.posted(Some(Time::from_nanos(now_ns + 300)), true));
-        gather.flushed();
-        gather.offer();
-        assert!(!gather.posted(Some(Time::from_nanos(now_ns + 600)), true));
+        batches(&mut batching, &mut now_ns, BURST_MIN + 5, 300);
+        assert!(!batching.is_empty());
+        assert!(!batching.posted(Some(Time::from_nanos(now_ns + 300)), true));
+        batching.flushed();
+        batching.allow_holding();
+        assert!(!batching.posted(Some(Time::from_nanos(now_ns + 600)), true));
     }
 
     #[test]
     fn nothing_is_held_where_nobody_would_come_for_it() {
-        let mut gather = Gather::new();
+        let mut batching = Batching::new();
         for post in 0..500 {
-            gather.offer();
-            assert!(!gather.posted(Some(Time::from_nanos(post * 300)), false));
+            batching.allow_holding();
+            assert!(!batching.posted(Some(Time::from_nanos(post * 300)), false));
         }
     }
 }

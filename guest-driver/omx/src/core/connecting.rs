@@ -5,10 +5,10 @@ use ether::{MacAddr, Time};
 use mxoe::engine::SendError;
 use weft_authority::{OmxdError, Refusal};
 
+use super::Core;
 use crate::{
     Error, StatusCode,
     local::{Local, Reach},
-    progress::Core,
     slab::Key,
 };
 
@@ -30,13 +30,18 @@ pub(crate) struct LateConnects {
     list: Vec<(Wanted, Time)>,
     /// When to ask again.
     due: Time,
+    /// Other endpoints of this host are reached by frames, not over shared memory.
+    others_by_frames: bool,
 }
 
 impl LateConnects {
-    pub(crate) const NONE: Self = Self {
-        list: Vec::new(),
-        due: Time::MAX,
-    };
+    pub(super) const fn new(others_by_frames: bool) -> Self {
+        Self {
+            list: Vec::new(),
+            due: Time::MAX,
+            others_by_frames,
+        }
+    }
 
     pub(crate) fn due(&self) -> Option<Time> {
         (self.due != Time::MAX).then_some(self.due)
@@ -71,13 +76,21 @@ pub(crate) const fn is_away(error: &OmxdError) -> bool {
 }
 
 impl Core {
+    /// A connect that has no answer yet is given up then.
+    pub(crate) fn set_connect_until(&mut self, request: Key, until: Time) {
+        if let Some(local) = &mut self.local {
+            local.set_until(request, until);
+        }
+        self.connecting.set_until(request, until);
+    }
+
     /// Begins to connect, now or when the authority is back.
     pub(crate) fn connect(&mut self, wanted: Wanted) -> Result<(), Error> {
         if !self.try_connect(wanted)? {
             let limit_ns = self.local.as_ref().map_or(0, Local::give_up_ns);
             let until = self.now.plus_nanos(limit_ns);
-            self.late.list.push((wanted, until));
-            self.late.due = self.late.due.min(self.now.plus_nanos(AGAIN_NS));
+            self.connecting.list.push((wanted, until));
+            self.connecting.due = self.connecting.due.min(self.now.plus_nanos(AGAIN_NS));
         }
         Ok(())
     }
@@ -92,7 +105,7 @@ impl Core {
         } = wanted;
         if mac == self.own.mac() && endpoint != self.own.endpoint {
             let local = self.local.as_mut().ok_or(Error::SameInterface)?;
-            if !self.others_by_frames {
+            if !self.connecting.others_by_frames {
                 return local.connect(&mut self.store, self.now, endpoint, key, request);
             }
             local.look(&mut self.store, self.now);
@@ -130,8 +143,8 @@ impl Core {
     /// Asks again for those that wait.
     #[cold]
     pub(crate) fn connect_late(&mut self) {
-        self.late.due = Time::MAX;
-        for (wanted, until) in std::mem::take(&mut self.late.list) {
+        self.connecting.due = Time::MAX;
+        for (wanted, until) in std::mem::take(&mut self.connecting.list) {
             match self.try_connect(wanted) {
                 Ok(true) => {
                     // Its time began when it was posted.
@@ -142,8 +155,8 @@ impl Core {
                     }
                 }
                 Ok(false) if until > self.now => {
-                    self.late.list.push((wanted, until));
-                    self.late.due = self.now.plus_nanos(AGAIN_NS);
+                    self.connecting.list.push((wanted, until));
+                    self.connecting.due = self.now.plus_nanos(AGAIN_NS);
                 }
                 Ok(false) => self.store.requests.complete(wanted.request, StatusCode::Unreachable),
                 Err(error) => {

@@ -1,17 +1,15 @@
 //! Posting: which way a message goes, and what a new receive finds among the unexpected messages.
 
-use std::io::IoSlice;
-
 use mxoe::{
     engine::{PartnerId, Posted, SendError, SendOptions},
     matching::Selector,
     wire::SESSION_NONE,
 };
 
+use super::Core;
 use crate::{
     Address, Error, Request, StatusCode,
     memory::Segments,
-    progress::Core,
     request::{PARTNER_SELF, RequestKind},
     slab::Key,
     store::{SendBytes, Source, Transfer, Unexp, UnexpBody, transfer_token},
@@ -20,8 +18,17 @@ use crate::{
 /// Longest message that the engine copies when it is posted.
 pub(crate) const INLINE_LEN_MAX: usize = 128;
 
-/// A message whose frame went to the port before anything was remembered of it.
-pub(crate) struct AtOnce {
+/// How messages of an endpoint are posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PostingRules {
+    /// What every receive's mask must cover.
+    pub(super) context_mask: u64,
+    /// Medium messages are copied so that they complete early.
+    pub(super) copies_mediums: bool,
+}
+
+/// A message whose frame went to the port before its record was made.
+pub(crate) struct ImmediateSend {
     partner: PartnerId,
     went_out: bool,
 }
@@ -37,7 +44,7 @@ impl Core {
         synchronous: bool,
     ) -> Option<Key> {
         let length = memory.len();
-        self.pace.sent();
+        self.progress.sent();
         let request = self.store.requests.add(RequestKind::Send, match_info, context)?;
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.address = Some(to);
@@ -86,41 +93,42 @@ impl Core {
         }
     }
 
-    /// Sends a short message before anything is remembered of it, if nothing stands before it: [`Core::sent_at_once`] must come
+    /// Immediate send: hands the frame of a short message to the port before its record is made, if nothing stands before it: [`Core::finish_immediate_send`] must come
     /// next, with the same message.
     #[inline]
-    pub(crate) fn send_at_once(&mut self, memory: &Segments, to: Address, match_info: u64) -> Option<AtOnce> {
+    pub(crate) fn begin_immediate_send(
+        &mut self,
+        memory: &Segments,
+        to: Address,
+        match_info: u64,
+    ) -> Option<ImmediateSend> {
         let partner = self.engine.partner_at(to.partner as usize)?;
         let data = memory.as_slice()?;
         let may_go = data.len() <= INLINE_LEN_MAX
-            && self.stopped == 0
-            && !self.gather.may_hold()
-            && !self.burst.is_blocked()
-            && (self.loopback.is_none() || to.mac != self.own.mac)
+            && !self.is_stopped()
+            && self.egress.may_send_immediately(|| to.mac == self.own.mac)
             && self.store.requests.has_room()
             && self.wrong_address(to).is_none();
         if !may_go {
             return None;
         }
-        let head = self.burst.first_head();
+        let head = self.egress.immediate_head();
         let len = self.engine.write_at_once(partner, match_info, data, head)?;
-        self.port
-            .limit_direct(self.engine.peers_mut().direct_frame_len_max(self.now));
-        // An error: lost like any frame on the wire, and sent again by the engine.
-        let went_out = self.port.send(&[IoSlice::new(&head[..len])]).unwrap_or(true);
-        Some(AtOnce { partner, went_out })
+        let direct_len_max = self.engine.peers_mut().direct_frame_len_max(self.now);
+        let went_out = self.egress.send_immediately(len, direct_len_max);
+        Some(ImmediateSend { partner, went_out })
     }
 
-    /// The rest of [`Core::send_at_once`]: the request, and what the engine remembers.
-    pub(crate) fn sent_at_once(
+    /// The rest of [`Core::begin_immediate_send`]: the request, and what the engine remembers.
+    pub(crate) fn finish_immediate_send(
         &mut self,
-        sent: AtOnce,
+        sent: ImmediateSend,
         memory: Segments,
         to: Address,
         (match_info, context): (u64, u64),
         watched: bool,
     ) -> Option<Key> {
-        self.pace.sent();
+        self.progress.sent();
         let requests = &mut self.store.requests;
         let request = requests.add(RequestKind::Send, match_info, context)?;
         if let Some(entry) = requests.get_mut(request) {
@@ -129,14 +137,14 @@ impl Core {
         }
         let data = memory.as_slice().unwrap_or_default();
         // It was taken before it went out.
-        let AtOnce { partner, went_out } = sent;
+        let ImmediateSend { partner, went_out } = sent;
         let posted = self
             .engine
             .posted_at_once(self.now, partner, match_info, request, data, went_out);
         debug_assert!(matches!(posted, Ok(Posted::Early(_))));
         self.early(request);
-        self.gather.offer();
-        self.gather.posted(Some(self.now), watched);
+        self.egress.batching_mut().allow_holding();
+        self.egress.batching_mut().posted(Some(self.now), watched);
         Some(request)
     }
 
@@ -160,7 +168,7 @@ impl Core {
 
     /// A send waits to go out with others.
     pub(crate) fn held(&mut self, request: Request) {
-        let batch = self.gather.batch();
+        let batch = self.egress.batching().batch();
         if let Some(entry) = self.store.requests.get_mut(request.0) {
             entry.batch = batch;
         }
@@ -187,7 +195,7 @@ impl Core {
         match self.engine.send_inline(self.now, partner, match_info, request, data)? {
             Posted::Early(_) => {
                 self.early(request);
-                self.gather.offer();
+                self.egress.batching_mut().allow_holding();
             }
             Posted::Pending(send) => {
                 if let Some(entry) = self.store.requests.get_mut(request) {
@@ -215,7 +223,7 @@ impl Core {
         let key = self.store.transfers.insert(transfer).ok_or(SendError::TooMany)?;
         let options = SendOptions {
             synchronous,
-            copyable: self.copies_mediums,
+            copyable: self.posting.copies_mediums,
         };
         let posted = self
             .engine
@@ -232,7 +240,7 @@ impl Core {
                 }
                 self.early(request);
                 if self.engine.config().dialect.sizes().fragments_of(length) == 1 {
-                    self.gather.offer();
+                    self.egress.batching_mut().allow_holding();
                 }
                 Ok(())
             }
@@ -310,7 +318,7 @@ impl Core {
 
     /// A receive.
     pub(crate) fn receive(&mut self, memory: Segments, selector: Selector, context: u64) -> Result<Key, Error> {
-        if selector.mask() & self.context_mask != self.context_mask {
+        if selector.mask() & self.posting.context_mask != self.posting.context_mask {
             return Err(Error::BadMaskForContextId);
         }
         let request = self

@@ -1,0 +1,189 @@
+//! Everything behind an endpoint's lock: the type [`Core`], its parts, and the contract of its calls.
+
+use std::thread::ThreadId;
+
+use ether::Time;
+use mxoe::engine::{Counters, Engine};
+use rustix::process::{Pid, getpid};
+use weft_authority::CounterPage;
+
+mod completion;
+mod connecting;
+mod loopback;
+mod posting;
+mod progress;
+mod unexpected;
+
+pub(crate) use connecting::{Wanted, is_away};
+pub(crate) use posting::INLINE_LEN_MAX;
+
+use self::{connecting::LateConnects, posting::PostingRules, progress::Progress};
+use crate::{
+    Error, clock,
+    egress::Egress,
+    handler::{FailureHandler, Handler},
+    local::Local,
+    number::OpenNumber,
+    peers::EndpointPeers,
+    request::{Address, Requests},
+    sleepers::Sleepers,
+    store::Store,
+};
+
+/// What a program is called for, and whether it is being called.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    /// Messages that match no posted receive.
+    pub(crate) unexpected: Option<Handler>,
+    /// Failures that no completion shows.
+    pub(crate) failure: Option<FailureHandler>,
+    /// The thread that is inside the unexpected handler.
+    pub(crate) running: Option<ThreadId>,
+}
+
+/// An endpoint as it is opened: what [`Core::new`] is made of.
+pub(crate) struct Opened {
+    pub(crate) engine: Engine<EndpointPeers>,
+    pub(crate) store: Store,
+    pub(crate) egress: Egress,
+    /// Endpoints of this host, where the interface has an authority.
+    pub(crate) local: Option<Local>,
+    /// Where the authority sees the counts.
+    pub(crate) page: Option<CounterPage>,
+    pub(crate) own: Address,
+    pub(crate) number: OpenNumber,
+    /// What every receive's mask must cover.
+    pub(crate) context_mask: u64,
+    /// Medium messages are copied so that they complete early.
+    pub(crate) copies_mediums: bool,
+    /// Other endpoints of this host are reached by frames.
+    pub(crate) others_by_frames: bool,
+}
+
+/// Everything behind an endpoint's lock. Its parts own their state; `Core` takes what one of them says to the others.
+///
+/// - `engine`: the protocol ([`mxoe::engine::Engine`]).
+/// - `store`: requests, receives that are matched, and unexpected messages; what completes a request completes it there.
+/// - `egress`: the port, and what waits to go out by it.
+/// - `local`: other endpoints of this host, over shared memory.
+/// - `connecting`: connects that wait for the authority of the interface.
+/// - `progress`: whether progress is made, and how often the port is polled.
+///
+/// # Calls
+///
+/// Whoever has the lock makes three kinds of calls, in this order:
+///
+/// 1. **Posting** (`posting.rs`, `connecting.rs`): a send, receive or connect. It sets [`Core::now`] first.
+/// 2. **Progress** (`progress.rs`): [`Core::step`], [`Core::glance`] or [`Core::spin`] take frames, do what is due and send; the ends
+///    of requests that come of it are noted in `store`.
+/// 3. **Completion** (`completion.rs`): [`Core::take`] and others hand a request that is over to the program.
+///
+/// A thread that is about to sleep asks [`Core::is_ready`] and [`Core::poll_timeout`] last. [`Core::completions`] changes with every
+/// completion: who has changed it wakes those that sleep ([`Core::wake_if`]).
+pub(crate) struct Core {
+    pub(crate) engine: Engine<EndpointPeers>,
+    pub(crate) store: Store,
+    pub(crate) egress: Egress,
+    pub(crate) local: Option<Local>,
+    connecting: LateConnects,
+    progress: Progress,
+    posting: PostingRules,
+    pub(crate) handlers: Handlers,
+    /// Threads asleep on this endpoint.
+    pub(crate) sleepers: Sleepers,
+    /// Where the authority sees the counts.
+    pub(crate) page: Option<CounterPage>,
+    pub(crate) own: Address,
+    /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
+    pub(crate) now: Time,
+    pub(crate) closed: bool,
+    /// Held as long as addresses of this endpoint mean something.
+    _number: OpenNumber,
+    /// The process that opened the endpoint.
+    process: Pid,
+}
+
+impl Core {
+    /// An endpoint with nothing posted.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn new(opened: Opened) -> Result<Self, Error> {
+        Ok(Self {
+            engine: opened.engine,
+            store: opened.store,
+            egress: opened.egress,
+            local: opened.local,
+            connecting: LateConnects::new(opened.others_by_frames),
+            progress: Progress::new(),
+            posting: PostingRules {
+                context_mask: opened.context_mask,
+                copies_mediums: opened.copies_mediums,
+            },
+            handlers: Handlers::default(),
+            sleepers: Sleepers::new()?,
+            page: opened.page,
+            own: opened.own,
+            now: clock::now(),
+            closed: false,
+            _number: opened.number,
+            process: getpid(),
+        })
+    }
+
+    /// The endpoint's counts.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.engine.counters().clone();
+        if let Some(local) = &self.local {
+            counters.add(local.counters());
+        }
+        counters
+    }
+
+    /// Shows the counts to the authority: now and then, before sleeping, and at the end.
+    pub(crate) fn publish(&self) {
+        if let Some(page) = &self.page {
+            page.publish(self.counters().values());
+        }
+    }
+
+    /// A count that changes with every completion.
+    pub(crate) const fn completions(&self) -> u64 {
+        let requests: &Requests = &self.store.requests;
+        requests.completions
+    }
+
+    /// Wakes the threads that sleep if requests were completed since.
+    #[inline]
+    pub(crate) fn wake_if(&mut self, completions_before: u64) {
+        if self.completions() != completions_before {
+            self.sleepers.wake();
+        }
+    }
+
+    /// The last frames of the endpoint.
+    pub(crate) fn finish(&mut self) {
+        if self.closed {
+            return;
+        }
+        if self.process != getpid() {
+            // A child's copy: the acknowledgements are its parent's to send.
+            self.closed = true;
+            return;
+        }
+        let now = clock::now();
+        self.engine.flush_acks();
+        self.flush(now);
+        self.publish();
+        if let Some(local) = &mut self.local {
+            local.close();
+        }
+        self.closed = true;
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

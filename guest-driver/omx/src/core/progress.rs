@@ -1,0 +1,315 @@
+//! One step of an endpoint: frames in, time, events, frames out. Whichever thread holds the endpoint's lock may take it.
+
+use ether::Time;
+
+use super::Core;
+use crate::{backoff::Backoff, clock, local::Local};
+
+/// Frames handled before what they cause is sent.
+const FRAMES_PER_STEP: usize = 32;
+
+/// Polls of an empty port between two reads of the clock: about a microsecond, and timers are no finer.
+const IDLE_POLLS: u32 = 16;
+/// Polls of an empty port between two reads of the clock by a thread that spins, whose polls are shorter.
+const SPIN_POLLS: u32 = 48;
+
+/// Whether an endpoint makes progress, and how often it polls its port.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Polls of an empty port since the clock was last read.
+    idle_polls: u32,
+    /// Pauses of a thread that takes one message after the other.
+    backoff: Backoff,
+    /// Progress was switched off, by the program or while its handler runs.
+    stopped: u32,
+    /// Progress was switched off by the program: idempotent.
+    stopped_by_program: bool,
+}
+
+impl Progress {
+    pub(super) const fn new() -> Self {
+        Self {
+            idle_polls: 0,
+            backoff: Backoff::new(),
+            stopped: 0,
+            stopped_by_program: false,
+        }
+    }
+
+    /// The program sends.
+    #[inline]
+    pub(super) const fn sent(&mut self) {
+        self.backoff.sent();
+    }
+}
+
+impl Core {
+    /// Takes frames, does what is due, sends. Whether there was anything. Without a time the clock is only read when a frame
+    /// is there, and now and then.
+    pub(crate) fn step(&mut self, now: Option<Time>) -> bool {
+        self.step_as(now, now.is_some())
+    }
+
+    /// The same at a known time, as cheap as without one: most often there is no frame.
+    pub(crate) fn glance(&mut self, now: Time) -> bool {
+        self.step_as(Some(now), false)
+    }
+
+    #[inline(always)]
+    fn step_as(&mut self, mut now: Option<Time>, mut thoroughly: bool) -> bool {
+        if self.is_stopped() || self.closed {
+            return false;
+        }
+        let mut busy = false;
+        loop {
+            if let Some(local) = &mut self.local {
+                busy |= local.step(&mut self.store);
+            }
+            let frames = self.receive_frames(&mut now);
+            if !thoroughly && frames == 0 && self.progress.idle_polls < IDLE_POLLS && !self.has_work(now) {
+                self.progress.idle_polls += 1;
+                return busy;
+            }
+            thoroughly = true;
+            self.progress.idle_polls = 0;
+            self.now = *now.get_or_insert_with(clock::now);
+            if let Some(local) = &mut self.local
+                && local.wants_look(self.now)
+            {
+                local.look(&mut self.store, self.now);
+                busy |= local.step(&mut self.store);
+                self.publish();
+            }
+            if self.engine.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.engine.handle_timeout(self.now);
+            }
+            if self.connecting.due().is_some_and(|due| due <= self.now) {
+                self.connect_late();
+            }
+            busy |= self.flush(self.now) || frames > 0;
+            if frames < FRAMES_PER_STEP && !self.has_looped() {
+                return busy;
+            }
+            // Frames may come faster than they are handled, for long: answers to what was just sent would seem to have taken no
+            // time, and nothing would become due.
+            now = None;
+        }
+    }
+
+    /// Whether something is to be sent, or is due at `now`.
+    #[inline]
+    fn has_work(&self, now: Option<Time>) -> bool {
+        !self.egress.is_idle()
+            || !self.engine.is_quiet()
+            || now.is_some_and(|now| {
+                self.engine.poll_timeout().is_some_and(|due| due <= now)
+                    || self.connecting.due().is_some_and(|due| due <= now)
+                    || self.local.as_ref().is_some_and(|local| local.wants_look(now))
+            })
+    }
+
+    /// A look of a thread that does nothing else: whether there was anything. Frames get the time of the last look at the clock,
+    /// which such a thread takes about every microsecond, and when a message is there that nothing is to be sent for, the rest of
+    /// a step waits: it would only keep the message from the program.
+    #[inline]
+    pub(crate) fn spin(&mut self) -> bool {
+        if self.is_stopped() || self.closed || self.progress.idle_polls >= SPIN_POLLS {
+            return self.step(None);
+        }
+        self.progress.idle_polls += 1;
+        let before = self.completions();
+        let busy = self.local.as_mut().is_some_and(|local| local.step(&mut self.store));
+        let frames = self.receive_frames(&mut Some(self.now));
+        if busy || frames > 0 {
+            if self.completions() == before || !self.engine.is_quiet() || !self.egress.batching().is_empty() {
+                self.step(Some(clock::now()));
+            }
+            return true;
+        }
+        // What the last frames acknowledged, now that nothing is there to be handed over.
+        !self.engine.is_settled() && self.step(Some(clock::now()))
+    }
+
+    /// Takes frames that are there; how many. Without a time the clock is read when there is one.
+    #[inline]
+    fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
+        let mut frames = 0;
+        let before = self.completions();
+        // Frames of this interface come first.
+        let mut looped = if self.has_looped() { self.next_looped() } else { None };
+        while frames < FRAMES_PER_STEP {
+            let frame = match &looped {
+                Some(frame) => frame.as_slice(),
+                None => match self.egress.poll_receive() {
+                    Some(frame) => frame,
+                    None => break,
+                },
+            };
+            self.now = *now.get_or_insert_with(clock::now);
+            // The one place for both, so that the compiler keeps it in this loop.
+            self.engine.handle(self.now, frame, &mut self.store);
+            self.store.copies.finish();
+            frames += 1;
+            if looped.is_some() && frames < FRAMES_PER_STEP {
+                looped = self.next_looped();
+            }
+        }
+        self.progress.backoff.received(self.completions() - before);
+        frames
+    }
+
+    /// Sends what is to be sent, then notes what happened: the wire comes first.
+    pub(crate) fn flush(&mut self, now: Time) -> bool {
+        let sent = self.egress.transmit(now, &mut self.engine, &self.store);
+        if self.egress.loopback().is_some() {
+            self.deliver_looped();
+        }
+        self.egress.transmitted(self.engine.awaits_data_apart());
+        self.events();
+        sent > 0
+    }
+
+    /// Whether progress is switched off, by the program or while its handler runs.
+    #[inline]
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.progress.stopped > 0
+    }
+
+    /// No progress is made until [`Core::go_on`], which is to be called as often.
+    pub(crate) const fn stop(&mut self) {
+        self.progress.stopped += 1;
+    }
+
+    /// Progress is made again, unless it was stopped more than once.
+    pub(crate) const fn go_on(&mut self) {
+        self.progress.stopped -= 1;
+    }
+
+    /// The program switches progress off. What came before counts, and what is held goes out.
+    pub(crate) fn stop_by_program(&mut self) {
+        if self.progress.stopped_by_program {
+            return;
+        }
+        let before = self.completions();
+        self.flush(clock::now());
+        self.wake_if(before);
+        self.progress.stopped_by_program = true;
+        self.stop();
+    }
+
+    /// The program switches progress on.
+    pub(crate) const fn go_on_by_program(&mut self) {
+        if self.progress.stopped_by_program {
+            self.progress.stopped_by_program = false;
+            self.go_on();
+        }
+    }
+
+    /// Whether a thread that polls is to pause first.
+    #[inline]
+    pub(crate) const fn takes_pause(&mut self) -> bool {
+        self.progress.backoff.take()
+    }
+
+    /// When something is due if nothing happens.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let local = self.local.as_ref().and_then(Local::poll_timeout);
+        let looped = self.has_looped().then_some(Time::ZERO);
+        let times = self.engine.poll_timeout().into_iter();
+        times.chain(local).chain(looped).chain(self.connecting.due()).min()
+    }
+
+    /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of
+    /// the other programs say something.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.publish();
+        if self.is_stopped() {
+            return false;
+        }
+        if !self.engine.is_settled() || self.has_looped() {
+            // A look that was in a hurry left something.
+            return true;
+        }
+        self.egress.has_frame() || self.local.as_mut().is_some_and(Local::sleep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ether::MacAddr;
+    use mxoe::{engine::Counter, wire::Preset};
+    use netif::memory_pair;
+
+    use super::FRAMES_PER_STEP;
+    use crate::{Address, Endpoint, EndpointOptions, clock};
+
+    /// Two endpoints without helper threads, joined in memory, and the second one's address as the first knows it. `slots` frames
+    /// may be under way.
+    fn joined(slots: usize) -> (Endpoint, Endpoint, Address) {
+        let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+        let (port_a, port_b) = memory_pair(macs, 1500, slots).unwrap();
+        let options = EndpointOptions {
+            progress: false,
+            ..EndpointOptions::default()
+        };
+        let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native1500).unwrap();
+        let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native1500).unwrap();
+        let connect = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
+        loop {
+            b.progress();
+            if let Some(status) = a.test(connect).unwrap() {
+                return (a, b, status.address.unwrap());
+            }
+        }
+    }
+
+    /// Where frames come as fast as they are handled, one step takes long.
+    #[test]
+    fn time_goes_on_while_more_frames_are_there_than_are_handled_at_once() {
+        let (a, b, to_b) = joined(4 * FRAMES_PER_STEP);
+        // Of a few, some may be sent again meanwhile.
+        for frames in [1, FRAMES_PER_STEP] {
+            for _ in 0..frames {
+                // SAFETY: what is posted lies in no memory.
+                unsafe { a.isend(&[], to_b, 3, 0, false) }.unwrap();
+                a.progress();
+            }
+            let mut core = b.lock();
+            let begin = clock::now();
+            while clock::now() == begin {}
+            assert!(core.step(Some(begin)));
+            assert_eq!(core.now > begin, frames == FRAMES_PER_STEP);
+        }
+    }
+
+    /// Without its helper thread a program has nobody else for its timers.
+    #[test]
+    fn a_program_that_only_posts_sends_again_what_is_not_acknowledged_as_soon_as_that_is_due() {
+        for posts_receives in [false, true] {
+            let (a, _b, to_b) = joined(64);
+            // SAFETY: what is posted lies in no memory.
+            let send = || unsafe { a.isend(&[], to_b, 3, 0, false) }.unwrap();
+            // SAFETY: as above.
+            let receive = || unsafe { a.irecv(&[], 3, u64::MAX, 0) }.unwrap();
+            send();
+            let mut posts = 0;
+            // Nobody looks at what `b` got.
+            while a.counters().get(Counter::ResentMessages) == 0 {
+                let due = a.lock().engine.poll_timeout().unwrap();
+                while clock::now() < due {
+                    thread::yield_now();
+                }
+                if posts_receives {
+                    receive()
+                } else {
+                    send()
+                };
+                posts += 1;
+                // The timer that comes first may be one that is no longer needed.
+                assert!(posts <= 4, "{posts} posts, each after something was due");
+            }
+        }
+    }
+}

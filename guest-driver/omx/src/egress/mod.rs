@@ -1,0 +1,148 @@
+//! The way out of an endpoint, and its port: frames in bursts ([`burst`]), short sends that share a system call ([`batching`]), and
+//! frames to the endpoint's own interface, which turn round before the port ([`loopback`]).
+
+use std::{io::IoSlice, time::Instant};
+
+use ether::{MacAddr, Time};
+use mxoe::{
+    engine::{Engine, HEAD_BUFFER_LEN},
+    wire::Dialect,
+};
+use netif::{Interest, Netif, Wake};
+
+mod batching;
+mod burst;
+pub(crate) mod loopback;
+
+pub(crate) use batching::Batching;
+
+use self::{
+    burst::Burst,
+    loopback::{Loopback, Turning},
+};
+use crate::{peers::EndpointPeers, store::Store};
+
+/// Where an endpoint's frames go, and come from.
+pub(crate) struct Egress {
+    port: Box<dyn Netif + Send>,
+    burst: Burst,
+    /// Sends that wait to go out together.
+    batching: Batching,
+    /// Frames of this interface that turn round, where some do or did.
+    loopback: Option<Box<Loopback>>,
+}
+
+impl Egress {
+    pub(crate) fn new(port: Box<dyn Netif + Send>) -> Self {
+        Self {
+            port,
+            burst: Burst::new(),
+            batching: Batching::new(),
+            loopback: None,
+        }
+    }
+
+    /// What is known of the sends that were posted last.
+    #[inline]
+    pub(crate) const fn batching(&self) -> &Batching {
+        &self.batching
+    }
+
+    /// What is known of the sends that were posted last, to note another one.
+    #[inline]
+    pub(crate) const fn batching_mut(&mut self) -> &mut Batching {
+        &mut self.batching
+    }
+
+    /// Whether the port was full.
+    #[inline]
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.burst.is_blocked()
+    }
+
+    /// Whether nothing waits here to be sent.
+    #[inline]
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.batching.is_empty() && !self.burst.is_blocked()
+    }
+
+    /// Whether a frame to this interface may go to the port before any other. `is_own`: the interface is the endpoint's own.
+    #[inline]
+    pub(crate) fn may_send_immediately(&self, is_own: impl FnOnce() -> bool) -> bool {
+        !self.batching.may_hold() && !self.burst.is_blocked() && (self.loopback.is_none() || !is_own())
+    }
+
+    /// Room for a frame that is sent immediately, if it [may be](Self::may_send_immediately).
+    #[inline]
+    pub(crate) const fn immediate_head(&mut self) -> &mut [u8; HEAD_BUFFER_LEN] {
+        self.burst.first_head()
+    }
+
+    /// Hands the frame of `len` bytes in [`Egress::immediate_head`] to the port. Whether the port took it. `direct_len_max`: the
+    /// longest frame that goes straight to the driver, in bytes.
+    #[inline]
+    pub(crate) fn send_immediately(&mut self, len: usize, direct_len_max: usize) -> bool {
+        self.port.limit_direct(direct_len_max);
+        let head = self.burst.first_head();
+        // An error: lost like any frame on the wire, and sent again by the engine.
+        self.port.send(&[IoSlice::new(&head[..len])]).unwrap_or(true)
+    }
+
+    /// Sends whatever there is to be sent, until the port is full. How many frames went out.
+    #[inline]
+    pub(crate) fn transmit(&mut self, now: Time, engine: &mut Engine<EndpointPeers>, store: &Store) -> usize {
+        self.port.limit_direct(engine.peers_mut().direct_frame_len_max(now));
+        let port = self.port.as_mut();
+        let mut turning;
+        let port: &mut (dyn Netif + Send) = match &mut self.loopback {
+            None => port,
+            Some(loopback) => {
+                turning = Turning { port, loopback };
+                &mut turning
+            }
+        };
+        self.burst.transmit(now, engine, store, port)
+    }
+
+    /// Everything has gone out. `awaits_bulk`: data is expected on the bulk path.
+    #[inline]
+    pub(crate) fn transmitted(&mut self, awaits_bulk: bool) {
+        self.batching.flushed();
+        self.port.expect_bulk(awaits_bulk);
+    }
+
+    /// The next frame that the port received. An error means that the link is down: frames arrive again when it is up.
+    #[inline]
+    pub(crate) fn poll_receive(&mut self) -> Option<&[u8]> {
+        self.port.poll_receive().ok().flatten()
+    }
+
+    /// Data may come on the bulk path.
+    pub(crate) fn expect_bulk(&mut self) {
+        self.port.expect_bulk(true);
+    }
+
+    /// Whether a frame is there. Only after it said no does the port's descriptor say something.
+    pub(crate) fn has_frame(&mut self) -> bool {
+        // An error: the link is down; timers still run.
+        matches!(self.port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Ready))
+    }
+
+    /// Frames of this interface are possible from now on.
+    pub(crate) fn loop_back(&mut self, mac: MacAddr, dialect: Dialect) -> &mut Loopback {
+        self.loopback
+            .get_or_insert_with(|| Box::new(Loopback::new(mac, dialect)))
+    }
+
+    /// Frames of this interface, where there are some or were.
+    #[inline]
+    pub(crate) fn loopback(&self) -> Option<&Loopback> {
+        self.loopback.as_deref()
+    }
+
+    /// Frames of this interface, where there are some or were, to take or add one.
+    #[inline]
+    pub(crate) fn loopback_mut(&mut self) -> Option<&mut Loopback> {
+        self.loopback.as_deref_mut()
+    }
+}
