@@ -10,9 +10,9 @@ impl<P: Peers> Engine<P> {
     /// Writes the frame of a message of up to 128 bytes to `out` if it may go out before anything else does, and returns its
     /// length. `None`: something stands before it, or some limit does; post it with [`Engine::send_inline`].
     ///
-    /// After `Some`, [`Engine::posted_at_once`] is the next call, with the same message.
+    /// After `Some`, [`Engine::finish_immediate_send`] is the next call, with the same message.
     #[inline]
-    pub fn write_at_once(
+    pub fn begin_immediate_send(
         &mut self,
         to: PartnerId,
         match_info: u64,
@@ -51,13 +51,13 @@ impl<P: Peers> Engine<P> {
         written.ok()
     }
 
-    /// The rest of [`Engine::write_at_once`], at `now`. `went_out`: whether the port took the frame; otherwise it is written again
+    /// The rest of [`Engine::begin_immediate_send`], at `now`. `went_out`: whether the port took the frame; otherwise it is written again
     /// by [`Engine::poll_transmit`].
     ///
     /// # Errors
-    /// As [`Engine::send_inline`]; none after `Some` of [`Engine::write_at_once`] for the same message.
+    /// As [`Engine::send_inline`]; none after `Some` of [`Engine::begin_immediate_send`] for the same message.
     #[inline]
-    pub fn posted_at_once(
+    pub fn finish_immediate_send(
         &mut self,
         now: Time,
         to: PartnerId,

@@ -59,7 +59,7 @@ pub const HEAD_BUFFER_LEN: usize = HEADER_LEN_MAX + SMALL_DATA_MAX;
 ///   the time that [`poll_timeout`](Self::poll_timeout) named has come, and [`resume`](Self::resume) when the host has room again for
 ///   unexpected messages.
 /// - **What is wanted**: [`connect`](Self::connect), [`send_inline`](Self::send_inline), [`send`](Self::send),
-///   [`write_at_once`](Self::write_at_once) with [`posted_at_once`](Self::posted_at_once), [`pull`](Self::pull),
+///   [`begin_immediate_send`](Self::begin_immediate_send) with [`finish_immediate_send`](Self::finish_immediate_send), [`pull`](Self::pull),
 ///   [`decline`](Self::decline), [`disconnect`](Self::disconnect), [`flush_acks`](Self::flush_acks), and those that set time-outs.
 /// - **What comes out**: [`poll_transmit`](Self::poll_transmit) for frames, [`poll_event`](Self::poll_event) for the ends of requests,
 ///   and [`poll_timeout`](Self::poll_timeout).

@@ -249,7 +249,7 @@ impl<P: Peers> Engine<P> {
         loop {
             let at = self.transmitter.poll_queue()?;
             let message = self.transmitter.get(at)?;
-            if !self.is_settled() && message.sends > 0 {
+            if !self.is_settled() && message.sent.times > 0 {
                 // It may have been acknowledged since it was queued again.
                 self.settle();
                 continue;

@@ -157,52 +157,61 @@ impl<'a> FrameView<'a> {
             PacketType::Medium => Packet::Medium(medium(body, &self.dialect)?),
             PacketType::Rndv => Packet::Rndv(rndv(body)?),
             PacketType::Pull => Packet::Pull(pull(body, &self.dialect)?),
-            PacketType::PullReply => {
-                let (l, rest) = split::<PullReplyLayout>(body)?;
-                Packet::PullReply(PullReply {
-                    frame_seqnum: l.frame_seqnum,
-                    msg_offset: l.msg_offset.get(),
-                    handle: l.handle.get(),
-                    magic: l.magic.get(),
-                    data: data_of(rest, l.frame_length.get().into())?,
-                })
-            }
-            PacketType::Notify => {
-                let (l, _) = split::<NotifyLayout>(body)?;
-                Packet::Notify(Notify {
-                    dst_endpoint: l.dst_endpoint,
-                    src_endpoint: l.src_endpoint,
-                    session: l.session.get(),
-                    total_length: l.total_length.get(),
-                    rdma_id: l.rdma_id,
-                    rdma_seqnum: l.rdma_seqnum,
-                    seqnum: l.seqnum.get(),
-                    piggyack: l.piggyack.get(),
-                })
-            }
-            PacketType::NackLib => {
-                let (l, _) = split::<NackLibLayout>(body)?;
-                Packet::NackLib(NackLib {
-                    src_endpoint: l.src_endpoint,
-                    dst_endpoint: l.dst_endpoint,
-                    code: NackCode::from_code(l.code)
-                        .filter(|code| *code != NackCode::BadRdmaWindow)
-                        .ok_or(WireError::UnknownNack(l.code))?,
-                    peer_index: l.peer_index.get(),
-                    seqnum: l.seqnum.get(),
-                })
-            }
-            PacketType::NackMcp => {
-                let (l, _) = split::<NackMcpLayout>(body)?;
-                Packet::NackMcp(NackMcp {
-                    src_endpoint: l.src_endpoint,
-                    code: NackCode::from_code(l.code).ok_or(WireError::UnknownNack(l.code))?,
-                    handle: l.handle.get(),
-                    magic: l.magic.get(),
-                })
-            }
+            PacketType::PullReply => Packet::PullReply(pull_reply(body)?),
+            PacketType::Notify => Packet::Notify(notify(body)?),
+            PacketType::NackLib => Packet::NackLib(nack_lib(body)?),
+            PacketType::NackMcp => Packet::NackMcp(nack_mcp(body)?),
         })
     }
+}
+
+#[inline]
+fn pull_reply(body: &[u8]) -> Result<PullReply<'_>, WireError> {
+    let (l, rest) = split::<PullReplyLayout>(body)?;
+    Ok(PullReply {
+        frame_seqnum: l.frame_seqnum,
+        msg_offset: l.msg_offset.get(),
+        handle: l.handle.get(),
+        magic: l.magic.get(),
+        data: data_of(rest, l.frame_length.get().into())?,
+    })
+}
+
+fn notify(body: &[u8]) -> Result<Notify, WireError> {
+    let (l, _) = split::<NotifyLayout>(body)?;
+    Ok(Notify {
+        dst_endpoint: l.dst_endpoint,
+        src_endpoint: l.src_endpoint,
+        session: l.session.get(),
+        total_length: l.total_length.get(),
+        rdma_id: l.rdma_id,
+        rdma_seqnum: l.rdma_seqnum,
+        seqnum: l.seqnum.get(),
+        piggyack: l.piggyack.get(),
+    })
+}
+
+fn nack_lib(body: &[u8]) -> Result<NackLib, WireError> {
+    let (l, _) = split::<NackLibLayout>(body)?;
+    Ok(NackLib {
+        src_endpoint: l.src_endpoint,
+        dst_endpoint: l.dst_endpoint,
+        code: NackCode::from_code(l.code)
+            .filter(|code| *code != NackCode::BadRdmaWindow)
+            .ok_or(WireError::UnknownNack(l.code))?,
+        peer_index: l.peer_index.get(),
+        seqnum: l.seqnum.get(),
+    })
+}
+
+fn nack_mcp(body: &[u8]) -> Result<NackMcp, WireError> {
+    let (l, _) = split::<NackMcpLayout>(body)?;
+    Ok(NackMcp {
+        src_endpoint: l.src_endpoint,
+        code: NackCode::from_code(l.code).ok_or(WireError::UnknownNack(l.code))?,
+        handle: l.handle.get(),
+        magic: l.magic.get(),
+    })
 }
 
 fn host_reply(body: &[u8]) -> Result<HostReply<'_>, WireError> {

@@ -3,8 +3,9 @@
 use zerocopy::IntoBytes;
 
 use super::{
-    ConnectKind, Dialect, EXTENSION_WORD, Eager, FRAME_LEN_MIN, HEAD_LEN, HEADER_LEN_MAX, HOST_NAME_LEN_MAX, Head,
-    MARK, Medium, Mode, NackCode, Packet, PacketType, Pull, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, FRAME_LEN_MIN, HEAD_LEN, HEADER_LEN_MAX,
+    HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Notify, Packet,
+    PacketType, Pull, PullReply, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
     decode::{INNER_LEN, RNDV_LEN, TRUC_ACK},
     layout::{
         ConnectLayout, EagerLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
@@ -139,117 +140,18 @@ impl Dialect {
     fn emit_body(&self, packet: &Packet<'_>, data_len: usize, body: &mut [u8]) -> Result<(), EmitError> {
         match packet {
             Packet::Raw(_) => {}
-            Packet::HostQuery(p) => body.copy_from_slice(
-                HostLayout {
-                    peer_index: p.peer_index.into(),
-                    magic: p.magic.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
-            Packet::HostReply(p) => body.copy_from_slice(
-                HostLayout {
-                    // At most 80: checked before.
-                    length: p.name.len() as u8 + 1,
-                    peer_index: p.peer_index.into(),
-                    magic: p.magic.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
-            Packet::Ack(p) => body.copy_from_slice(
-                TrucLayout {
-                    dst_endpoint: p.dst_endpoint,
-                    src_endpoint: p.src_endpoint,
-                    length: INNER_LEN,
-                    session: p.session.into(),
-                    truc: TRUC_ACK,
-                    ack: p.ack.into(),
-                    session_id: p.session_id.into(),
-                    acknum: p.acknum.into(),
-                    send_seq: p.send_seq.into(),
-                    resent: p.resent,
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
-            Packet::Connect(p) => {
-                let (value, is_reply, status) = match p.kind {
-                    ConnectKind::Request { key } => (key, 0, 0),
-                    ConnectKind::Reply { session, status } => (session, 1, status),
-                };
-                let mut layout = ConnectLayout {
-                    dst_endpoint: p.dst_endpoint,
-                    src_endpoint: p.src_endpoint,
-                    length: INNER_LEN,
-                    seqnum: p.seqnum.into(),
-                    peer_index: p.peer_index.into(),
-                    src_session: p.src_session.into(),
-                    key_or_session: value.into(),
-                    recv_seqnum_start: p.recv_seqnum_start.into(),
-                    is_reply,
-                    connect_seqnum: p.connect_seqnum,
-                    status,
-                    ..Default::default()
-                };
-                if let Some(extension) = p.extension {
-                    layout.extension = EXTENSION_WORD.into();
-                    layout.flags = extension.flags;
-                    layout.block_frames_log2 = extension.block_frames_log2;
-                    layout.preset = extension.preset;
-                }
-                body.copy_from_slice(layout.as_bytes());
-            }
+            Packet::HostQuery(p) => body.copy_from_slice(host_query(p).as_bytes()),
+            Packet::HostReply(p) => body.copy_from_slice(host_reply(p).as_bytes()),
+            Packet::Ack(p) => body.copy_from_slice(ack(p).as_bytes()),
+            Packet::Connect(p) => body.copy_from_slice(connect(p).as_bytes()),
             Packet::Tiny(p) | Packet::Small(p) => body.copy_from_slice(eager(p, data_len).as_bytes()),
             Packet::Medium(p) => body.copy_from_slice(self.medium(p, data_len).as_bytes()),
             Packet::Rndv(p) => body.copy_from_slice(rndv(p).as_bytes()),
             Packet::Pull(p) => self.pull(p, body).ok_or(EmitError::Unencodable(PacketType::Pull))?,
-            Packet::PullReply(p) => body.copy_from_slice(
-                PullReplyLayout {
-                    kind: 0,
-                    frame_seqnum: p.frame_seqnum,
-                    frame_length: (data_len as u16).into(),
-                    msg_offset: p.msg_offset.into(),
-                    handle: p.handle.into(),
-                    magic: p.magic.into(),
-                }
-                .as_bytes(),
-            ),
-            Packet::Notify(p) => body.copy_from_slice(
-                NotifyLayout {
-                    dst_endpoint: p.dst_endpoint,
-                    src_endpoint: p.src_endpoint,
-                    session: p.session.into(),
-                    total_length: p.total_length.into(),
-                    rdma_id: p.rdma_id,
-                    rdma_seqnum: p.rdma_seqnum,
-                    seqnum: p.seqnum.into(),
-                    piggyack: p.piggyack.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
-            Packet::NackLib(p) => body.copy_from_slice(
-                NackLibLayout {
-                    src_endpoint: p.src_endpoint,
-                    code: p.code as u8,
-                    dst_endpoint: p.dst_endpoint,
-                    peer_index: p.peer_index.into(),
-                    seqnum: p.seqnum.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
-            Packet::NackMcp(p) => body.copy_from_slice(
-                NackMcpLayout {
-                    src_endpoint: p.src_endpoint,
-                    code: p.code as u8,
-                    handle: p.handle.into(),
-                    magic: p.magic.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
+            Packet::PullReply(p) => body.copy_from_slice(pull_reply(p, data_len).as_bytes()),
+            Packet::Notify(p) => body.copy_from_slice(notify(p).as_bytes()),
+            Packet::NackLib(p) => body.copy_from_slice(nack_lib(p).as_bytes()),
+            Packet::NackMcp(p) => body.copy_from_slice(nack_mcp(p).as_bytes()),
         }
         Ok(())
     }
@@ -315,6 +217,116 @@ impl Dialect {
             ),
         }
         Some(())
+    }
+}
+
+fn host_query(p: &HostQuery) -> HostLayout {
+    HostLayout {
+        peer_index: p.peer_index.into(),
+        magic: p.magic.into(),
+        ..Default::default()
+    }
+}
+
+fn host_reply(p: &HostReply<'_>) -> HostLayout {
+    HostLayout {
+        // At most 80: checked before.
+        length: p.name.len() as u8 + 1,
+        peer_index: p.peer_index.into(),
+        magic: p.magic.into(),
+        ..Default::default()
+    }
+}
+
+#[inline]
+fn ack(p: &Ack) -> TrucLayout {
+    TrucLayout {
+        dst_endpoint: p.dst_endpoint,
+        src_endpoint: p.src_endpoint,
+        length: INNER_LEN,
+        session: p.session.into(),
+        truc: TRUC_ACK,
+        ack: p.ack.into(),
+        session_id: p.session_id.into(),
+        acknum: p.acknum.into(),
+        send_seq: p.send_seq.into(),
+        resent: p.resent,
+        ..Default::default()
+    }
+}
+
+fn connect(p: &Connect) -> ConnectLayout {
+    let (value, is_reply, status) = match p.kind {
+        ConnectKind::Request { key } => (key, 0, 0),
+        ConnectKind::Reply { session, status } => (session, 1, status),
+    };
+    let mut layout = ConnectLayout {
+        dst_endpoint: p.dst_endpoint,
+        src_endpoint: p.src_endpoint,
+        length: INNER_LEN,
+        seqnum: p.seqnum.into(),
+        peer_index: p.peer_index.into(),
+        src_session: p.src_session.into(),
+        key_or_session: value.into(),
+        recv_seqnum_start: p.recv_seqnum_start.into(),
+        is_reply,
+        connect_seqnum: p.connect_seqnum,
+        status,
+        ..Default::default()
+    };
+    if let Some(extension) = p.extension {
+        layout.extension = EXTENSION_WORD.into();
+        layout.flags = extension.flags;
+        layout.block_frames_log2 = extension.block_frames_log2;
+        layout.preset = extension.preset;
+    }
+    layout
+}
+
+#[inline]
+fn pull_reply(p: &PullReply<'_>, data_len: usize) -> PullReplyLayout {
+    PullReplyLayout {
+        kind: 0,
+        frame_seqnum: p.frame_seqnum,
+        frame_length: (data_len as u16).into(),
+        msg_offset: p.msg_offset.into(),
+        handle: p.handle.into(),
+        magic: p.magic.into(),
+    }
+}
+
+fn notify(p: &Notify) -> NotifyLayout {
+    NotifyLayout {
+        dst_endpoint: p.dst_endpoint,
+        src_endpoint: p.src_endpoint,
+        session: p.session.into(),
+        total_length: p.total_length.into(),
+        rdma_id: p.rdma_id,
+        rdma_seqnum: p.rdma_seqnum,
+        seqnum: p.seqnum.into(),
+        piggyack: p.piggyack.into(),
+        ..Default::default()
+    }
+}
+
+fn nack_lib(p: &NackLib) -> NackLibLayout {
+    NackLibLayout {
+        src_endpoint: p.src_endpoint,
+        code: p.code as u8,
+        dst_endpoint: p.dst_endpoint,
+        peer_index: p.peer_index.into(),
+        seqnum: p.seqnum.into(),
+        ..Default::default()
+    }
+}
+
+fn nack_mcp(p: &NackMcp) -> NackMcpLayout {
+    NackMcpLayout {
+        src_endpoint: p.src_endpoint,
+        code: p.code as u8,
+        handle: p.handle.into(),
+        magic: p.magic.into(),
+        ..Default::default()
     }
 }
 

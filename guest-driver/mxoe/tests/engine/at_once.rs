@@ -11,14 +11,14 @@ use super::{
     script::{Script, ack},
 };
 
-/// What [`mxoe::engine::Engine::write_at_once`] writes.
+/// What [`mxoe::engine::Engine::begin_immediate_send`] writes.
 fn at_once(script: &mut Script, match_info: u64, data: &[u8]) -> Option<Vec<u8>> {
     let mut buffer = [0xaa; HEAD_BUFFER_LEN];
     let partner = script.partner;
     let len = script
         .node
         .engine
-        .write_at_once(partner, match_info, data, &mut buffer)?;
+        .begin_immediate_send(partner, match_info, data, &mut buffer)?;
     Some(buffer[..len].to_vec())
 }
 
@@ -27,7 +27,7 @@ fn posted(script: &mut Script, match_info: u64, data: &[u8], went_out: bool) -> 
     script
         .node
         .engine
-        .posted_at_once(now, partner, match_info, match_info, data, went_out)
+        .finish_immediate_send(now, partner, match_info, match_info, data, went_out)
 }
 
 fn marking() -> Script {
@@ -162,7 +162,7 @@ fn nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit() {
     let mut alone = mxoe::engine::Engine::new(config_of(0, Preset::Native1500), mxoe::engine::PeerMap::new(1, 1));
     let mut buffer = [0; HEAD_BUFFER_LEN];
     assert_eq!(
-        alone.write_at_once(script.partner, 7, b"y", &mut buffer),
+        alone.begin_immediate_send(script.partner, 7, b"y", &mut buffer),
         None,
         "nobody is connected"
     );

@@ -296,7 +296,7 @@ impl Node {
         let mut buffer = [0xaa; HEAD_BUFFER_LEN];
         if match_info.is_multiple_of(2)
             && self.ready.is_empty()
-            && let Some(len) = self.engine.write_at_once(to, match_info, data, &mut buffer)
+            && let Some(len) = self.engine.begin_immediate_send(to, match_info, data, &mut buffer)
         {
             let went_out = !match_info.is_multiple_of(7);
             if went_out {
@@ -304,7 +304,7 @@ impl Node {
             }
             let posted = self
                 .engine
-                .posted_at_once(now, to, match_info, match_info, data, went_out);
+                .finish_immediate_send(now, to, match_info, match_info, data, went_out);
             assert!(matches!(posted, Ok(Posted::Early(_))), "it was promised: {posted:?}");
             return posted;
         }

@@ -113,7 +113,7 @@ impl Core {
             return None;
         }
         let head = self.egress.immediate_head();
-        let len = self.engine.write_at_once(partner, match_info, data, head)?;
+        let len = self.engine.begin_immediate_send(partner, match_info, data, head)?;
         let direct_len_max = self.engine.peers_mut().direct_frame_len_max(self.now);
         let went_out = self.egress.send_immediately(len, direct_len_max);
         Some(ImmediateSend { partner, went_out })
@@ -140,7 +140,7 @@ impl Core {
         let ImmediateSend { partner, went_out } = sent;
         let posted = self
             .engine
-            .posted_at_once(self.now, partner, match_info, request, data, went_out);
+            .finish_immediate_send(self.now, partner, match_info, request, data, went_out);
         debug_assert!(matches!(posted, Ok(Posted::Early(_))));
         self.early(request);
         self.egress.batching_mut().allow_holding();

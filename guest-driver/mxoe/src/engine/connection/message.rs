@@ -46,6 +46,23 @@ pub(in crate::engine) enum Kind {
     },
 }
 
+/// When a message was sent.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Sent {
+    /// How often.
+    pub times: u32,
+    pub first_at: Time,
+    pub last_at: Time,
+}
+
+impl Sent {
+    const NEVER: Self = Self {
+        times: 0,
+        first_at: Time::ZERO,
+        last_at: Time::ZERO,
+    };
+}
+
 /// One message.
 #[derive(Debug)]
 pub(in crate::engine) struct Message {
@@ -61,12 +78,10 @@ pub(in crate::engine) struct Message {
     pub early: bool,
     /// Its end was told already (it was refused); it waits for those before it.
     pub done: bool,
-    pub sends: u32,
     pub length: u32,
     pub match_info: u64,
     pub token: Token,
-    pub first_sent: Time,
-    pub last_sent: Time,
+    pub sent: Sent,
     pub give_up_ns: u64,
     pub data: [u8; SMALL_DATA_MAX],
 }
@@ -89,12 +104,10 @@ impl Message {
             cursor: 0,
             early: false,
             done: false,
-            sends: 0,
             length,
             match_info,
             token,
-            first_sent: Time::ZERO,
-            last_sent: Time::ZERO,
+            sent: Sent::NEVER,
             give_up_ns,
             data: [0; SMALL_DATA_MAX],
         }

@@ -466,10 +466,10 @@ impl Transmitter {
             state.unacked.tail = NIL;
         }
         state.eager_bytes -= message.eager_bytes();
-        if message.sends == 1 {
-            *sent = Some(message.last_sent);
+        if message.sent.times == 1 {
+            *sent = Some(message.sent.last_at);
         }
-        if message.sends == 0 {
+        if message.sent.times == 0 {
             // Acknowledged without having been sent: a peer that lies gets what it asked for.
             counters.count(Counter::DropOldAck);
         }
@@ -599,11 +599,11 @@ impl Transmitter {
         self.queue.pop_front();
         message.cursor = 0;
         message.queued = false;
-        if message.sends == 0 {
-            message.first_sent = now;
+        if message.sent.times == 0 {
+            message.sent.first_at = now;
         }
-        message.sends = message.sends.saturating_add(1);
-        message.last_sent = now;
+        message.sent.times = message.sent.times.saturating_add(1);
+        message.sent.last_at = now;
         Some((message.partner, now.plus_nanos(message.give_up_ns)))
     }
 
@@ -645,14 +645,14 @@ impl Transmitter {
         while let Some(message) = self.messages.get_mut(at) {
             let this = at;
             at = message.next;
-            if message.sends == 0 || message.queued || message.done {
+            if message.sent.times == 0 || message.queued || message.done {
                 continue;
             }
-            let deadline = message.first_sent.plus_nanos(message.give_up_ns);
+            let deadline = message.sent.first_at.plus_nanos(message.give_up_ns);
             if deadline <= now {
                 return Resent::GivenUp;
             }
-            let due = message.last_sent.plus_nanos(rto);
+            let due = message.sent.last_at.plus_nanos(rto);
             if due <= now {
                 message.queued = true;
                 resent += 1;
@@ -676,12 +676,12 @@ impl Transmitter {
         }
         let message = self.messages.get_mut(send.slot)?;
         message.give_up_ns = give_up_ns;
-        if message.sends == 0 {
+        if message.sent.times == 0 {
             return None;
         }
         Some(GiveUp {
             partner: message.partner,
-            due: message.first_sent.plus_nanos(give_up_ns),
+            due: message.sent.first_at.plus_nanos(give_up_ns),
             region: match message.kind {
                 Kind::Rndv { region } => region,
                 _ => None,

@@ -28,6 +28,20 @@ fn clear(bits: &mut Bits, frame: u32) {
     bits[(frame % WINDOW / 64) as usize] &= !(1 << (frame % 64));
 }
 
+/// The ordinals of the frames that were asked for.
+#[derive(Debug)]
+struct Ordinals {
+    /// The newest one of each frame.
+    of: [u16; WINDOW as usize],
+    /// The frame of each one.
+    frame_of: [u8; ORDINALS as usize],
+    next: u16,
+    /// One above the highest that arrived.
+    seen: u16,
+    /// Below this all were judged.
+    judged: u16,
+}
+
 /// What is known of a pull's frames.
 #[derive(Debug)]
 pub(super) struct PullWindow {
@@ -44,13 +58,7 @@ pub(super) struct PullWindow {
     wanted: Bits,
     wanted_count: u32,
     again: Bits,
-    ordinal_of: [u16; WINDOW as usize],
-    frame_of: [u8; ORDINALS as usize],
-    ordinal_next: u16,
-    /// One above the highest that arrived.
-    ordinal_seen: u16,
-    /// Below this all were judged.
-    ordinal_judged: u16,
+    ordinals: Ordinals,
     /// First ordinal and time of the last requests, newest at `stamp_last`.
     stamps: [(u16, u64); STAMPS],
     stamp_last: usize,
@@ -118,11 +126,13 @@ impl PullWindow {
             wanted: [0; 4],
             wanted_count: 0,
             again: [0; 4],
-            ordinal_of: [0; WINDOW as usize],
-            frame_of: [0; ORDINALS as usize],
-            ordinal_next: 0,
-            ordinal_seen: 0,
-            ordinal_judged: 0,
+            ordinals: Ordinals {
+                of: [0; WINDOW as usize],
+                frame_of: [0; ORDINALS as usize],
+                next: 0,
+                seen: 0,
+                judged: 0,
+            },
             stamps: [(0, 0); STAMPS],
             stamp_last: 0,
         }
@@ -191,7 +201,7 @@ impl PullWindow {
 
     /// Frames are asked for at `now_ns`; returns the first one's ordinal.
     pub(super) fn request(&mut self, first: u32, count: u32, now_ns: u64) -> u16 {
-        let ordinal = self.ordinal_next;
+        let ordinal = self.ordinals.next;
         self.stamp_last = (self.stamp_last + 1) % STAMPS;
         self.stamps[self.stamp_last] = (ordinal, now_ns);
         for frame in first..first + count {
@@ -205,17 +215,17 @@ impl PullWindow {
                 clear(&mut self.received, frame);
                 clear(&mut self.again, frame);
             }
-            self.ordinal_of[(frame % WINDOW) as usize] = self.ordinal_next;
-            self.frame_of[usize::from(self.ordinal_next % ORDINALS)] = frame as u8;
-            self.ordinal_next = self.ordinal_next.wrapping_add(1);
+            self.ordinals.of[(frame % WINDOW) as usize] = self.ordinals.next;
+            self.ordinals.frame_of[usize::from(self.ordinals.next % ORDINALS)] = frame as u8;
+            self.ordinals.next = self.ordinals.next.wrapping_add(1);
         }
         self.next = self.next.max(first + count);
         // What cannot be remembered is left to the time-out.
-        let remembered = self.ordinal_next.wrapping_sub(self.ordinal_judged);
+        let remembered = self.ordinals.next.wrapping_sub(self.ordinals.judged);
         if remembered > ORDINALS {
-            self.ordinal_judged = self.ordinal_next.wrapping_sub(ORDINALS);
-            if self.ordinal_seen.wrapping_sub(self.ordinal_judged) as i16 <= 0 {
-                self.ordinal_seen = self.ordinal_judged;
+            self.ordinals.judged = self.ordinals.next.wrapping_sub(ORDINALS);
+            if self.ordinals.seen.wrapping_sub(self.ordinals.judged) as i16 <= 0 {
+                self.ordinals.seen = self.ordinals.judged;
             }
         }
         ordinal
@@ -233,7 +243,7 @@ impl PullWindow {
         if !has(&self.again, frame) {
             return None;
         }
-        let asked_ns = self.stamp_of(self.ordinal_of[(frame % WINDOW) as usize]);
+        let asked_ns = self.stamp_of(self.ordinals.of[(frame % WINDOW) as usize]);
         Some(asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns)))
     }
 
@@ -269,9 +279,9 @@ impl PullWindow {
             clear(&mut self.wanted, frame);
             self.wanted_count -= 1;
         }
-        let ordinal = self.ordinal_of[(frame % WINDOW) as usize];
+        let ordinal = self.ordinals.of[(frame % WINDOW) as usize];
         let again = has(&self.again, frame);
-        let behind = self.ordinal_seen.wrapping_sub(ordinal);
+        let behind = self.ordinals.seen.wrapping_sub(ordinal);
         let overtaken_by = if behind as i16 > 0 && !again { behind - 1 } else { 0 };
         // A frame that was asked for again and comes too soon is the first copy: its new ordinal tells nothing. It may be
         // the first copy too when it comes late, for then the path is slow.
@@ -280,7 +290,7 @@ impl PullWindow {
         let late_ns = after_ns.filter(|ns| *ns > path.longest_ns);
         let first_copy = after_ns.is_some_and(|ns| ns < path.shortest_ns) || late_ns.is_some();
         if (behind as i16) <= 0 && !first_copy {
-            self.ordinal_seen = ordinal.wrapping_add(1);
+            self.ordinals.seen = ordinal.wrapping_add(1);
         }
         while self.base < self.next && has(&self.received, self.base) {
             self.base += 1;
@@ -301,8 +311,8 @@ impl PullWindow {
 
     /// Whether the oldest missing frame was asked for before one that arrived.
     pub(super) fn has_gap(&self) -> bool {
-        let ordinal = self.ordinal_of[(self.base % WINDOW) as usize];
-        self.base < self.next && !has(&self.wanted, self.base) && self.ordinal_seen.wrapping_sub(ordinal) as i16 > 1
+        let ordinal = self.ordinals.of[(self.base % WINDOW) as usize];
+        self.base < self.next && !has(&self.wanted, self.base) && self.ordinals.seen.wrapping_sub(ordinal) as i16 > 1
     }
 
     /// The oldest missing frames are asked for again, so many: a reply will tell about all the others.
@@ -327,16 +337,16 @@ impl PullWindow {
     fn judge(&mut self, reordering: u16) -> u32 {
         let mut lost = 0;
         loop {
-            let distance = self.ordinal_seen.wrapping_sub(self.ordinal_judged);
+            let distance = self.ordinals.seen.wrapping_sub(self.ordinals.judged);
             // One of the distance is the frame itself.
             if distance as i16 - 1 <= reordering as i16 {
                 return lost;
             }
-            let ordinal = self.ordinal_judged;
-            self.ordinal_judged = ordinal.wrapping_add(1);
-            let low = self.frame_of[usize::from(ordinal % ORDINALS)];
+            let ordinal = self.ordinals.judged;
+            self.ordinals.judged = ordinal.wrapping_add(1);
+            let low = self.ordinals.frame_of[usize::from(ordinal % ORDINALS)];
             let frame = self.base + u32::from(low.wrapping_sub(self.base as u8));
-            let current = self.ordinal_of[usize::from(low)] == ordinal;
+            let current = self.ordinals.of[usize::from(low)] == ordinal;
             if current && frame < self.next && !has(&self.received, frame) && !has(&self.wanted, frame) {
                 set(&mut self.wanted, frame);
                 self.wanted_count += 1;
