@@ -5,7 +5,11 @@ use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 use ether::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Endpoint, Waiting, clock, core::Core, shared::Shared};
+use crate::{
+    Endpoint, Waiting, clock,
+    core::Core,
+    shared::{Locked, Shared},
+};
 
 /// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -94,47 +98,54 @@ impl Endpoint {
             {
                 limit = limit.min(Duration::from_nanos(due.nanos_since(now)));
             }
-            let mut events = PollFlags::empty();
-            events.set(PollFlags::IN, !core.is_stopped());
-            events.set(PollFlags::OUT, core.egress.is_blocked() && !core.is_stopped());
-            let place = core.sleepers.enter();
-            drop(core);
-            // Without an event of its own nothing but time tells it of what others do.
-            let event = place.as_ref().map(|place| &place.event);
-            if event.is_none() {
-                limit = limit.min(LOOK_WITHOUT_EVENT);
-            }
-            let event = event.map_or(shared.descriptors.port.as_fd(), AsFd::as_fd);
-            let mut event_events = PollFlags::empty();
-            event_events.set(PollFlags::IN, place.is_some());
-            let nothing = (event, PollFlags::empty());
-            let [others, bulk] = [&shared.descriptors.others, &shared.descriptors.bulk]
-                .map(|fd| fd.as_ref().map_or(nothing, |fd| (fd.as_fd(), events & PollFlags::IN)));
-            let mut fds = [
-                (event, event_events),
-                (shared.descriptors.port.as_fd(), events),
-                others,
-                bulk,
-            ]
-            .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
-            // A signal ends it early: unless the program wants to know, a look too many.
-            let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
-            let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
-            if (fds[1].revents() | fds[3].revents()).contains(PollFlags::ERR) {
-                shared.take_port_error();
-            }
-            let has_bulk = !fds[3].revents().is_empty();
-            let mut core = self.lock();
-            if has_bulk {
-                // Another thread asked for it meanwhile, or nobody.
-                core.egress.expect_bulk();
-            }
-            core.sleepers.leave(place);
-            drop(core);
-            if interrupted {
+            if self.sleep(core, limit) {
                 return None;
             }
         }
+    }
+
+    /// Sleeps until the endpoint has something to do, another thread wakes this one, or `limit` has passed. Whether a signal ended it
+    /// that is to end the call.
+    fn sleep(&self, mut core: Locked<'_>, mut limit: Duration) -> bool {
+        let shared = &*self.shared;
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, !core.is_stopped());
+        events.set(PollFlags::OUT, core.egress.is_blocked() && !core.is_stopped());
+        let place = core.sleepers.enter();
+        drop(core);
+        // Without an event of its own nothing but time tells it of what others do.
+        let event = place.as_ref().map(|place| &place.event);
+        if event.is_none() {
+            limit = limit.min(LOOK_WITHOUT_EVENT);
+        }
+        let event = event.map_or(shared.descriptors.port.as_fd(), AsFd::as_fd);
+        let mut event_events = PollFlags::empty();
+        event_events.set(PollFlags::IN, place.is_some());
+        let nothing = (event, PollFlags::empty());
+        let [others, bulk] = [&shared.descriptors.others, &shared.descriptors.bulk]
+            .map(|fd| fd.as_ref().map_or(nothing, |fd| (fd.as_fd(), events & PollFlags::IN)));
+        let mut fds = [
+            (event, event_events),
+            (shared.descriptors.port.as_fd(), events),
+            others,
+            bulk,
+        ]
+        .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
+        // A signal ends it early: unless the program wants to know, a look too many.
+        let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+        let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
+        if (fds[1].revents() | fds[3].revents()).contains(PollFlags::ERR) {
+            shared.take_port_error();
+        }
+        let has_bulk = !fds[3].revents().is_empty();
+        let mut core = self.lock();
+        if has_bulk {
+            // Another thread asked for it meanwhile, or nobody.
+            core.egress.expect_bulk();
+        }
+        core.sleepers.leave(place);
+        drop(core);
+        interrupted
     }
 }
 

@@ -367,14 +367,14 @@ impl Local {
     /// A receive was posted: messages that were refused may be for it.
     pub(crate) fn resume_for(&mut self, selector: Selector) {
         for pair in self.pairs.iter_mut().chain(&mut self.ended) {
-            pair.refused &= !selector.matches(pair.refused_info);
+            pair.incoming.refused &= !selector.matches(pair.incoming.refused_info);
         }
     }
 
     /// There is room for unexpected messages again.
     pub(crate) fn resume(&mut self) {
         for pair in self.pairs.iter_mut().chain(&mut self.ended) {
-            pair.refused = false;
+            pair.incoming.refused = false;
         }
     }
 
@@ -564,7 +564,7 @@ impl Local {
     pub(crate) fn sleep(&mut self) -> bool {
         // Whatever wakes the sleeper, the sockets are looked at then.
         self.look_at = Time::ZERO;
-        let mut something = !self.pulls.is_empty() || self.ended.iter().any(|pair| !pair.refused);
+        let mut something = !self.pulls.is_empty() || self.ended.iter().any(|pair| !pair.incoming.refused);
         for pair in &mut self.pairs {
             something |= pair.sleep();
         }

@@ -32,9 +32,11 @@ impl Pair {
     fn read_answers(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut records = 0;
         while records < RECORDS_PER_TURN {
-            let taken = match self.answers_in.next() {
+            let taken = match self.rings.answers_in.next() {
                 Ok(None) => break,
-                Ok(Some(record)) => self.take_answer(&record, scope).map(|()| self.answers_in.done(&record)),
+                Ok(Some(record)) => self
+                    .take_answer(&record, scope)
+                    .map(|()| self.rings.answers_in.done(&record)),
                 Err(Broken) => Err(Broken),
             };
             if taken.is_err() {
@@ -43,7 +45,7 @@ impl Pair {
             }
             records += 1;
         }
-        if self.answers_in.say_head(false) {
+        if self.rings.answers_in.say_head(false) {
             credentials::ring(self.socket.as_fd());
         }
         records > 0
@@ -53,7 +55,7 @@ impl Pair {
     fn read_messages(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut records = 0;
         while records < RECORDS_PER_TURN && self.takes_messages() {
-            let record = match self.messages_in.next() {
+            let record = match self.rings.messages_in.next() {
                 Ok(None) => break,
                 Ok(Some(record)) => record,
                 Err(Broken) => {
@@ -62,11 +64,11 @@ impl Pair {
                 }
             };
             match self.take(&record, scope) {
-                Ok(true) => self.messages_in.done(&record),
+                Ok(true) => self.rings.messages_in.done(&record),
                 Ok(false) => {
                     scope.counters.count(Counter::UnexpEventqFull);
-                    self.refused = true;
-                    self.refused_info = record.words[0];
+                    self.incoming.refused = true;
+                    self.incoming.refused_info = record.words[0];
                     break;
                 }
                 Err(Broken) => {
@@ -76,7 +78,7 @@ impl Pair {
             }
             records += 1;
         }
-        if self.messages_in.say_head(!self.takes_messages()) {
+        if self.rings.messages_in.say_head(!self.takes_messages()) {
             credentials::ring(self.socket.as_fd());
         }
         records > 0
@@ -100,7 +102,7 @@ impl Pair {
         match record.kind {
             EAGER => {
                 let source = self.source().ok_or(Broken)?;
-                let incoming = &self.messages_in;
+                let incoming = &self.rings.messages_in;
                 let read = |len: u32, take: &mut dyn FnMut(u32, &[u8])| incoming.for_payload(len, take);
                 return Ok(scope.store.arrive_local(source, match_info, record.len, read));
             }
@@ -115,7 +117,6 @@ impl Pair {
     /// What a message or a connection waits for.
     #[inline]
     fn take_answer(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
-        let [first, second, third] = record.words;
         if record.kind == DATA {
             return self.take_piece(record, scope);
         }
@@ -123,7 +124,8 @@ impl Pair {
             // What is beyond is lost, as frames may be.
             if scope.frames.len() < FRAMES_MAX {
                 let mut frame = Vec::with_capacity(record.len as usize);
-                self.answers_in
+                self.rings
+                    .answers_in
                     .for_payload(record.len, |_, data| frame.extend_from_slice(data));
                 scope.frames.push_back((self.endpoint, frame));
             }
@@ -133,77 +135,99 @@ impl Pair {
             return Err(Broken);
         }
         match record.kind {
-            CONNECT => {
-                if self.control.len() >= CONNECTED_MAX {
-                    return Err(Broken);
-                }
-                let accepted = (second >> 32) as u32 == scope.key;
-                if accepted {
-                    self.connected_to(second as u32)?;
-                }
-                // Who does not know the key is not told the session: with it, and this endpoint's number later on, it would
-                // be taken for this one.
-                let words = if accepted {
-                    [first, u64::from(scope.session), ACCEPTED]
-                } else {
-                    [first, 0, BAD_KEY]
-                };
-                self.control.push_back(Record {
-                    kind: CONNECTED,
-                    len: 0,
-                    words,
-                });
-                scope.counters.count(Counter::SharedConnectReply);
-            }
-            CONNECTED => {
-                // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
-                if third == ACCEPTED && self.has_asked {
-                    self.connected_to(second as u32)?;
-                }
-                if !self.cancel_connect(first) {
-                    // Cancelled or given up.
-                    return Ok(());
-                }
-                let code = match third {
-                    ACCEPTED => StatusCode::Success,
-                    _ => StatusCode::BadKey,
-                };
-                scope.store.connected_local(first, self.source(), code);
-            }
+            CONNECT => self.take_connect(record, scope),
+            CONNECTED => self.take_connected(record, scope),
             DONE => {
-                if let Some(announced) = self.announced.remove(&first) {
-                    let length = announced.memory.len();
-                    let (code, transferred) = match third {
-                        WHOLE if second >= length.into() => (StatusCode::Success, length),
-                        WHOLE => (StatusCode::Truncated, second as u32),
-                        _ => (StatusCode::Unreachable, 0),
-                    };
-                    let requests = &mut scope.store.requests;
-                    requests.complete_send(announced.request, code, transferred);
-                }
-                self.streams.retain(|stream| stream.id != first);
+                self.take_done(record, scope);
+                Ok(())
             }
-            PULL => {
-                let Some(announced) = self.announced.get_mut(&first) else {
-                    return self.say_gone(first);
-                };
-                if announced.streams || second > announced.memory.len().into() {
-                    return Err(Broken);
-                }
-                announced.streams = true;
-                self.streams.push_back(Stream {
-                    id: first,
-                    offset: 0,
-                    end: second as u32,
-                });
-            }
+            PULL => self.take_pull(record),
             GONE => {
-                if let Some(arriving) = self.arriving.remove(&first) {
+                if let Some(arriving) = self.incoming.arriving.remove(&record.words[0]) {
                     scope.store.received(arriving.request, StatusCode::BadRdmaWindow, 0);
                 }
+                Ok(())
             }
-            _ => return Err(Broken),
+            _ => Err(Broken),
         }
+    }
+
+    /// The other side asks for a connection.
+    fn take_connect(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
+        let [request, key_and_session, _] = record.words;
+        if self.outgoing.control.len() >= CONNECTED_MAX {
+            return Err(Broken);
+        }
+        let accepted = (key_and_session >> 32) as u32 == scope.key;
+        if accepted {
+            self.connected_to(key_and_session as u32)?;
+        }
+        // Who does not know the key is not told the session: with it, and this endpoint's number later on, it would
+        // be taken for this one.
+        let words = if accepted {
+            [request, u64::from(scope.session), ACCEPTED]
+        } else {
+            [request, 0, BAD_KEY]
+        };
+        self.outgoing.control.push_back(Record {
+            kind: CONNECTED,
+            len: 0,
+            words,
+        });
+        scope.counters.count(Counter::SharedConnectReply);
+        Ok(())
+    }
+
+    /// The other side answers that this one is connected, or may not be.
+    fn take_connected(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
+        let [request, session, answer] = record.words;
+        // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
+        if answer == ACCEPTED && self.has_asked {
+            self.connected_to(session as u32)?;
+        }
+        if !self.cancel_connect(request) {
+            // Cancelled or given up.
+            return Ok(());
+        }
+        let code = match answer {
+            ACCEPTED => StatusCode::Success,
+            _ => StatusCode::BadKey,
+        };
+        scope.store.connected_local(request, self.source(), code);
+        Ok(())
+    }
+
+    /// The other side has transferred an announced message, or failed to.
+    fn take_done(&mut self, record: &Record, scope: &mut Scope<'_>) {
+        let [id, taken, outcome] = record.words;
+        if let Some(announced) = self.outgoing.announced.remove(&id) {
+            let length = announced.memory.len();
+            let (code, transferred) = match outcome {
+                WHOLE if taken >= length.into() => (StatusCode::Success, length),
+                WHOLE => (StatusCode::Truncated, taken as u32),
+                _ => (StatusCode::Unreachable, 0),
+            };
+            let requests = &mut scope.store.requests;
+            requests.complete_send(announced.request, code, transferred);
+        }
+        self.outgoing.streams.retain(|stream| stream.id != id);
+    }
+
+    /// The other side asks for an announced message piece by piece.
+    fn take_pull(&mut self, record: &Record) -> Result<(), Broken> {
+        let [id, wanted, _] = record.words;
+        let Some(announced) = self.outgoing.announced.get_mut(&id) else {
+            return self.say_gone(id);
+        };
+        if announced.streams || wanted > announced.memory.len().into() {
+            return Err(Broken);
+        }
+        announced.streams = true;
+        self.outgoing.streams.push_back(Stream {
+            id,
+            offset: 0,
+            end: wanted as u32,
+        });
         Ok(())
     }
 
@@ -220,13 +244,13 @@ impl Pair {
         let source = self.source().ok_or(Broken)?;
         let [match_info, numbers, id] = record.words;
         let (withdrawn, length) = ((numbers >> 32) as u32, numbers as u32);
-        if id <= self.announced_last {
+        if id <= self.incoming.announced_last {
             return Err(Broken);
         }
         if record.len as usize > SEGMENTS_MAX * 16 || !record.len.is_multiple_of(16) {
             return Err(Broken);
         }
-        let words = self.messages_in.payload_words(record);
+        let words = self.rings.messages_in.payload_words(record);
         let list: Box<[(u64, u64)]> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         // Each is at most 4 GiB, so the sum cannot wrap.
         if list.iter().any(|(_, len)| *len > u32::MAX.into())
@@ -240,7 +264,7 @@ impl Pair {
             withdrawn,
             list,
         };
-        let before = std::mem::replace(&mut self.announced_last, id);
+        let before = std::mem::replace(&mut self.incoming.announced_last, id);
         match scope.store.announced_local(source, match_info, length, large) {
             LocalArrival::Matched { request, wanted, large } => {
                 scope.pulls.push_back(Pull {
@@ -253,7 +277,7 @@ impl Pair {
             }
             LocalArrival::Kept => Ok(true),
             LocalArrival::Refused => {
-                self.announced_last = before;
+                self.incoming.announced_last = before;
                 Ok(false)
             }
         }
@@ -261,7 +285,7 @@ impl Pair {
 
     fn take_piece(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
         let [id, offset, _] = record.words;
-        let Some(arriving) = self.arriving.get_mut(&id) else {
+        let Some(arriving) = self.incoming.arriving.get_mut(&id) else {
             // Given up meanwhile.
             return Ok(());
         };
@@ -270,13 +294,14 @@ impl Pair {
         }
         if let Some(entry) = scope.store.requests.get_mut(arriving.request) {
             let memory = &mut entry.memory;
-            self.answers_in
+            self.rings
+                .answers_in
                 .for_payload(record.len, |at, data| memory.write(arriving.got + at, data));
         }
         arriving.got += record.len;
         let (request, wanted) = (arriving.request, arriving.wanted);
         if arriving.got == wanted {
-            self.arriving.remove(&id);
+            self.incoming.arriving.remove(&id);
             scope.store.received(request, StatusCode::Success, wanted);
             self.finish(id, Some(wanted), scope);
         }

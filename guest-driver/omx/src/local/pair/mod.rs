@@ -119,6 +119,46 @@ pub(in crate::local) struct Pull {
     pub(in crate::local) wanted: u32,
 }
 
+/// The rings that two endpoints share: messages in order, and what is always read, in each direction.
+struct Rings {
+    messages_out: Producer,
+    messages_in: Consumer,
+    answers_out: Producer,
+    answers_in: Consumer,
+}
+
+/// What is to go to the other side, and what it still may ask for.
+#[derive(Default)]
+struct Outgoing {
+    /// Connections, ends of transfers and requests of bytes.
+    control: VecDeque<Record>,
+    /// Messages for which there is no room yet.
+    waiting: VecDeque<Waiting>,
+    /// Announced messages, by number.
+    announced: HashMap<u64, Announced>,
+    /// How many were announced.
+    announced_count: u64,
+    /// Announced messages that go piece by piece.
+    streams: VecDeque<Stream>,
+    frames: VecDeque<Vec<u8>>,
+    /// Bytes of `frames`.
+    frames_len: usize,
+}
+
+/// What comes from the other side.
+#[derive(Default)]
+pub(in crate::local) struct Incoming {
+    /// The number that was announced last; it counts upwards.
+    announced_last: u64,
+    /// Messages that come piece by piece, by number.
+    arriving: HashMap<u64, Arriving>,
+    /// The oldest message was refused for want of room among the unexpected ones.
+    pub(in crate::local) refused: bool,
+    /// The match information of the message that was refused.
+    pub(in crate::local) refused_info: u64,
+}
+
+/// Another endpoint of this host: what both share, and what is under way between them.
 pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
@@ -127,28 +167,12 @@ pub(in crate::local) struct Pair {
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.
     pub(in crate::local) session: Option<u32>,
-    messages_out: Producer,
-    messages_in: Consumer,
-    answers_out: Producer,
-    answers_in: Consumer,
+    rings: Rings,
     connects: Vec<(Key, Time)>,
     /// This side has asked for a connection, whatever came of it.
     has_asked: bool,
-    control: VecDeque<Record>,
-    waiting: VecDeque<Waiting>,
-    announced: HashMap<u64, Announced>,
-    announced_next: u64,
-    /// What the other side last announced; it counts upwards.
-    announced_last: u64,
-    streams: VecDeque<Stream>,
-    /// To go out, and how many bytes they are.
-    frames: VecDeque<Vec<u8>>,
-    frames_len: usize,
-    arriving: HashMap<u64, Arriving>,
-    /// The oldest message was refused for want of room among the unexpected ones.
-    pub(in crate::local) refused: bool,
-    /// Its match information.
-    pub(in crate::local) refused_info: u64,
+    outgoing: Outgoing,
+    pub(in crate::local) incoming: Incoming,
     /// The other program is gone; messages that it had sent are still there.
     pub(in crate::local) ended: bool,
     /// Messages of this session, from before the other endpoint connected anew, come first.
@@ -171,23 +195,16 @@ impl Pair {
             socket: made.socket,
             pid: None,
             session: None,
-            messages_out,
-            messages_in,
-            answers_out,
-            answers_in,
+            rings: Rings {
+                messages_out,
+                messages_in,
+                answers_out,
+                answers_in,
+            },
             connects: Vec::new(),
             has_asked: false,
-            control: VecDeque::new(),
-            waiting: VecDeque::new(),
-            announced: HashMap::new(),
-            announced_next: 1,
-            announced_last: 0,
-            streams: VecDeque::new(),
-            frames: VecDeque::new(),
-            frames_len: 0,
-            arriving: HashMap::new(),
-            refused: false,
-            refused_info: 0,
+            outgoing: Outgoing::default(),
+            incoming: Incoming::default(),
             ended: false,
             behind: None,
             two_copies: false,
@@ -232,21 +249,21 @@ impl Pair {
     /// The other side learns that this one is over, also while a child process has the socket, too. What was announced may be
     /// overwritten from now on.
     pub(in crate::local) fn hang_up(&mut self) {
-        self.messages_out.withdraw();
+        self.rings.messages_out.withdraw();
         // One that the other side has closed is as good.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Whether a message that was announced was given up since, as far as can be said: perhaps it was another one.
     pub(in crate::local) fn may_be_withdrawn(&self, large: &LocalLarge) -> bool {
-        self.messages_in.withdrawn() != large.withdrawn
+        self.rings.messages_in.withdrawn() != large.withdrawn
     }
 
     pub(in crate::local) fn connect(&mut self, request: Key, key: u32, until: Time, scope: &mut Scope<'_>) {
         self.connects.push((request, until));
         self.note_due(until);
         self.has_asked = true;
-        self.control.push_back(Record {
+        self.outgoing.control.push_back(Record {
             kind: CONNECT,
             len: 0,
             words: [request, u64::from(key) << 32 | u64::from(scope.session), 0],
@@ -265,20 +282,20 @@ impl Pair {
     #[inline]
     pub(in crate::local) fn send(&mut self, waiting: Waiting, scope: &mut Scope<'_>) {
         let until = waiting.until;
-        if self.waiting.is_empty() {
+        if self.outgoing.waiting.is_empty() {
             match self.write(waiting, scope) {
-                None => return self.ring_bell(&self.messages_out),
-                Some(waiting) => self.waiting.push_back(waiting),
+                None => return self.ring_bell(&self.rings.messages_out),
+                Some(waiting) => self.outgoing.waiting.push_back(waiting),
             }
         } else {
-            self.waiting.push_back(waiting);
+            self.outgoing.waiting.push_back(waiting);
         }
         scope.counters.count(Counter::SendsThrottled);
         self.note_due(until);
     }
 
     fn push(&mut self, record: &Record, payload: &Payload<'_>) -> bool {
-        let pushed = self.messages_out.push(record, payload);
+        let pushed = self.rings.messages_out.push(record, payload);
         self.broken |= pushed.is_err();
         pushed == Ok(true)
     }
@@ -311,20 +328,20 @@ impl Pair {
             .addresses()
             .flat_map(|(address, len)| [address, len])
             .collect();
-        let id = self.announced_next;
+        let id = self.outgoing.announced_count + 1;
         let record = Record {
             kind: ANNOUNCE,
             len: (list.len() * 8) as u32,
             words: [
                 waiting.match_info,
-                u64::from(self.messages_out.withdrawn()) << 32 | u64::from(length),
+                u64::from(self.rings.messages_out.withdrawn()) << 32 | u64::from(length),
                 id,
             ],
         };
         if !self.push(&record, &Payload::Words(&list)) {
             return Some(waiting);
         }
-        self.announced_next += 1;
+        self.outgoing.announced_count = id;
         self.note_due(waiting.until);
         let announced = Announced {
             request: waiting.request,
@@ -332,7 +349,7 @@ impl Pair {
             until: waiting.until,
             streams: false,
         };
-        self.announced.insert(id, announced);
+        self.outgoing.announced.insert(id, announced);
         scope.counters.count(Counter::SharedRndv);
         None
     }
@@ -347,7 +364,7 @@ impl Pair {
 
     /// A transfer from the other side is over: how many bytes were taken, `None` if it failed.
     pub(in crate::local) fn finish(&mut self, id: u64, taken: Option<u32>, scope: &mut Scope<'_>) {
-        self.control.push_back(Record {
+        self.outgoing.control.push_back(Record {
             kind: DONE,
             len: 0,
             words: [
@@ -362,7 +379,7 @@ impl Pair {
     /// Asks for the bytes of an announced message piece by piece.
     pub(in crate::local) fn ask(&mut self, pull: &Pull, until: Time, scope: &mut Scope<'_>) {
         let id = pull.large.id;
-        self.arriving.insert(
+        self.incoming.arriving.insert(
             id,
             Arriving {
                 request: pull.request,
@@ -372,7 +389,7 @@ impl Pair {
             },
         );
         self.note_due(until);
-        self.control.push_back(Record {
+        self.outgoing.control.push_back(Record {
             kind: PULL,
             len: 0,
             words: [id, pull.wanted.into(), 0],
@@ -381,7 +398,7 @@ impl Pair {
     }
 
     fn has_answers(&self) -> bool {
-        !self.control.is_empty() || !self.streams.is_empty() || !self.frames.is_empty()
+        !self.outgoing.control.is_empty() || !self.outgoing.streams.is_empty() || !self.outgoing.frames.is_empty()
     }
 
     /// Writes what waits, as far as there is room. Whether anything was written.
@@ -389,11 +406,11 @@ impl Pair {
     pub(in crate::local) fn write_waiting(&mut self, scope: &mut Scope<'_>) -> bool {
         let answers = self.has_answers() && self.write_answers();
         if answers {
-            self.ring_bell(&self.answers_out);
+            self.ring_bell(&self.rings.answers_out);
         }
-        let messages = !self.waiting.is_empty() && self.write_messages(scope);
+        let messages = !self.outgoing.waiting.is_empty() && self.write_messages(scope);
         if messages {
-            self.ring_bell(&self.messages_out);
+            self.ring_bell(&self.rings.messages_out);
         }
         answers || messages
     }
@@ -401,9 +418,9 @@ impl Pair {
     /// Whether anything was written.
     fn write_messages(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut wrote = false;
-        while let Some(waiting) = self.waiting.pop_front() {
+        while let Some(waiting) = self.outgoing.waiting.pop_front() {
             if let Some(waiting) = self.write(waiting, scope) {
-                self.waiting.push_front(waiting);
+                self.outgoing.waiting.push_front(waiting);
                 break;
             }
             wrote = true;
@@ -420,19 +437,21 @@ impl Pair {
 
     fn push_answers(&mut self) -> Result<bool, Broken> {
         let mut wrote = false;
-        while let Some(record) = self.control.front() {
-            if !self.answers_out.push(record, &Payload::None)? {
+        while let Some(record) = self.outgoing.control.front() {
+            if !self.rings.answers_out.push(record, &Payload::None)? {
                 return Ok(wrote);
             }
-            self.control.pop_front();
+            self.outgoing.control.pop_front();
             wrote = true;
         }
         wrote |= self.push_frames()?;
         for _ in 0..PIECES_PER_TURN {
-            let Some(stream) = self.streams.front_mut() else { break };
-            let Some(announced) = self.announced.get(&stream.id) else {
+            let Some(stream) = self.outgoing.streams.front_mut() else {
+                break;
+            };
+            let Some(announced) = self.outgoing.announced.get(&stream.id) else {
                 let id = stream.id;
-                self.streams.pop_front();
+                self.outgoing.streams.pop_front();
                 self.say_gone(id)?;
                 continue;
             };
@@ -443,13 +462,13 @@ impl Pair {
                 words: [stream.id, stream.offset.into(), 0],
             };
             let piece = Payload::Memory(&announced.memory, stream.offset);
-            if !self.answers_out.push(&record, &piece)? {
+            if !self.rings.answers_out.push(&record, &piece)? {
                 break;
             }
             wrote = true;
             stream.offset += len;
             if stream.offset == stream.end {
-                self.streams.pop_front();
+                self.outgoing.streams.pop_front();
             }
         }
         Ok(wrote)
@@ -457,15 +476,15 @@ impl Pair {
 
     /// A frame for the other side, after those that wait.
     pub(in crate::local) fn send_frame(&mut self, frame: Vec<u8>) {
-        if self.frames_len + frame.len() <= FRAMES_LEN_MAX && frame.len() <= PAYLOAD_LEN_MAX {
-            self.frames_len += frame.len();
-            self.frames.push_back(frame);
+        if self.outgoing.frames_len + frame.len() <= FRAMES_LEN_MAX && frame.len() <= PAYLOAD_LEN_MAX {
+            self.outgoing.frames_len += frame.len();
+            self.outgoing.frames.push_back(frame);
         }
     }
 
     fn push_frames(&mut self) -> Result<bool, Broken> {
         let mut wrote = false;
-        while let Some(frame) = self.frames.front() {
+        while let Some(frame) = self.outgoing.frames.front() {
             let words: Vec<u64> = frame
                 .chunks(8)
                 .map(|bytes| {
@@ -479,11 +498,11 @@ impl Pair {
                 len: frame.len() as u32,
                 words: [0; 3],
             };
-            if !self.answers_out.push(&record, &Payload::Words(&words))? {
+            if !self.rings.answers_out.push(&record, &Payload::Words(&words))? {
                 break;
             }
-            self.frames_len -= frame.len();
-            self.frames.pop_front();
+            self.outgoing.frames_len -= frame.len();
+            self.outgoing.frames.pop_front();
             wrote = true;
         }
         Ok(wrote)
@@ -491,10 +510,10 @@ impl Pair {
 
     /// The other side asked for what is not there any more.
     fn say_gone(&mut self, id: u64) -> Result<(), Broken> {
-        if self.control.len() >= CONNECTED_MAX {
+        if self.outgoing.control.len() >= CONNECTED_MAX {
             return Err(Broken);
         }
-        self.control.push_back(Record {
+        self.outgoing.control.push_back(Record {
             kind: GONE,
             len: 0,
             words: [id, 0, 0],
@@ -504,19 +523,23 @@ impl Pair {
 
     /// Whether messages that are there may be read.
     fn takes_messages(&self) -> bool {
-        !self.refused && self.control.len() < CONTROL_MAX
+        !self.incoming.refused && self.outgoing.control.len() < CONTROL_MAX
     }
 
     /// Before sleeping: asks to be woken. True if there is something to do already.
     pub(in crate::local) fn sleep(&mut self) -> bool {
-        let messages = self.takes_messages() && self.messages_in.sleep();
-        let answers = self.answers_in.sleep();
-        let messages_room = match self.waiting.front() {
-            Some(waiting) => self.messages_out.want_room(waiting.payload_len()),
+        let messages = self.takes_messages() && self.rings.messages_in.sleep();
+        let answers = self.rings.answers_in.sleep();
+        let messages_room = match self.outgoing.waiting.front() {
+            Some(waiting) => self.rings.messages_out.want_room(waiting.payload_len()),
             None => false,
         };
-        let answer_len = if self.control.is_empty() { PIECE_LEN as usize } else { 0 };
-        let answers_room = self.has_answers() && self.answers_out.want_room(answer_len);
+        let answer_len = if self.outgoing.control.is_empty() {
+            PIECE_LEN as usize
+        } else {
+            0
+        };
+        let answers_room = self.has_answers() && self.rings.answers_out.want_room(answer_len);
         messages || answers || messages_room || answers_room || self.broken
     }
 }

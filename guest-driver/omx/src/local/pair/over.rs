@@ -10,12 +10,18 @@ impl Pair {
     /// A request of this pair is given up then.
     pub(in crate::local) fn set_until(&mut self, request: Key, until: Time) {
         let connects = self.connects.iter_mut().filter(|(of, _)| *of == request);
-        let waiting = self.waiting.iter_mut().filter(|waiting| waiting.request == request);
+        let waiting = self
+            .outgoing
+            .waiting
+            .iter_mut()
+            .filter(|waiting| waiting.request == request);
         let announced = self
+            .outgoing
             .announced
             .values_mut()
             .filter(|announced| announced.request == request);
         let arriving = self
+            .incoming
             .arriving
             .values_mut()
             .filter(|arriving| arriving.request == request);
@@ -42,15 +48,15 @@ impl Pair {
             }
             goes_on
         });
-        self.waiting.retain(|waiting| {
+        self.outgoing.waiting.retain(|waiting| {
             let goes_on = waiting.until > now;
             if !goes_on {
                 requests.complete_send(waiting.request, StatusCode::Unreachable, 0);
             }
             goes_on
         });
-        let messages_out = &mut self.messages_out;
-        self.announced.retain(|_, announced| {
+        let messages_out = &mut self.rings.messages_out;
+        self.outgoing.announced.retain(|_, announced| {
             let goes_on = announced.until > now;
             if !goes_on {
                 messages_out.withdraw();
@@ -59,13 +65,14 @@ impl Pair {
             goes_on
         });
         let late: Vec<(u64, Key)> = self
+            .incoming
             .arriving
             .iter()
             .filter(|(_, arriving)| arriving.until <= now)
             .map(|(id, arriving)| (*id, arriving.request))
             .collect();
         for (id, request) in late {
-            self.arriving.remove(&id);
+            self.incoming.arriving.remove(&id);
             scope.store.received(request, StatusCode::Timeout, 0);
             self.finish(id, None, scope);
         }
@@ -73,9 +80,9 @@ impl Pair {
             .connects
             .iter()
             .map(|(_, until)| *until)
-            .chain(self.waiting.iter().map(|waiting| waiting.until))
-            .chain(self.announced.values().map(|announced| announced.until))
-            .chain(self.arriving.values().map(|arriving| arriving.until))
+            .chain(self.outgoing.waiting.iter().map(|waiting| waiting.until))
+            .chain(self.outgoing.announced.values().map(|announced| announced.until))
+            .chain(self.incoming.arriving.values().map(|arriving| arriving.until))
             .min();
     }
 
@@ -87,13 +94,13 @@ impl Pair {
         for (request, _) in self.connects.drain(..) {
             scope.store.requests.complete(request, code);
         }
-        for waiting in self.waiting.drain(..) {
+        for waiting in self.outgoing.waiting.drain(..) {
             scope.store.requests.complete_send(waiting.request, code, 0);
         }
-        for (_, announced) in self.announced.drain() {
+        for (_, announced) in self.outgoing.announced.drain() {
             scope.store.requests.complete_send(announced.request, code, 0);
         }
-        for (_, arriving) in self.arriving.drain() {
+        for (_, arriving) in self.incoming.arriving.drain() {
             scope.store.received(arriving.request, code, 0);
         }
         let (pair, store) = (self.id, &mut *scope.store);
@@ -107,7 +114,7 @@ impl Pair {
         store.forget_announced(pair);
         scope.counters.count(Counter::PartnersLost);
         self.ended = true;
-        (self.refused && !self.broken && code == StatusCode::EndpointClosed).then_some(self)
+        (self.incoming.refused && !self.broken && code == StatusCode::EndpointClosed).then_some(self)
     }
 
     /// Reads what the other side had written, as far as there is room.
@@ -115,7 +122,7 @@ impl Pair {
         // More turns than a full ring needs, and an end: a child of that program may still be writing.
         for _ in 0..=2 * RECORDS_MAX / RECORDS_PER_TURN {
             // Nobody is there for answers, which would keep messages from being read.
-            self.control.clear();
+            self.outgoing.control.clear();
             if self.broken || !self.read(scope) {
                 return;
             }
@@ -124,9 +131,9 @@ impl Pair {
 
     /// Takes messages of a program that is gone. Whether all are taken.
     pub(in crate::local) fn is_read(&mut self, scope: &mut Scope<'_>) -> bool {
-        if !self.refused {
+        if !self.incoming.refused {
             self.read_all(scope);
         }
-        !self.refused
+        !self.incoming.refused
     }
 }
