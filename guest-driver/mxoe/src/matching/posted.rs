@@ -52,8 +52,8 @@ pub struct Posted<R> {
     classes: Vec<Class>,
     /// By class and match information.
     queues: HashMap<(u64, u64), Queue, Keyed>,
-    /// One queue that stands outside the table, also while it is empty: who posts one receive after the other for the same
-    /// messages needs no hash.
+    /// One queue that stands outside the table, also while it is empty: a program that posts one receive after
+    /// the other for messages of one kind needs no hash.
     outside: ((u64, u64), Queue),
     /// Receives of no class, in order.
     others: Queue,
@@ -86,31 +86,30 @@ impl<R> Posted<R> {
 
     /// Adds a receive behind those posted before. O(1).
     pub fn post(&mut self, selector: Selector, value: R) -> Option<PostedId> {
+        if self.entries.is_full() {
+            return None;
+        }
         let hashed = self.enter_class(selector.mask());
-        let entry = Entry {
-            selector,
-            order: self.order_next,
-            next: NIL,
-            previous: NIL,
-            hashed,
-            value,
-        };
-        let slot = self.entries.insert(entry)?;
-        self.order_next += 1;
         let queue = if hashed {
-            self.make_queue(key(selector))
+            make_queue(&mut self.queues, &mut self.outside, key(selector))
         } else {
             &mut self.others
         };
-        let tail = core::mem::replace(&mut queue.tail, slot);
-        if tail == NIL {
+        let previous = queue.tail;
+        let slot = self.entries.insert(Entry {
+            selector,
+            order: self.order_next,
+            next: NIL,
+            previous,
+            hashed,
+            value,
+        })?;
+        self.order_next += 1;
+        queue.tail = slot;
+        if previous == NIL {
             queue.head = slot;
-        }
-        if let Some(before) = self.entries.get_mut(tail) {
+        } else if let Some(before) = self.entries.get_mut(previous) {
             before.next = slot;
-        }
-        if let Some(entry) = self.entries.get_mut(slot) {
-            entry.previous = tail;
         }
         Some(PostedId {
             slot,
@@ -221,20 +220,6 @@ impl<R> Posted<R> {
         Some(entry.value)
     }
 
-    /// The queue of this class and match information, made if there is none.
-    #[inline]
-    fn make_queue(&mut self, key: (u64, u64)) -> &mut Queue {
-        // An empty table has no other queue for these.
-        if self.outside.0 != key && self.outside.1.head == NIL && self.queues.is_empty() {
-            self.outside.0 = key;
-        }
-        if self.outside.0 == key {
-            &mut self.outside.1
-        } else {
-            self.queues.entry(key).or_insert(EMPTY)
-        }
-    }
-
     /// Counts a receive in its mask's class. False: too many masks are in use.
     fn enter_class(&mut self, mask: u64) -> bool {
         let mut unused = None;
@@ -254,6 +239,24 @@ impl<R> Posted<R> {
             None => return false,
         }
         true
+    }
+}
+
+/// The queue of this class and match information, made if there is none.
+#[inline]
+fn make_queue<'a>(
+    queues: &'a mut HashMap<(u64, u64), Queue, Keyed>,
+    outside: &'a mut ((u64, u64), Queue),
+    key: (u64, u64),
+) -> &'a mut Queue {
+    // An empty table has no other queue for these.
+    if outside.0 != key && outside.1.head == NIL && queues.is_empty() {
+        outside.0 = key;
+    }
+    if outside.0 == key {
+        &mut outside.1
+    } else {
+        queues.entry(key).or_insert(EMPTY)
     }
 }
 
