@@ -99,8 +99,8 @@ pub struct Pair {
 #[derive(Debug)]
 pub enum News {
     /// Another one asked for a pair, or this one did.
-    Met(Pair),
-    /// The same, but this process had no descriptors left for it. To be named in the next [`Session::meet`].
+    Paired(Pair),
+    /// A pair that was asked for, but this process had no descriptors left for it. To be named in the next [`Session::pair`].
     Missed {
         /// The pair's number.
         id: u64,
@@ -149,7 +149,7 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
     let (Some(socket), Some(memory), None) = (socket, fds.next(), fds.next()) else {
         return Err(OmxdError::Protocol);
     };
-    Ok(Some(News::Met(Pair {
+    Ok(Some(News::Paired(Pair {
         id,
         endpoint,
         asked: message.asked,
@@ -284,7 +284,7 @@ impl Session {
         if opened.rest_socket && rest.is_none() {
             rest = bulk.take();
         }
-        let first = |apart| if apart { DataPath::Apart } else { DataPath::WithMessages };
+        let first = |apart| if apart { DataPath::Bulk } else { DataPath::WithMessages };
         let data_path = if bulk.is_some() && opened.learns_data_path {
             DataPathChoice::Learned(first(opened.data_apart_first))
         } else {
@@ -365,9 +365,9 @@ impl Session {
     ///
     /// # Errors
     /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`], [`OmxdError::Late`].
-    pub fn meet(&self, endpoint: u8, known: Option<u64>) -> Result<(), OmxdError> {
-        match self.request_soon(&Request::Meet { endpoint, known })? {
-            (Reply::Met, _) => Ok(()),
+    pub fn pair(&self, endpoint: u8, known: Option<u64>) -> Result<(), OmxdError> {
+        match self.request_soon(&Request::Pair { endpoint, known })? {
+            (Reply::Paired, _) => Ok(()),
             _ => Err(OmxdError::Protocol),
         }
     }

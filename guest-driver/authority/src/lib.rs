@@ -52,5 +52,5 @@ pub const ENDPOINTS: u8 = 32;
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
 
 /// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business. A library that
-/// writes it otherwise has another length, so that two that would not understand each other do not meet: the last pages, one more each time, are for that alone.
+/// writes it otherwise has another length, so that two that would not understand each other are no pair: the last pages, one more each time, are for that alone.
 pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;

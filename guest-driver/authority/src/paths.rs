@@ -1,4 +1,4 @@
-//! Where the authority of an interface is met: a place in the file system for each (network namespace, interface).
+//! Where the authority of an interface is found: a place in the file system for each (network namespace, interface).
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{OmxdError, settings::path_variable};
 
-/// Where authorities are met unless `OMX_RUN_DIR` says otherwise.
+/// Where authorities are found unless `OMX_RUN_DIR` says otherwise.
 const RUN_DIR: &str = "/run/omx";
 
 /// The files of one interface's authority.

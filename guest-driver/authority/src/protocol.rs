@@ -131,7 +131,8 @@ pub enum Request {
         mac: u64,
     },
     /// Memory shared with another endpoint of the same interface.
-    Meet {
+    #[serde(rename = "Meet")]
+    Pair {
         /// Its number.
         endpoint: u8,
         /// The last pair with it, which is over.
@@ -154,7 +155,7 @@ pub enum Request {
     GiveWay,
 }
 
-/// What comes through an endpoint's channel, with the socket and the memory of the pair: this endpoint and another one have met.
+/// What comes through an endpoint's channel, with the socket and the memory of the pair: this endpoint and another one are a pair.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visit {
     /// The other one.
@@ -182,9 +183,9 @@ pub enum Refusal {
     Busy,
     /// The peer table is full, or the address is no peer's.
     NoPeer,
-    /// The endpoint to be met is not open.
+    /// The endpoint to be paired with is not open.
     NotOpen,
-    /// The endpoint to be met belongs to a program that has not come back yet after the authority was restarted.
+    /// The endpoint to be paired with belongs to a program that has not come back yet after the authority was restarted.
     NotBack,
     /// Only the system's administrator may.
     NotAllowed,
@@ -210,7 +211,8 @@ pub enum Reply {
     /// What was asked for was done.
     Done,
     /// The pair is in the channel for visits, or was.
-    Met,
+    #[serde(rename = "Met")]
+    Paired,
     /// The peer is in the table.
     Peer {
         /// Its index.
@@ -256,10 +258,10 @@ pub struct Opened {
     /// The endpoint announces the latency mark.
     #[serde(default = "marks_by_default")]
     pub marks: bool,
-    /// Whether data that comes apart is quicker is to be found out; else all data comes apart where there is a socket for it.
+    /// Whether the bulk path is quicker is to be found out; else all data comes on it where there is a socket for it.
     #[serde(default)]
     pub learns_data_path: bool,
-    /// It comes apart until that is known.
+    /// Data comes on the bulk path until that is known.
     #[serde(default)]
     pub data_apart_first: bool,
     /// The last of the packet sockets receives nothing.

@@ -57,8 +57,8 @@ pub trait Netif: AsFd {
     /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
 
-    /// From now on frames are expected, or not, that come in numbers: data that was asked for to come apart. A port that receives them
-    /// apart from others looks for them while they are, and otherwise only now and then.
+    /// From now on frames are expected, or not, that come in numbers: data on the bulk path. A port that receives them
+    /// there looks for them while they are, and otherwise only now and then.
     fn expect_bulk(&mut self, _expected: bool) {}
 
     /// A second descriptor, to be watched like that of [`AsFd`] while such frames are expected.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// One posting: `with` gets the endpoint, what it caused goes out, and whoever sleeps learns of it.
+    /// One posting: `with` gets the endpoint, what it caused goes out, and threads that sleep learn of it.
     #[inline]
     pub(crate) fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let now = clock::now();
@@ -233,7 +233,7 @@ impl Endpoint {
         self.finish(request)
     }
 
-    /// The same, blocking until the message was matched.
+    /// Sends and blocks until the message was matched.
     ///
     /// # Errors
     /// As [`Endpoint::send`].

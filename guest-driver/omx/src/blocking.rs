@@ -48,10 +48,7 @@ impl Endpoint {
         core.egress.batching_mut().end_burst();
         let timed = timeout.is_some() || matches!(shared.waiting, Waiting::SpinThenSleep(_));
         let begin = timed.then(clock::now);
-        let after = |limit: Duration| {
-            let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-            begin.map(|begin| Time::from_nanos(begin.as_nanos().saturating_add(limit_ns)))
-        };
+        let after = |limit: Duration| begin.map(|begin| plus(begin, limit));
         let deadline = timeout.and_then(after);
         let spin_until = match shared.waiting {
             Waiting::Spin => Some(Time::from_nanos(u64::MAX)),
@@ -147,6 +144,12 @@ impl Endpoint {
         drop(core);
         interrupted
     }
+}
+
+/// The time `limit` after `begin`, or the last one there is.
+fn plus(begin: Time, limit: Duration) -> Time {
+    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    Time::from_nanos(begin.as_nanos().saturating_add(limit_ns))
 }
 
 pub(crate) fn timespec(duration: Duration) -> Timespec {

@@ -43,7 +43,7 @@ impl Board {
         Ok(boards)
     }
 
-    /// The same with those that [are no boards now](Board::left_out), but have a number.
+    /// The boards, with the interfaces that [are no boards now](Board::left_out), but have a number.
     ///
     /// # Errors
     /// As [`Board::all`].

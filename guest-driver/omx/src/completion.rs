@@ -60,7 +60,7 @@ impl Endpoint {
         self.look(|core| Ok(core.take_any(selector)))
     }
 
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    /// Takes the oldest completed request whose match information matches, blocking until there is one; `None` after `timeout` or a wakeup.
     ///
     /// # Errors
     /// As [`Endpoint::test_any`].
@@ -82,7 +82,7 @@ impl Endpoint {
         self.look(|core| Ok(core.store.requests.first_done(Selector::ANY).map(Request)))
     }
 
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    /// Names the oldest completed request, which stays as it is, blocking until there is one; `None` after `timeout` or a wakeup.
     ///
     /// # Errors
     /// [`Error::BadEndpoint`].
@@ -101,7 +101,7 @@ impl Endpoint {
         self.look(|core| Ok(core.probe(selector)))
     }
 
-    /// The same, blocking until there is one; `None` after `timeout` or a wakeup.
+    /// Tells what the first matching unexpected message is, which stays, blocking until there is one; `None` after `timeout` or a wakeup.
     ///
     /// # Errors
     /// As [`Endpoint::iprobe`].
@@ -137,7 +137,7 @@ impl Endpoint {
         })
     }
 
-    /// The same, but the request completes with status *cancelled*.
+    /// Cancels as [`Endpoint::cancel`] does, but the request completes with status *cancelled*.
     ///
     /// # Errors
     /// As [`Endpoint::cancel`].
@@ -151,7 +151,7 @@ impl Endpoint {
         })
     }
 
-    /// Nobody will ask for the completion of this request.
+    /// The program will not ask for the completion of this request.
     ///
     /// # Errors
     /// [`Error::BadRequest`].

@@ -180,7 +180,7 @@ impl Endpoint {
         self.step(core, now, before)
     }
 
-    /// The same with the lock, for a call in which requests may have completed already.
+    /// Makes progress with the lock held, for a call in which requests may have completed already.
     #[inline]
     pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);

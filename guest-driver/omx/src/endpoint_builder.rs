@@ -95,7 +95,7 @@ impl<'a> EndpointBuilder<'a> {
         let bulk = port.bulk_fd().map(|fd| fd.try_clone_to_owned());
         let bulk = bulk.transpose().map_err(system("watch the port"))?;
         if bulk.is_some() {
-            config.data_path = DataPathChoice::Fixed(DataPath::Apart);
+            config.data_path = DataPathChoice::Fixed(DataPath::Bulk);
         }
         Ok(Self {
             options,

@@ -58,7 +58,7 @@ fn board_name(board: &Board) -> String {
     )
 }
 
-/// Whether a line can be written without waiting for whoever reads there: a pipe that says so has room for a page.
+/// Whether a line can be written without waiting for the reader: a pipe that says so has room for a page.
 fn has_room(out: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(out, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -13,7 +13,7 @@ use crate::{
 /// A message without a receive, as the handler sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected<'a> {
-    /// Who sent it.
+    /// The endpoint that sent the message.
     pub source: Address,
     /// Its match information.
     pub match_info: u64,

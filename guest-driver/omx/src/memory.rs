@@ -104,7 +104,7 @@ impl Segments {
         self.pieces_of_segments(offset, len, |ptr, len, _| with(ptr, len));
     }
 
-    /// The same with the segment that each lies in.
+    /// Calls `with` as [`Segments::pieces`] does, also with the segment that each piece lies in.
     fn pieces_of_segments(&self, offset: u32, len: usize, mut with: impl FnMut(*mut u8, usize, Segment)) {
         let (mut skip, mut left) = (offset as usize, len);
         for segment in self.list() {
@@ -143,7 +143,7 @@ impl Segments {
         });
     }
 
-    /// The same by a copy engine.
+    /// Has a copy engine copy received bytes to offset `offset`; what is beyond the end is left out.
     ///
     /// # Safety
     /// `data` and the request stay as they are until `copies` has finished, and [`Copies::over`] is called with the segments before

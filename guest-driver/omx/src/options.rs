@@ -48,7 +48,7 @@ pub struct EndpointOptions {
     pub signals_end_waits: bool,
     /// Longest message sent eagerly to other hosts, in bytes; bounded by what the sizes on the wire allow.
     pub rndv_threshold: u32,
-    /// The same to endpoints of this host, at most 32 KiB.
+    /// Longest message sent eagerly to endpoints of this host, in bytes, at most 32 KiB.
     pub shared_rndv_threshold: u32,
     /// Long messages of this host are read from the sender's memory where the system allows it.
     pub single_copy: bool,
@@ -57,7 +57,7 @@ pub struct EndpointOptions {
     pub registrations_kept: bool,
     /// Messages to the endpoint itself are frames, which turn round before the port, as if they came over the network.
     pub self_by_frames: bool,
-    /// The same of messages to other endpoints of this host: their frames go through memory shared with those. What those send without
+    /// Messages to other endpoints of this host are frames, too, which go through memory shared with those. What those send without
     /// this being set for them goes as usual.
     pub others_by_frames: bool,
     /// Medium messages are copied, so that they complete before they are acknowledged.

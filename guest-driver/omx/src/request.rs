@@ -156,7 +156,7 @@ pub(crate) struct Entry {
     pub(crate) buffered: bool,
     /// The batch that a send was held in, or 0.
     pub(crate) batch: u32,
-    /// Nobody will take the completion.
+    /// The program will not take the completion.
     forgotten: bool,
     next: Option<Key>,
     previous: Option<Key>,
@@ -175,7 +175,7 @@ pub(crate) struct Requests {
     entries: Slab<Entry>,
     first_done: Option<Key>,
     last_done: Option<Key>,
-    /// How requests failed whose completion nobody takes.
+    /// How requests failed whose completion is not taken.
     unheard: Vec<StatusCode>,
     /// Completions so far: a sleeper looks whether it changed.
     pub(crate) completions: u64,
@@ -286,7 +286,7 @@ impl Requests {
         self.complete_with(key, code, |entry| entry.status.transferred = transferred);
     }
 
-    /// Something ended whose completion nobody takes.
+    /// Something ended whose completion is not taken.
     pub(crate) fn unheard(&mut self, code: StatusCode) {
         if code.is_failure() && self.unheard.len() < UNHEARD_MAX {
             self.unheard.push(code);
@@ -297,7 +297,7 @@ impl Requests {
         !self.unheard.is_empty()
     }
 
-    /// Takes the failures that nobody heard of.
+    /// Takes the failures that the program has not heard of.
     pub(crate) fn take_unheard(&mut self) -> Vec<StatusCode> {
         std::mem::take(&mut self.unheard)
     }
@@ -354,7 +354,7 @@ impl Requests {
         None
     }
 
-    /// Nobody will ask for the completion.
+    /// The program will not ask for the completion.
     pub(crate) fn forget(&mut self, key: Key) -> bool {
         let Some(entry) = self.entries.get_mut(key) else {
             return false;

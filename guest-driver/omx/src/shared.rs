@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// Times that `wakeup` was called.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
-    /// Threads that want the lock: who spins lets them.
+    /// Threads that want the lock: a thread that spins lets them have it.
     pub(crate) wanting: AtomicU32,
     /// Threads of the program inside a call.
     pub(crate) inside: AtomicU32,
@@ -70,11 +70,11 @@ pub(crate) struct Shared {
     pub(crate) connects_for_all: bool,
     /// Closed: the connection to the authority ends.
     pub(crate) over: AtomicBool,
-    /// Its successor is asked for the endpoint, by somebody who has the session and may wait for seconds.
+    /// Its successor is asked for the endpoint, by a thread that has the session and may wait for seconds.
     pub(crate) sought: Arc<AtomicBool>,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     pub(crate) board: Option<Board>,
-    /// Who opened it.
+    /// The process that opened the endpoint.
     pub(crate) process: Pid,
     pub(crate) own: Address,
 }

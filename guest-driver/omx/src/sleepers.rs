@@ -86,7 +86,7 @@ impl Sleepers {
         *state = State::Free;
     }
 
-    /// Whoever sleeps looks again; each is told once.
+    /// Every thread that sleeps looks again; each is told once.
     #[inline]
     pub(crate) fn wake(&mut self) {
         if self.asleep > 0 {

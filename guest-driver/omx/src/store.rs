@@ -91,7 +91,7 @@ pub(crate) enum UnexpBody {
     LargeLocal(LocalLarge),
     /// From the endpoint itself: the send completes when it is matched.
     Own(Key, Box<[u8]>),
-    /// The same when there was no room for a copy: the bytes are where the program has them.
+    /// From the endpoint itself, when there was no room for a copy: the bytes are where the program has them.
     OwnInPlace(Key, Segments),
 }
 
@@ -186,7 +186,7 @@ impl Store {
         self.received(request, StatusCode::Success, data.len() as u32);
     }
 
-    /// The same from where the program that receives has it.
+    /// A message from the endpoint itself is received, from where the program has it.
     pub(crate) fn receive_from(&mut self, request: Key, message: &Segments) {
         if let Some(entry) = self.requests.get_mut(request) {
             let wanted = entry.memory.len().min(message.len());

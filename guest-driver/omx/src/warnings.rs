@@ -1,5 +1,5 @@
 //! Warnings and errors as lines on stderr, for programs that take none of the library's events themselves: a C program has no other way
-//! to learn why nobody answers it.
+//! to learn why it gets no answer.
 
 use std::{
     fmt::{Debug, Write},

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, os::fd::OwnedFd};
 use weft_authority::{CounterPage, OmxdError};
 
-use crate::meetings::sealed_memory;
+use crate::pairing::sealed_memory;
 
 /// The counts of a board, as its authority sees them.
 pub(crate) struct BoardCounters {

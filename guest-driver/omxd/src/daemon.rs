@@ -28,8 +28,8 @@ use crate::{
     endpoints::Endpoints,
     filter,
     marks::{CardMarks, Frames},
-    meetings::Meetings,
     owners,
+    pairing::Pairing,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
     stale_files,
 };
@@ -131,7 +131,7 @@ pub struct Daemon {
     endpoints: Endpoints,
     /// The connection that has the raw endpoint, and its program.
     raw: Option<(u64, OpenEndpoint)>,
-    meetings: Meetings,
+    pairing: Pairing,
     counters: BoardCounters,
     card: CardMarks,
     cpu_latency: CpuLatency,
@@ -235,7 +235,7 @@ impl Daemon {
             authority,
             endpoints,
             raw: None,
-            meetings: Meetings::default(),
+            pairing: Pairing::default(),
             counters: BoardCounters::default(),
             card: CardMarks::default(),
             connections: Vec::new(),
@@ -366,7 +366,7 @@ impl Daemon {
     /// Endpoints of an earlier authority that are free.
     fn forget_endpoints(&mut self, freed: &[u8]) {
         for endpoint in freed {
-            self.meetings.forget_endpoint(*endpoint);
+            self.pairing.forget_endpoint(*endpoint);
         }
         if !freed.is_empty() {
             self.endpoints_changed();

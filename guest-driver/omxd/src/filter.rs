@@ -3,7 +3,7 @@
 
 use ether::ETHERNET_HEADER_LEN;
 use mxoe::{
-    engine::{DATA_APART_BIT, DATA_APART_OFFSET},
+    engine::{DATA_BULK_BIT, DATA_BULK_OFFSET},
     wire::PacketType,
 };
 use netif::Instruction as I;
@@ -26,15 +26,15 @@ const fn code(packet_type: PacketType) -> u32 {
 }
 
 /// Where a PULL_REPLY says which way its data is to come.
-const APART_OFFSET: u32 = DATA_APART_OFFSET as u32;
-const APART_BIT: u32 = DATA_APART_BIT as u32;
+const APART_OFFSET: u32 = DATA_BULK_OFFSET as u32;
+const APART_BIT: u32 = DATA_BULK_BIT as u32;
 
 /// Frames for this endpoint.
 pub(crate) fn for_endpoint(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::pass(), I::drop()])
 }
 
-/// The same without the data that it asked for to come apart.
+/// The frames of an endpoint without its data on the bulk path.
 pub(crate) fn for_messages(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::drop(), I::drop()])
 }
@@ -62,7 +62,7 @@ pub(crate) struct Members {
     pub(crate) rest: bool,
 }
 
-/// Chooses a member of a group: the socket for the data that this endpoint asked for to come apart, if there is one, its ring for its other frames, and
+/// Chooses a member of a group: the socket for the data of this endpoint on the bulk path, if there is one, its ring for its other frames, and
 /// for all else the authority's port, or, when that is gone, the rest's socket. What is too short to be seen is the first member's:
 /// its filter does not pass it, nor does the authority's; without a filter the endpoint drops it.
 pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
@@ -89,7 +89,7 @@ pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
     program
 }
 
-/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data that comes apart,
+/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data on the bulk path,
 /// and the third for all else.
 fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 26] {
     let endpoint = u32::from(endpoint);
@@ -264,7 +264,7 @@ mod tests {
                 for (mark, apart) in [(0, false), (0x80, true), (0, true), (0x80, false)] {
                     let mut frame = frame(packet_type | mark, endpoint);
                     if packet_type == code(PacketType::PullReply) as u8 {
-                        frame[DATA_APART_OFFSET] = if apart { DATA_APART_BIT } else { !DATA_APART_BIT };
+                        frame[DATA_BULK_OFFSET] = if apart { DATA_BULK_BIT } else { !DATA_BULK_BIT };
                     }
                     assert!(passes(&own, &frame), "type {packet_type} endpoint {endpoint}");
                     assert!(!passes(&other, &frame));

@@ -12,8 +12,8 @@ mod endpoints;
 mod ether_type;
 mod filter;
 mod marks;
-mod meetings;
 mod owners;
+mod pairing;
 mod setup;
 mod stale_files;
 

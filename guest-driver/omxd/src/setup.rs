@@ -61,7 +61,7 @@ pub(crate) fn has_data_socket(driver: Option<&str>) -> bool {
 /// Whether that socket is the better guess at this MTU, until an endpoint knows better (`mxoe::engine::DataPathChoice`): where the kernel
 /// puts frames into pages of their own, pages that one core fills and another gives back may cost more than the copy, and 4 MiB at MTU
 /// 9000 took 0.92 of the time through the ring on one machine, and 1.25 on another.
-pub(crate) fn data_comes_apart_first(mtu: usize) -> bool {
+pub(crate) fn bulk_path_comes_first(mtu: usize) -> bool {
     mtu < rustix::param::page_size()
 }
 

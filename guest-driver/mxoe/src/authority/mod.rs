@@ -1,5 +1,5 @@
 //! What is answered for a whole interface: names, discovery, RAW frames, and refusals for endpoints that are not open
-//! (sections 8, 9, 18). Sans-I/O like the engine; which endpoints are open and who is a peer is the caller's.
+//! (sections 8, 9, 18). Sans-I/O like the engine; the caller knows which endpoints are open and which hosts are peers.
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 

@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// The same without the latency mark: it is not announced, so nobody agrees to it, none is sent, and frames that carry it are of
+    /// This configuration without the latency mark: it is not announced, so no peer agrees to it, none is sent, and frames that carry it are of
     /// unknown type.
     #[must_use]
     pub fn without_marks(mut self) -> Self {
@@ -147,14 +147,14 @@ impl Default for Limits {
 pub struct Timing {
     /// Delayed acknowledgement towards foreign peers.
     pub ack_delay_ns: u64,
-    /// The same towards peers that agreed on it (section 17).
+    /// Delayed acknowledgement towards peers that agreed on it (section 17).
     pub ack_delay_short_ns: u64,
     /// Newly complete messages that are acknowledged at once (`OMX_NOTACKED_MAX`). Towards peers that agreed on the short delay,
     /// messages of up to 128 bytes count a quarter as long as no other is among them.
     pub ack_messages_max: u16,
     /// Shortest retransmission time-out towards foreign peers.
     pub rto_min_ns: u64,
-    /// The same towards peers with the short acknowledgement delay.
+    /// Shortest retransmission time-out towards peers with the short acknowledgement delay.
     pub rto_min_short_ns: u64,
     /// Longest retransmission time-out.
     pub rto_max_ns: u64,

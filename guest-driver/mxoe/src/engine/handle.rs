@@ -203,7 +203,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// Whether a packet that names no session, where the sender's *back* session belongs, is all the same for this endpoint: what an
-    /// Open-MX sends to which nobody sent a CONNECT (4.3).
+    /// Open-MX sends that has received no CONNECT (4.3).
     fn may_leave_out(&self, session: u32, partner: Option<u32>) -> bool {
         let partner = partner.and_then(|slot| self.partners.get(slot));
         partner.is_some_and(|p| p.conversation.may_leave_out(session))
@@ -256,7 +256,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Who sent it, for the host.
+    /// The sender of a message of this partner, as the host is told.
     #[inline]
     fn sender(&self, slot: u32) -> Sender {
         Sender {
@@ -415,7 +415,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// An acknowledgement of its own came in (7.3).
+    /// A packet that holds only an acknowledgement came in (7.3).
     fn handle_liback(&mut self, now: Time, head: &Head, ack: &Ack) {
         if self.peers.mac(head.peer_index) != Some(head.src) {
             self.counters.count(Counter::DropBadPeerIndex);

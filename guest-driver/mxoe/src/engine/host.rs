@@ -57,7 +57,7 @@ pub trait Host {
 /// A message at the moment of matching.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Who sent it.
+    /// The partner that sent the message.
     pub partner: PartnerId,
     /// The session of its endpoint: what an answer to this message names, whatever becomes of the partner meanwhile.
     pub session: u32,
@@ -193,7 +193,7 @@ pub enum SendError {
     /// The partner is not connected.
     #[error("the partner is not connected; connect to it first")]
     NotConnected,
-    /// The peer is in nobody's table, and the table is full or closed.
+    /// The peer is not in the peer table, and the table is full or closed.
     #[error("the peer is not in the peer table; the request was not taken")]
     UnknownPeer,
     /// The bytes do not fit this kind of sending.

@@ -116,7 +116,7 @@ impl Loss {
 /// Where CONNECT says whether it is a reply.
 const IS_REPLY: usize = HEAD_LEN + 26;
 
-/// The parameters of whoever sends frames.
+/// The parameters of an engine or an authority.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     parameters: Vec<Loss>,

@@ -37,7 +37,7 @@ pub use host::{
 pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
-pub use transfers::receiver::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice};
+pub use transfers::receiver::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
 
 use self::{
     connection::{handshake::Handshake, receive::Receiver, transmit::Transmitter},
@@ -73,14 +73,14 @@ pub const HEAD_BUFFER_LEN: usize = HEADER_LEN_MAX + SMALL_DATA_MAX;
 ///
 /// Each part owns its state and knows no other part. The engine calls them, and takes what one returns to the next (`settle.rs`).
 ///
-/// - [`Partners`]: the remote endpoints, each with one record for each of the parts below.
-/// - [`Handshake`]: connects without an answer, and agreeing on a conversation.
-/// - [`Transmitter`]: messages out, from posting to their end; their retransmission.
-/// - [`Receiver`]: messages in, in order; early packets and fragments.
-/// - [`TransferSender`]: large messages out, which partners pull.
-/// - [`TransferReceiver`]: large messages in, which are pulled.
-/// - [`Outbox`]: short packets and events that wait to be taken.
-/// - [`Timers`]: when something is due for a partner: an acknowledgement, a retransmission, the rest of a message. Connects and
+/// - `Partners`: the remote endpoints, each with one record for each of the parts below.
+/// - `Handshake`: connects without an answer, and agreeing on a conversation.
+/// - `Transmitter`: messages out, from posting to their end; their retransmission.
+/// - `Receiver`: messages in, in order; early packets and fragments.
+/// - `TransferSender`: large messages out, which partners pull.
+/// - `TransferReceiver`: large messages in, which are pulled.
+/// - `Outbox`: short packets and events that wait to be taken.
+/// - `Timers`: when something is due for a partner: an acknowledgement, a retransmission, the rest of a message. Connects and
 ///   transfers have timers of their own.
 #[derive(Debug)]
 pub struct Engine<P> {
@@ -209,10 +209,10 @@ impl<P: Peers> Engine<P> {
             && !self.transfers_in.may_ask()
     }
 
-    /// Whether data of long messages was asked for that comes apart ([`DataPath::Apart`]) and has not come yet.
+    /// Whether data of long messages was asked for that comes on the bulk path ([`DataPath::Bulk`]) and has not come yet.
     #[inline]
-    pub const fn awaits_data_apart(&self) -> bool {
-        self.transfers_in.awaits_data_apart()
+    pub const fn awaits_bulk_data(&self) -> bool {
+        self.transfers_in.awaits_bulk_data()
     }
 
     /// Whether every acknowledgement that came with a message was acted on: [`Engine::poll_transmit`] does so when there is

@@ -1,5 +1,5 @@
 //! The peer table of an interface as an engine sees it: index ↔ address, and the index we have in each peer's table.
-//! Who fills it is the caller's business.
+//! The caller fills it.
 
 use alloc::vec::Vec;
 
@@ -53,7 +53,7 @@ impl PeerMap {
         }
     }
 
-    /// The same, but only [`PeerMap::add`] adds peers (`--static-peers`).
+    /// The table without growth: only [`PeerMap::add`] adds peers (`--static-peers`).
     #[must_use]
     pub const fn fixed(mut self) -> Self {
         self.grows = false;

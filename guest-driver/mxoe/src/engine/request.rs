@@ -176,7 +176,7 @@ impl<P: Peers> Engine<P> {
         self.transmitter.append(state, message).ok_or(SendError::TooMany)
     }
 
-    /// Gives numbers to the messages of a partner. Whether this one has its own, which was posted last.
+    /// Gives numbers to the messages of a partner. Whether the message in this slot, the one posted last, has a number.
     fn pump_for(&mut self, to: PartnerId, slot: u32) -> bool {
         self.pump(to.0);
         let numbered = self.partners[to.0].send.has_numbered_last(slot);

@@ -111,7 +111,7 @@ impl<U> Unexpected<U> {
         Ok(self.insert(match_info, data_bytes, value))
     }
 
-    /// Adds a message whose data stay with its sender, also where there is no room for others: whoever adds such messages bounds how
+    /// Adds a message whose data stay with its sender, also where there is no room for others: the caller bounds how
     /// many there are. They count like others, so that those wait.
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl fmt::Display for Extension {
     }
 }
 
-/// An acknowledgement sent on its own: a TRUC of type 0x55 (7.3).
+/// A packet that holds only an acknowledgement: a TRUC of type 0x55 (7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Endpoint the packet is for.
@@ -164,7 +164,7 @@ pub struct NackLib {
     pub dst_endpoint: u8,
     /// Why; never [`NackCode::BadRdmaWindow`].
     pub code: NackCode,
-    /// The same value as the head's.
+    /// The value that the head has, too.
     pub peer_index: u16,
     /// Sequence number of the refused packet, 0 for a connection.
     pub seqnum: u16,

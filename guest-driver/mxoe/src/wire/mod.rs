@@ -75,7 +75,7 @@ pub enum Packet<'a> {
     HostQuery(HostQuery),
     /// Gives a board's name (9.3).
     HostReply(HostReply<'a>),
-    /// An acknowledgement of its own ("liback", 7.3).
+    /// A packet that holds only an acknowledgement ("liback", 7.3).
     Ack(Ack),
     /// Request or reply of a connection (4.1).
     Connect(Connect),

@@ -265,7 +265,7 @@ impl Dialect {
         }
     }
 
-    /// The same with marking on or off. Off: bit 7 is never written, and a frame that carries it is of unknown type.
+    /// This dialect with marking on or off. Off: bit 7 is never written, and a frame that carries it is of unknown type.
     #[inline]
     #[must_use]
     pub const fn with_marks(mut self, marks: bool) -> Self {
@@ -273,7 +273,7 @@ impl Dialect {
         self
     }
 
-    /// The same under another EtherType (native mode of Open-MX can be built so).
+    /// This dialect under another EtherType (native mode of Open-MX can be built so).
     #[inline]
     #[must_use]
     pub const fn with_ether_type(mut self, ether_type: EtherType) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mxoe::{
-    engine::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice, SendOptions},
+    engine::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice, SendOptions},
     wire::{MARK, PacketType, Preset},
 };
 
@@ -14,7 +14,7 @@ use super::{
 
 const LEN: u32 = 1 << 20;
 
-/// Sends messages to an engine with this choice, `at_once` at a time; for each frame of data whether it is to come apart.
+/// Sends messages to an engine with this choice, `at_once` at a time; for each frame of data whether it is to come on the bulk path.
 fn ways(choice: DataPathChoice, rounds: u32, at_once: u32) -> Vec<bool> {
     let nodes = [0, 1].map(|node| {
         let mut config = config_of(node, Preset::Native9000);
@@ -33,20 +33,19 @@ fn ways(choice: DataPathChoice, rounds: u32, at_once: u32) -> Vec<bool> {
         }
         world.kick(0);
         assert!(world.settle(10_000_000_000));
-        assert!(!world.nodes[1].engine.awaits_data_apart());
+        assert!(!world.nodes[1].engine.awaits_bulk_data());
     }
     assert_eq!(world.nodes[1].program.got.len() as u32, rounds * at_once);
     let trace = world.trace.take().unwrap();
     let data = trace
         .iter()
         .filter(|frame| frame[16] & !MARK == PacketType::PullReply.code());
-    data.map(|frame| frame[DATA_APART_OFFSET] & DATA_APART_BIT != 0)
-        .collect()
+    data.map(|frame| frame[DATA_BULK_OFFSET] & DATA_BULK_BIT != 0).collect()
 }
 
 #[test]
 fn data_comes_the_way_that_was_chosen_however_many_messages_there_are_at_once() {
-    for (path, apart) in [(DataPath::WithMessages, false), (DataPath::Apart, true)] {
+    for (path, apart) in [(DataPath::WithMessages, false), (DataPath::Bulk, true)] {
         for at_once in [1, 7] {
             for choice in [DataPathChoice::Fixed(path), DataPathChoice::Learned(path)] {
                 let ways: BTreeSet<_> = ways(choice, 2, at_once).into_iter().collect();

@@ -62,7 +62,7 @@ impl LateConnects {
     }
 }
 
-/// Nobody who could say yes or no is there, or knows already.
+/// Whether the authority or the other endpoint, which could say yes or no, is away or does not know yet.
 pub(crate) const fn is_away(error: &OmxdError) -> bool {
     matches!(
         error,
@@ -109,7 +109,7 @@ impl Core {
                 return local.connect(&mut self.store, self.now, endpoint, key, request);
             }
             local.look(&mut self.store, self.now);
-            match local.meet(&mut self.store, endpoint)? {
+            match local.pair_with(&mut self.store, endpoint)? {
                 Reach::Now => {}
                 Reach::Later => return Ok(false),
                 Reach::Never(code) => {

@@ -90,7 +90,7 @@ impl Core {
             }
             let reach = match &mut self.local {
                 Some(local) if is_request && !local.knows(to) => {
-                    local.meet(&mut self.store, to).unwrap_or(Reach::Later)
+                    local.pair_with(&mut self.store, to).unwrap_or(Reach::Later)
                 }
                 Some(local) if local.knows(to) => Reach::Now,
                 _ => Reach::Never(StatusCode::EndpointClosed),
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Nobody has the endpoint that a frame is for.
+    /// The endpoint that a frame is for is not open.
     fn refuse_looped(&mut self, frame: &[u8]) {
         let now = self.now;
         if let Some(loopback) = self.egress.loopback_mut() {

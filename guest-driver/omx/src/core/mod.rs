@@ -71,7 +71,7 @@ pub(crate) struct Opened {
 ///
 /// # Calls
 ///
-/// Whoever has the lock makes three kinds of calls, in this order:
+/// The thread that has the lock makes three kinds of calls, in this order:
 ///
 /// 1. **Posting** (`posting.rs`, `connecting.rs`): a send, receive or connect. It sets [`Core::now`] first.
 /// 2. **Progress** (`progress.rs`): [`Core::step`], [`Core::glance`] or [`Core::spin`] take frames, do what is due and send; the ends
@@ -79,7 +79,7 @@ pub(crate) struct Opened {
 /// 3. **Completion** (`completion.rs`): [`Core::take`] and others hand a request that is over to the program.
 ///
 /// A thread that is about to sleep asks [`Core::is_ready`] and [`Core::poll_timeout`] last. [`Core::completions`] changes with every
-/// completion: who has changed it wakes those that sleep ([`Core::wake_if`]).
+/// completion: the thread that changed it wakes those that sleep ([`Core::wake_if`]).
 pub(crate) struct Core {
     pub(crate) engine: Engine<EndpointPeers>,
     pub(crate) store: Store,

@@ -50,7 +50,7 @@ impl Core {
         self.step_as(now, now.is_some())
     }
 
-    /// The same at a known time, as cheap as without one: most often there is no frame.
+    /// Like [`Core::step`], with the clock already read; optimised for the case that no frame is waiting.
     pub(crate) fn glance(&mut self, now: Time) -> bool {
         self.step_as(Some(now), false)
     }
@@ -164,7 +164,7 @@ impl Core {
         if self.egress.loopback().is_some() {
             self.deliver_looped();
         }
-        self.egress.transmitted(self.engine.awaits_data_apart());
+        self.egress.transmitted(self.engine.awaits_bulk_data());
         self.events();
         sent > 0
     }
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Without its helper thread a program has nobody else for its timers.
+    /// Without the helper thread only the program itself sees to its timers.
     #[test]
     fn a_program_that_only_posts_sends_again_what_is_not_acknowledged_as_soon_as_that_is_due() {
         for posts_receives in [false, true] {

@@ -122,7 +122,7 @@ impl Batching {
         (self.last_look, self.unlooked) = (now, 0);
     }
 
-    /// The program did something else: who waits for answers is not in a burst of sends.
+    /// The program did something else: a program that waits for answers is not in a burst of sends.
     #[inline]
     pub(crate) const fn end_burst(&mut self) {
         self.burst = 0;

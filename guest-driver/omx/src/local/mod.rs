@@ -50,14 +50,14 @@ use crate::{
 
 pub(crate) use ring::PAYLOAD_LEN_MAX;
 
-/// The sockets are looked at this often while nobody sleeps: whether somebody came or went.
+/// The sockets are looked at this often while no thread sleeps: whether an endpoint came or went.
 const LOOK_EVERY_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
 const VISITS: u64 = 1 << 32;
 
 /// What comes through it is taken so often in one look.
 const VISITS_PER_LOOK: usize = 32;
-/// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: nobody can
+/// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: no program can
 /// push out what others sent before.
 const ENDED_MAX: usize = 4;
 
@@ -103,7 +103,7 @@ pub(crate) struct Local {
     look_at: Time,
     /// The last pair with each endpoint that there were no descriptors for.
     missed: [Option<u64>; weft_authority::ENDPOINTS as usize],
-    /// Who opened the endpoint.
+    /// The process that opened the endpoint.
     process: rustix::process::Pid,
 }
 
@@ -204,7 +204,7 @@ impl Local {
         request: Key,
     ) -> Result<bool, Error> {
         self.look(store, now);
-        match self.meet(store, endpoint)? {
+        match self.pair_with(store, endpoint)? {
             Reach::Now => {}
             Reach::Later => return Ok(false),
             Reach::Never(code) => {
@@ -229,7 +229,7 @@ impl Local {
     }
 
     /// Gets memory to be shared with an endpoint.
-    pub(crate) fn meet(&mut self, store: &mut Store, endpoint: u8) -> Result<Reach, Error> {
+    pub(crate) fn pair_with(&mut self, store: &mut Store, endpoint: u8) -> Result<Reach, Error> {
         if self.knows(endpoint) {
             return Ok(Reach::Now);
         }
@@ -239,7 +239,7 @@ impl Local {
         let Ok(session) = authority.try_lock() else {
             return Ok(Reach::Later);
         };
-        match session.meet(endpoint, known) {
+        match session.pair(endpoint, known) {
             Ok(()) => {
                 self.take_visits(store);
                 let last = self.last.get(usize::from(endpoint)).copied().flatten();
@@ -274,7 +274,7 @@ impl Local {
         }
     }
 
-    /// Frames go to who they are for, as far as there is room.
+    /// Frames go to the endpoints that they are for, as far as there is room.
     pub(crate) fn write_frames(&mut self, store: &mut Store) {
         let mut scope = scope!(self, store);
         for pair in &mut self.pairs {
@@ -460,7 +460,7 @@ impl Local {
             let Some(visits) = &self.visits else { return };
             match weft_authority::next_visit(visits.as_fd()) {
                 Ok(None) => return,
-                Ok(Some(News::Met(pair))) => self.add(store, pair),
+                Ok(Some(News::Paired(pair))) => self.add(store, pair),
                 Ok(Some(News::Missed { id, endpoint })) => {
                     tracing::warn!("cannot share memory with endpoint {endpoint}: no file descriptors left");
                     self.begin_anew(store, id, endpoint);

@@ -53,7 +53,7 @@ const _: () = assert!(SAID_EVERY_WORDS + total_words(PAYLOAD_LEN_MAX) + LINE_WOR
 pub(super) const RECORDS_MAX: usize = (DATA_WORDS / LINE_WORDS) as usize;
 /// Bytes that are copied at a time between the ring and the program's memory.
 const CHUNK_LEN: usize = 512;
-/// The same for short messages.
+/// Bytes that are copied at a time of short messages.
 const SHORT_CHUNK_LEN: usize = 64;
 
 /// What a ring carries. Messages wait for room on the other side; nothing that a message waits for waits behind them.

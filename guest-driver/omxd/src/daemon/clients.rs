@@ -127,7 +127,7 @@ impl Daemon {
         if self.raw.take_if(|(of, _)| *of == connection).is_some() {
             self.authority.set_raw_open(false);
         }
-        self.meetings.forget(connection);
+        self.pairing.forget(connection);
         self.counters.forget(connection);
     }
 

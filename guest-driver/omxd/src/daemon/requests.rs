@@ -151,9 +151,9 @@ impl Daemon {
                     Ok((opened, sockets)) => {
                         // A connection stands for one endpoint.
                         self.endpoints.release(id);
-                        self.meetings.forget(id);
+                        self.pairing.forget(id);
                         self.counters.forget(id);
-                        let visits = self.meetings.open(id)?;
+                        let visits = self.pairing.open(id)?;
                         let counters = self.counters.open(id)?;
                         self.remember_owner(opened.endpoint, &Program::new(user, pid));
                         self.endpoints.give(id, who(opened.endpoint, command));
@@ -179,7 +179,7 @@ impl Daemon {
                     Ok(()) => {
                         self.remember_owner(endpoint, &program);
                         self.endpoints_changed();
-                        let visits = self.meetings.open_again(id, endpoint)?;
+                        let visits = self.pairing.open_again(id, endpoint)?;
                         let counters = self.counters.open(id)?;
                         let fds = [visits.as_fd(), counters.as_fd()];
                         return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
@@ -230,7 +230,7 @@ impl Daemon {
                 self.counters.clear(self.authority.counters().values());
                 Reply::Done
             }
-            Request::Meet { endpoint, known } => self.meetings.meet(id, endpoint, known, &self.endpoints),
+            Request::Pair { endpoint, known } => self.pairing.pair(id, endpoint, known, &self.endpoints),
             Request::Status => {
                 let fds = [self.table.readable()];
                 let status = Reply::Status(self.status());
@@ -351,7 +351,7 @@ impl Daemon {
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
             learns_data_path: self.options.data_socket.is_none(),
-            data_apart_first: setup::data_comes_apart_first(interface.mtu),
+            data_apart_first: setup::bulk_path_comes_first(interface.mtu),
             rest_socket: sockets.rest.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };

@@ -112,7 +112,7 @@ fn a_visit_that_there_are_no_descriptors_for_keeps_nobody_waiting() {
                 let (victim, liar) = (connect(), connect());
                 let visits = victim.open_endpoint(Some(1)).unwrap().visits;
                 let opened = liar.open_endpoint(Some(2)).unwrap();
-                liar.meet(1, None).unwrap();
+                liar.pair(1, None).unwrap();
                 let pair = next_pair(&opened.visits).unwrap();
                 let (what, peer) = lingering();
                 send_away(what, &[1], pair.socket.as_fd());

@@ -48,7 +48,7 @@ pub(crate) fn map(pair: &weft_authority::Pair) -> &'static [AtomicU64] {
 pub(crate) fn next_pair(visits: &OwnedFd) -> Option<weft_authority::Pair> {
     loop {
         match next_visit(visits.as_fd()).unwrap()? {
-            News::Met(pair) => return Some(pair),
+            News::Paired(pair) => return Some(pair),
             News::Over { .. } => {}
             News::Missed { .. } => panic!("there are descriptors"),
         }
@@ -66,7 +66,7 @@ impl Liar {
         let opened = session.open_endpoint(number).unwrap();
         let mut met = None;
         wait_until("a pair with the victim", || {
-            match session.meet(victim, None) {
+            match session.pair(victim, None) {
                 Ok(()) | Err(OmxdError::Late) => {}
                 Err(error) => panic!("{error}"),
             }

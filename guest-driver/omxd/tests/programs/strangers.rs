@@ -64,7 +64,7 @@ fn programs_that_do_not_look_at_their_visits_keep_nobody_from_opening() {
             for (_, victim) in &sleepers[1..] {
                 let mut last = None;
                 // Until it is told that the other one does not take visits.
-                while asking.meet(victim.endpoint, last).is_ok() {
+                while asking.pair(victim.endpoint, last).is_ok() {
                     last = next_pair(&own.visits).map(|pair| pair.id).or(last);
                 }
             }
@@ -98,11 +98,11 @@ fn a_stranger_who_cannot_be_met_takes_no_message_of_an_honest_program_along() {
             });
             // Until its own channel is full.
             let mut last = None;
-            while stranger.0.meet(3, last).is_ok() {
+            while stranger.0.pair(3, last).is_ok() {
                 last = next_pair(&other.1.visits).map(|pair| pair.id).or(last);
             }
             assert!(
-                stranger.0.meet(0, None).is_err(),
+                stranger.0.pair(0, None).is_err(),
                 "the victim has heard of it, the stranger not"
             );
             let connecting = honest.iconnect(victim.address().mac(), 0, 0, 0, 0).unwrap();
@@ -148,7 +148,7 @@ fn an_endpoint_that_many_came_to_while_it_did_not_look_is_reached_when_it_does()
             let is_full = (0..400).any(|_| {
                 let session = Session::connect(board.interface()).unwrap();
                 let _opened = session.open_endpoint(None).unwrap();
-                session.meet(0, None).is_err()
+                session.pair(0, None).is_err()
             });
             assert!(is_full);
             let late = open(&veth.a, None).unwrap();
@@ -240,7 +240,7 @@ fn messages_of_a_program_that_ended_are_not_pushed_out_by_a_stranger() {
                 let mut pair = None;
                 wait_until("a pair", || {
                     own.progress();
-                    _ = liar.session.meet(0, Some(id));
+                    _ = liar.session.pair(0, Some(id));
                     pair = next_pair(&liar.visits);
                     pair.is_some()
                 });
@@ -267,7 +267,7 @@ fn a_pair_that_one_side_had_no_descriptors_for_is_made_anew() {
             let _victim = open(&veth.a, Some(0)).unwrap();
             let session = Session::connect(Board::named(&veth.a).unwrap().interface()).unwrap();
             let opened = session.open_endpoint(None).unwrap();
-            session.meet(0, None).unwrap();
+            session.pair(0, None).unwrap();
             let before = getrlimit(Resource::Nofile);
             let none = Rlimit {
                 current: Some(3),
@@ -279,7 +279,7 @@ fn a_pair_that_one_side_had_no_descriptors_for_is_made_anew() {
             let Ok(Some(News::Missed { id, endpoint: 0 })) = missed else {
                 panic!("{missed:?}")
             };
-            session.meet(0, Some(id)).unwrap();
+            session.pair(0, Some(id)).unwrap();
             assert!(next_pair(&opened.visits).is_some());
         },
     );

@@ -76,7 +76,7 @@ impl Conversation {
         self.epoch
     }
 
-    /// Whether a packet of this partner may name no session where the session *back* belongs: an Open-MX to which nobody sent a
+    /// Whether a packet of this partner may name no session where the session *back* belongs: an Open-MX that has received no
     /// CONNECT does so (4.3).
     pub(in crate::engine) const fn may_leave_out(&self, session: u32) -> bool {
         session == SESSION_NONE && self.known && self.abilities.is_foreign

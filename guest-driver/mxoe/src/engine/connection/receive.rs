@@ -67,7 +67,7 @@ pub(in crate::engine) enum Place {
     Outside { is_newest: bool },
 }
 
-/// Who sent a message, as the host is told.
+/// The sender of a message, as the host is told.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Sender {
     /// The partner.

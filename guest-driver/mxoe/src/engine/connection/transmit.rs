@@ -44,7 +44,7 @@ pub(in crate::engine) struct SendState {
     ack_packet: u32,
 }
 
-/// What the number of an acknowledgement in a packet of its own says about the one before.
+/// What the number of a packet that holds only an acknowledgement says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum AckPacket {
     New,
@@ -144,7 +144,7 @@ impl SendState {
         self.waits_for_region = false;
     }
 
-    /// An acknowledgement in a packet of its own came in, with this number.
+    /// A packet that holds only an acknowledgement came in, with this number.
     pub(in crate::engine) const fn handle_ack_packet(&mut self, value: Seq, number: u32) -> AckPacket {
         if !value.same_session(self.next) {
             return AckPacket::OtherConversation;

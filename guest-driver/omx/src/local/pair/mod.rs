@@ -29,12 +29,13 @@ use crate::{
 
 /// Records handled before what they cause is written.
 const RECORDS_PER_TURN: usize = 32;
-/// The same for bells, and for pieces of long messages: whoever takes them as fast as they are written keeps nobody here.
+/// Bells, and pieces of long messages, handled before the endpoint gets its turn: a side that takes them as fast as they are written
+/// must not keep the other one here.
 const BELLS_PER_TURN: usize = 32;
 const PIECES_PER_TURN: usize = 64;
-/// Answers that wait for room. At the limit no messages are read from the one who does not read answers.
+/// Answers that wait for room. At the limit no messages are read from a side that does not read answers.
 const CONTROL_MAX: usize = 64;
-/// Answers to questions for a connection or a message that wait for room. Whoever asks more often does not read answers.
+/// Answers to questions for a connection or a message that wait for room. A side that asks more often does not read answers.
 const CONNECTED_MAX: usize = 1 << 16;
 /// Bytes of a long message in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;

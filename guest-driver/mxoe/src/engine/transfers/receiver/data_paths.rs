@@ -1,42 +1,42 @@
-//! Two ways for the data of long messages to come to an endpoint, and which of them is quicker.
+//! Two paths for the data of long messages to come to an endpoint, and which of them is quicker.
 //!
 //! Where data comes through another queue than messages (a socket of its own, which the receiver's core reads, beside a ring, into which
 //! the sender's core copies it), it depends on caches, cores and the kernel which one is quicker: over veth at MTU 9000 the socket took
 //! 0.8 of the ring's time on one machine and 1.08 on another. The puller chooses by the handle, which the replier echoes: data for slots
-//! with an odd number comes apart. So it tries both, and compares each trial with the transfers before and after it, since machines that
+//! with an odd number comes on the bulk path. So it tries both, and compares each trial with the transfers before and after it, since machines that
 //! share processors with others are quick now and slow then.
 
 use crate::engine::Token;
 
-/// Byte of a PULL_REPLY's frame and the bit in it that says which way it comes: the lowest of the slot in its handle (6.2, 6.3).
-pub const DATA_APART_OFFSET: usize = 25;
-/// See [`DATA_APART_OFFSET`].
-pub const DATA_APART_BIT: u8 = 0x40;
+/// Byte of a PULL_REPLY's frame and the bit in it that says which path it comes by: the lowest of the slot in its handle (6.2, 6.3).
+pub const DATA_BULK_OFFSET: usize = 25;
+/// See [`DATA_BULK_OFFSET`].
+pub const DATA_BULK_BIT: u8 = 0x40;
 
-/// A way for data to come.
+/// A path for data to come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPath {
     /// As all that comes.
     WithMessages,
-    /// In numbers, apart.
-    Apart,
+    /// On the bulk path, through another queue than messages.
+    Bulk,
 }
 
 impl DataPath {
     const fn other(self) -> Self {
         match self {
-            Self::WithMessages => Self::Apart,
-            Self::Apart => Self::WithMessages,
+            Self::WithMessages => Self::Bulk,
+            Self::Bulk => Self::WithMessages,
         }
     }
 
     /// Of the pull in this slot.
     pub(super) const fn of_slot(at: u16) -> Self {
-        if at & 1 == 0 { Self::WithMessages } else { Self::Apart }
+        if at & 1 == 0 { Self::WithMessages } else { Self::Bulk }
     }
 }
 
-/// Who says which way data comes.
+/// How the path that data comes by is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPathChoice {
     /// Always the same, unless all slots for it are taken.
@@ -67,7 +67,7 @@ pub(super) struct DataPaths {
     /// The usual one.
     usual: DataPath,
     learns: bool,
-    /// Times that data took apart, in units of [`ONE`] of the time with messages: the newest comparisons.
+    /// Times that data took on the bulk path, in units of [`ONE`] of the time with messages: the newest comparisons.
     ratios: [u64; REMEMBERED],
     comparisons: usize,
     /// Transfers of the usual way since the last trial.
@@ -97,7 +97,7 @@ impl DataPaths {
         }
     }
 
-    /// The way for a transfer that begins. `alone`: no other is running.
+    /// The path for a transfer that begins. `alone`: no other is running.
     pub(super) fn choose(&mut self, token: Token, length: u32, alone: bool) -> DataPath {
         let between = if self.comparisons < SOON {
             BETWEEN_SOON
@@ -143,7 +143,7 @@ impl DataPaths {
     fn compare(&mut self, trial_ps: u64, usual_ps: u64) {
         let (apart, with_messages) = match self.usual {
             DataPath::WithMessages => (trial_ps, usual_ps),
-            DataPath::Apart => (usual_ps, trial_ps),
+            DataPath::Bulk => (usual_ps, trial_ps),
         };
         self.ratios[self.comparisons % REMEMBERED] = apart.saturating_mul(ONE) / with_messages.max(1);
         self.comparisons = self.comparisons.wrapping_add(1);
@@ -153,7 +153,7 @@ impl DataPaths {
         let ratio = known[known.len() / 2];
         let better = match self.usual {
             DataPath::WithMessages => ratio < ONE - BETTER,
-            DataPath::Apart => ratio > ONE + BETTER,
+            DataPath::Bulk => ratio > ONE + BETTER,
         };
         if better && known.len() >= ENOUGH {
             self.usual = self.usual.other();
@@ -168,8 +168,8 @@ mod tests {
 
     const LEN: u32 = 4 << 20;
 
-    /// Runs transfers, each alone, that take so long apart and with messages at the machine's pace of the moment, in percent; those that
-    /// came apart.
+    /// Runs transfers, each alone, that take so long on the bulk path and with messages at the machine's pace of the moment, in percent; those that
+    /// came on the bulk path.
     fn run(
         paths: &mut DataPaths,
         transfers: u64,
@@ -182,17 +182,17 @@ mod tests {
                 let path = paths.choose(*token, LEN, true);
                 let ns = match path {
                     DataPath::WithMessages => with_messages_ns,
-                    DataPath::Apart => apart_ns,
+                    DataPath::Bulk => apart_ns,
                 };
                 paths.over(*token, path, (LEN, ns * pace(*token) / 100), true);
-                path == DataPath::Apart
+                path == DataPath::Bulk
             })
             .count() as u64
     }
 
     #[test]
     fn the_quicker_way_is_found_from_either_and_tried_rarely_afterwards() {
-        for first in [DataPath::WithMessages, DataPath::Apart] {
+        for first in [DataPath::WithMessages, DataPath::Bulk] {
             let learned = || DataPaths::new(DataPathChoice::Learned(first));
             // Some slow their machines down by half for a while, some now and then a lot.
             for pace in [
@@ -212,13 +212,13 @@ mod tests {
             // Where it does not matter, nothing changes.
             let mut paths = learned();
             let apart = run(&mut paths, 1000, 2_000_000, 2_020_000, |_| 100);
-            assert_eq!(apart > 500, first == DataPath::Apart);
+            assert_eq!(apart > 500, first == DataPath::Bulk);
         }
     }
 
     #[test]
     fn nothing_is_tried_where_it_would_say_nothing_or_was_fixed() {
-        for path in [DataPath::WithMessages, DataPath::Apart] {
+        for path in [DataPath::WithMessages, DataPath::Bulk] {
             let mut fixed = DataPaths::new(DataPathChoice::Fixed(path));
             let mut learned = DataPaths::new(DataPathChoice::Learned(path));
             for token in 0..1000 {
@@ -238,7 +238,7 @@ mod tests {
         let mut trials = 0;
         for token in 0..200 {
             let path = paths.choose(token, LEN, true);
-            trials += u32::from(path == DataPath::Apart);
+            trials += u32::from(path == DataPath::Bulk);
             // All slots for it are taken, or others began meanwhile.
             let came = if token % 2 == 0 { DataPath::WithMessages } else { path };
             paths.over(

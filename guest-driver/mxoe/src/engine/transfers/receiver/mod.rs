@@ -8,7 +8,7 @@ mod data_paths;
 mod pulls;
 mod window;
 
-pub use data_paths::{DATA_APART_BIT, DATA_APART_OFFSET, DataPath, DataPathChoice};
+pub use data_paths::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
 pub(super) use window::Path;
 
 use self::{
@@ -136,10 +136,10 @@ impl TransferReceiver {
         self.pulls.may_ask()
     }
 
-    /// Whether data was asked for that comes apart ([`DataPath::Apart`]) and has not come yet.
+    /// Whether data was asked for that comes on the bulk path ([`DataPath::Bulk`]) and has not come yet.
     #[inline]
-    pub(in crate::engine) const fn awaits_data_apart(&self) -> bool {
-        self.pulls.apart > 0
+    pub(in crate::engine) const fn awaits_bulk_data(&self) -> bool {
+        self.pulls.bulk > 0
     }
 
     /// When something is due; [`Time::MAX`] if nothing is.

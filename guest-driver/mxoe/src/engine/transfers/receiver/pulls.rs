@@ -56,8 +56,8 @@ pub(super) struct Pulls {
     /// Free slots by the way that data for them comes ([`DataPath`]).
     free: [Vec<u16>; 2],
     pub(super) used: u32,
-    /// Of these, with data that comes apart.
-    pub(super) apart: u32,
+    /// Pulls whose data comes on the bulk path.
+    pub(super) bulk: u32,
     /// Pulls since the beginning.
     pub(super) begun: u64,
     pub(super) limit: u32,
@@ -81,7 +81,7 @@ impl Pulls {
             slots: Vec::new(),
             free: [Vec::new(), Vec::new()],
             used: 0,
-            apart: 0,
+            bulk: 0,
             begun: 0,
             limit: limit.min(SLOTS_MAX),
             outstanding: 0,
@@ -135,7 +135,7 @@ impl Pulls {
         self.begun += 1;
         pull.begun_alone = (self.used == 0).then_some(self.begun);
         self.used += 1;
-        self.apart += u32::from(DataPath::of_slot(at) == DataPath::Apart);
+        self.bulk += u32::from(DataPath::of_slot(at) == DataPath::Bulk);
         self.slots[usize::from(at)].pull = Some(pull);
         Some(at)
     }
@@ -159,7 +159,7 @@ impl Pulls {
         self.outstanding -= pull.window.missing_bytes();
         self.used -= 1;
         let path = DataPath::of_slot(at);
-        self.apart -= u32::from(path == DataPath::Apart);
+        self.bulk -= u32::from(path == DataPath::Bulk);
         self.free[path as usize].push(at);
         self.timers.cancel(at.into());
         Some(pull)
