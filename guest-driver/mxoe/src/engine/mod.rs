@@ -9,6 +9,7 @@ use ether::MacAddr;
 mod config;
 mod connection;
 mod counters;
+mod data_path;
 mod handle;
 mod handle_connect;
 pub(crate) mod hash;
@@ -30,6 +31,7 @@ mod transmit;
 pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
+pub use data_path::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
@@ -37,7 +39,6 @@ pub use host::{
 pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
-pub use transfers::receiver::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
 
 use self::{
     connection::{handshake::Handshake, receive::Receiver, transmit::Transmitter},

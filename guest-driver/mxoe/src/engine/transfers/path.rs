@@ -1,6 +1,5 @@
 //! What is known of the path that replies to pulls take: their round trips, and how far frames overtake one another (6.4).
 
-use super::receiver::Path;
 use crate::engine::{Timing, connection::rtt::Rtt};
 
 /// Reordering that is taken for granted before any was seen, in frames: the third later one tells of a loss, as in TCP.
@@ -12,6 +11,17 @@ const REORDERING_STEP: u16 = 2;
 
 /// Least time that a late frame is waited for once later ones have arrived: cards hold frames back for up to 75 us.
 const GAP_NS_MIN: u64 = 100_000;
+
+/// What a pull needs to know of its path to tell late from lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Frames that may overtake another.
+    pub reordering: u16,
+    /// A reply to a request does not come sooner than this after it.
+    pub shortest_ns: u64,
+    /// Nor later, unless the path is slower than it is known to be.
+    pub longest_ns: u64,
+}
 
 /// The path of pulls from one partner.
 #[derive(Debug)]

@@ -6,44 +6,7 @@
 //! with an odd number comes on the bulk path. So it tries both, and compares each trial with the transfers before and after it, since machines that
 //! share processors with others are quick now and slow then.
 
-use crate::engine::Token;
-
-/// Byte of a PULL_REPLY's frame and the bit in it that says which path it comes by: the lowest of the slot in its handle (6.2, 6.3).
-pub const DATA_BULK_OFFSET: usize = 25;
-/// See [`DATA_BULK_OFFSET`].
-pub const DATA_BULK_BIT: u8 = 0x40;
-
-/// A path for data to come by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataPath {
-    /// As all that comes.
-    WithMessages,
-    /// On the bulk path, through another queue than messages.
-    Bulk,
-}
-
-impl DataPath {
-    const fn other(self) -> Self {
-        match self {
-            Self::WithMessages => Self::Bulk,
-            Self::Bulk => Self::WithMessages,
-        }
-    }
-
-    /// Of the pull in this slot.
-    pub(super) const fn of_slot(at: u16) -> Self {
-        if at & 1 == 0 { Self::WithMessages } else { Self::Bulk }
-    }
-}
-
-/// How the path that data comes by is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataPathChoice {
-    /// Always the same, unless all slots for it are taken.
-    Fixed(DataPath),
-    /// Whichever turns out to be quicker; this one until then.
-    Learned(DataPath),
-}
+use crate::engine::{DataPath, DataPathChoice, Token};
 
 /// Shorter transfers are not compared: half of their time is the request's.
 const LEN_MIN: u32 = 512 << 10;

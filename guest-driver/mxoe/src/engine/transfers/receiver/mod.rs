@@ -8,9 +8,6 @@ mod data_paths;
 mod pulls;
 mod window;
 
-pub use data_paths::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
-pub(super) use window::Path;
-
 use self::{
     data_paths::DataPaths,
     pulls::{Next, Pull, Pulls, next_of},
@@ -18,7 +15,10 @@ use self::{
 };
 use super::path::TransferPath;
 use crate::{
-    engine::{Counter, Counters, Event, LargeId, Limits, SendError, Status, Timing, Token, slab::Slab},
+    engine::{
+        Counter, Counters, DataPath, DataPathChoice, Event, LargeId, Limits, SendError, Status, Timing, Token,
+        slab::Slab,
+    },
     wire::{Pull as PullPacket, PullReply, Rndv, Sizes, pull_magic},
 };
 

@@ -4,8 +4,8 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use ether::Time;
 
-use super::{DataPath, Large, window::PullWindow};
-use crate::engine::{Token, timers::Timers};
+use super::{Large, window::PullWindow};
+use crate::engine::{DataPath, Token, timers::Timers};
 
 /// Slots a handle can name (6.2).
 const SLOTS_MAX: u32 = 1024;

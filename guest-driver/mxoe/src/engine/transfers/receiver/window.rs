@@ -4,6 +4,8 @@
 //! Every frame that is asked for gets the next *ordinal*. Replies come in the order of the requests, so when an ordinal
 //! arrives, a frame with a clearly lower one is lost: whether it was asked for in the same block, an older one, or again.
 
+use crate::engine::transfers::path::Path;
+
 /// Frames that can be outstanding: the number on the wire has eight bits.
 pub(super) const WINDOW: u32 = 256;
 /// Ordinals remembered: asking again takes new ones.
@@ -71,17 +73,6 @@ pub(super) struct Reply {
     pub msg_offset: u32,
     pub len: u32,
     pub now_ns: u64,
-}
-
-/// What is known of the path.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine::transfers) struct Path {
-    /// Frames that may overtake another.
-    pub reordering: u16,
-    /// A reply to a request does not come sooner than this after it.
-    pub shortest_ns: u64,
-    /// Nor later, unless the path is slower than it is known to be.
-    pub longest_ns: u64,
 }
 
 /// Why a reply is dropped. `spurious`: it is the second copy of a frame that was asked for again, this long after that in
