@@ -224,6 +224,16 @@ static void counters_are_those_of_the_board(mx_endpoint_t me, omx_endpoint_t oe)
     OK(mx_get_info(NULL, MX_COUNTERS_VALUES, &board, sizeof board, after, sizeof after));
     for (int i = 0; i < 85; i++)
         CHECK(before[i] <= by_endpoint[i] && by_endpoint[i] <= after[i]);
+    /* What was sent has also come: an endpoint that is closed before refuses it, which the handler of errors would be told. */
+    for (int i = 0; i < 20; i++) {
+        omx_request_t receive;
+        omx_status_t status;
+        uint32_t result;
+        char in;
+        OK(omx_irecv(other, &in, 1, 1, ALL, NULL, &receive));
+        OK(omx_wait(other, &receive, &status, &result, LONG_MS));
+        CHECK(result == 1 && status.code == OMX_SUCCESS && in == 'x');
+    }
     OK(omx_close_endpoint(other));
 }
 
