@@ -116,13 +116,45 @@ impl DaemonOptions {
     }
 }
 
-/// The authority of one interface.
-pub struct Daemon {
-    options: DaemonOptions,
+/// The interface that is served, and how.
+struct Board {
     interface: Interface,
     place: Place,
     preset: Preset,
-    board_name: String,
+    name: String,
+}
+
+/// What is done for endpoints so that messages are quick.
+struct Latency {
+    card: CardMarks,
+    cpu: CpuLatency,
+    direct: DirectTransmit,
+}
+
+/// The programs that are connected.
+struct Clients {
+    connections: Vec<Connection>,
+    /// The number of the next one.
+    next: u64,
+    /// No descriptor is left to let a program in with, until one leaves.
+    deaf: bool,
+}
+
+/// Whether the authority goes on, and since when.
+struct State {
+    /// The authority that was set up for this interface is here: this one, started on demand, ends.
+    gives_way: bool,
+    /// The interface is: so is everything about its peers.
+    gone: bool,
+    begin: Instant,
+    idle_since: Instant,
+    looked: Instant,
+}
+
+/// The authority of one interface.
+pub struct Daemon {
+    options: DaemonOptions,
+    board: Board,
     port: AfPacket,
     shares: Option<Sharing>,
     listener: OwnedFd,
@@ -133,20 +165,60 @@ pub struct Daemon {
     raw: Option<(u64, OpenEndpoint)>,
     pairing: Pairing,
     counters: BoardCounters,
-    card: CardMarks,
-    cpu_latency: CpuLatency,
-    direct: DirectTransmit,
-    connections: Vec<Connection>,
-    connection_next: u64,
-    /// Nothing is left to let anybody in with, until somebody leaves.
-    deaf: bool,
-    /// The authority that was set up for this interface is here: this one, started on demand, ends.
-    gives_way: bool,
-    /// The interface is: so is everything about its peers.
-    gone: bool,
-    begin: Instant,
-    idle_since: Instant,
-    looked: Instant,
+    latency: Latency,
+    clients: Clients,
+    state: State,
+}
+
+/// The board's name, as the options have it or by default.
+fn board_name(options: &DaemonOptions, interface: &Interface) -> String {
+    let wanted = options.board_name.clone();
+    cut_name(&wanted.unwrap_or_else(|| default_board_name(interface)))
+}
+
+fn warn_of_ipv6(options: &DaemonOptions, interface: &Interface) {
+    if options.ether_type == EtherType::IPV6 {
+        tracing::warn!(
+            interface = interface.name,
+            "messages have IPv6's EtherType: IPv6 frames of this interface are taken for messages, so use no IPv6 on it"
+        );
+    }
+}
+
+/// What answers other hosts for the interface, as the options have it. It knows the peers of the table, which takes no further ones
+/// where they are static.
+fn new_authority(
+    options: &DaemonOptions,
+    interface: &Interface,
+    preset: Preset,
+    board_name: &str,
+    table: &mut PeerTableWriter,
+) -> Authority {
+    // Marks are read also where they are off now: endpoints from before a restart, which may be closed any time, have agreed to them.
+    let dialect = Dialect::new(preset.sizes())
+        .with_marks(true)
+        .with_ether_type(options.ether_type);
+    let mut authority = Authority::new(AuthorityConfig {
+        mac: interface.mac,
+        dialect,
+        endpoints: options.endpoints_max.into(),
+        name: board_name.as_bytes().into(),
+    });
+    for (what, every) in &options.packet_loss {
+        authority.set_packet_loss(*what, *every, begin_serial());
+    }
+    for index in 0..table.table().len() {
+        match table.table().name(index) {
+            Some(name) => authority.set_name(index, name.as_bytes()),
+            None => authority.peer_added(Time::ZERO, index),
+        }
+    }
+    if options.static_peers {
+        table.fix();
+    } else {
+        authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
+    }
+    authority
 }
 
 impl Daemon {
@@ -169,49 +241,14 @@ impl Daemon {
                 interface: interface.name,
             });
         }
-        let cleared = stale_files::clear(&place);
-        if cleared > 0 {
-            tracing::info!("cleared away the files of {cleared} interfaces that do not exist any more");
-        }
-        let board_name = options
-            .board_name
-            .clone()
-            .unwrap_or_else(|| default_board_name(&interface));
-        let board_name = cut_name(&board_name);
+        stale_files::clear(&place);
+        let board_name = board_name(&options, &interface);
         table.set_name(0, board_name.as_bytes());
         table.set_limit(options.peers_max.into());
 
-        if options.ether_type == EtherType::IPV6 {
-            tracing::warn!(
-                interface = interface.name,
-                "messages have IPv6's EtherType: IPv6 frames of this interface are taken for messages, so use no IPv6 on it"
-            );
-        }
+        warn_of_ipv6(&options, &interface);
         let begin = Instant::now();
-        // Read also where they are off now: endpoints from before a restart, which may be closed any time, have agreed to them.
-        let dialect = Dialect::new(preset.sizes())
-            .with_marks(true)
-            .with_ether_type(options.ether_type);
-        let mut authority = Authority::new(AuthorityConfig {
-            mac: interface.mac,
-            dialect,
-            endpoints: options.endpoints_max.into(),
-            name: board_name.as_bytes().into(),
-        });
-        for (what, every) in &options.packet_loss {
-            authority.set_packet_loss(*what, *every, begin_serial());
-        }
-        for index in 0..table.table().len() {
-            match table.table().name(index) {
-                Some(name) => authority.set_name(index, name.as_bytes()),
-                None => authority.peer_added(Time::ZERO, index),
-            }
-        }
-        if options.static_peers {
-            table.fix();
-        } else {
-            authority.start_discovery(Time::ZERO, std::process::id() ^ begin_serial());
-        }
+        let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
         let endpoints =
             Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of).at_most(options.endpoints_max);
@@ -221,13 +258,18 @@ impl Daemon {
         }
         let listener = listen_at(&place, group)?;
         Ok(Self {
-            cpu_latency: CpuLatency::new(options.cpu_latency_us_max),
-            direct: DirectTransmit::new(options.direct_transmit),
+            latency: Latency {
+                card: CardMarks::default(),
+                cpu: CpuLatency::new(options.cpu_latency_us_max),
+                direct: DirectTransmit::new(options.direct_transmit),
+            },
             options,
-            interface,
-            place,
-            preset,
-            board_name,
+            board: Board {
+                interface,
+                place,
+                preset,
+                name: board_name,
+            },
             port,
             shares: None,
             listener,
@@ -237,15 +279,18 @@ impl Daemon {
             raw: None,
             pairing: Pairing::default(),
             counters: BoardCounters::default(),
-            card: CardMarks::default(),
-            connections: Vec::new(),
-            connection_next: 0,
-            deaf: false,
-            gives_way: false,
-            gone: false,
-            begin,
-            idle_since: begin,
-            looked: begin,
+            clients: Clients {
+                connections: Vec::new(),
+                next: 0,
+                deaf: false,
+            },
+            state: State {
+                gives_way: false,
+                gone: false,
+                begin,
+                idle_since: begin,
+                looked: begin,
+            },
         })
     }
 
@@ -257,25 +302,14 @@ impl Daemon {
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), OmxdError> {
         let ended = self.endpoints.expire_ended();
         self.forget_endpoints(&ended);
-        if self.interface.up {
-            self.card.ask(&self.interface.name, self.frames())?;
+        if self.board.interface.up {
+            self.latency.card.ask(&self.board.interface.name, self.frames())?;
         }
         loop {
             let more_frames = self.handle_frames();
             self.handle_time()?;
             self.transmit();
-            if self.gives_way {
-                tracing::info!(
-                    interface = self.interface.name,
-                    "the omxd that was set up for this interface takes over"
-                );
-                return Ok(());
-            }
-            if self.options.on_demand && self.connections.is_empty() && self.idle_since.elapsed() > LINGER {
-                tracing::info!(
-                    interface = self.interface.name,
-                    "no endpoint is open any more; omxd ends"
-                );
+            if self.is_over() {
                 return Ok(());
             }
             let timeout = if more_frames {
@@ -288,13 +322,17 @@ impl Daemon {
                 tv_nsec: timeout.subsec_nanos().into(),
             };
             let (stopped, listener, port, clients) = {
-                let listening = if self.deaf { PollFlags::empty() } else { PollFlags::IN };
+                let listening = if self.clients.deaf {
+                    PollFlags::empty()
+                } else {
+                    PollFlags::IN
+                };
                 let mut fds = vec![
                     PollFd::from_borrowed_fd(stop, PollFlags::IN),
                     PollFd::new(&self.listener, listening),
                     PollFd::new(&self.port, PollFlags::IN),
                 ];
-                fds.extend(self.connections.iter().flat_map(Connection::watched));
+                fds.extend(self.clients.connections.iter().flat_map(Connection::watched));
                 match poll(&mut fds, Some(&timeout)) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(OmxdError::io("wait for something to do")(error)),
@@ -326,6 +364,21 @@ impl Daemon {
         }
     }
 
+    /// Whether nothing is left to do for an authority that was started on demand.
+    fn is_over(&self) -> bool {
+        let interface = &self.board.interface.name;
+        if self.state.gives_way {
+            tracing::info!(interface, "the omxd that was set up for this interface takes over");
+            return true;
+        }
+        let is_idle = self.options.on_demand && self.clients.connections.is_empty();
+        if is_idle && self.state.idle_since.elapsed() > LINGER {
+            tracing::info!(interface, "no endpoint is open any more; omxd ends");
+            return true;
+        }
+        false
+    }
+
     const fn frames(&self) -> Frames {
         Frames {
             marks: self.options.marks,
@@ -334,7 +387,7 @@ impl Daemon {
     }
 
     fn now(&self) -> Time {
-        Time::from_nanos(self.begin.elapsed().as_nanos() as u64)
+        Time::from_nanos(self.state.begin.elapsed().as_nanos() as u64)
     }
 
     fn sleep_at_most(&self) -> Duration {
@@ -387,13 +440,13 @@ impl Daemon {
         }
         let freed = self.endpoints.expire(now);
         self.forget_endpoints(&freed);
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            self.deaf = false;
-            let seen = match Interface::find_by_index(self.interface.index) {
+        if self.state.looked.elapsed() >= LOOK_EVERY {
+            self.state.looked = Instant::now();
+            self.clients.deaf = false;
+            let seen = match Interface::find_by_index(self.board.interface.index) {
                 Ok(seen) => seen,
                 Err(gone @ NetifError::NoSuchInterface { .. }) => {
-                    self.gone = true;
+                    self.state.gone = true;
                     return Err(gone.into());
                 }
                 Err(error) => {
@@ -402,20 +455,24 @@ impl Daemon {
                     return Ok(());
                 }
             };
-            if seen.name != self.interface.name {
-                tracing::info!(was = self.interface.name, is = seen.name, "the interface was renamed");
+            if seen.name != self.board.interface.name {
+                tracing::info!(
+                    was = self.board.interface.name,
+                    is = seen.name,
+                    "the interface was renamed"
+                );
             }
-            if seen.up != self.interface.up {
+            if seen.up != self.board.interface.up {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
                     // Whoever emulates the card may have begun anew.
-                    if let Err(error) = self.card.ask(&seen.name, self.frames()) {
+                    if let Err(error) = self.latency.card.ask(&seen.name, self.frames()) {
                         tracing::warn!("{error}; the card was not asked about marks");
                     }
                 }
             }
-            let sound = choose_preset(&seen, Some(self.preset));
-            if seen.mtu != self.interface.mtu
+            let sound = choose_preset(&seen, Some(self.board.preset));
+            if seen.mtu != self.board.interface.mtu
                 && let Err(error) = sound
             {
                 tracing::warn!("{error}; no endpoint can be opened until then");
@@ -425,8 +482,8 @@ impl Daemon {
                 self.renew_port();
             }
             // The address stays that of the table: endpoints have it in their frames.
-            self.interface = Interface {
-                mac: self.interface.mac,
+            self.board.interface = Interface {
+                mac: self.board.interface.mac,
                 ..seen
             };
             self.look_at_egress();
@@ -451,12 +508,15 @@ impl Daemon {
         }
         self.renew_port();
         self.look_at_egress();
-        self.cpu_latency.set_needed(open != 0);
+        self.latency.cpu.set_needed(open != 0);
     }
 
     /// Says whether endpoints may hand frames straight to the driver.
     fn look_at_egress(&mut self) {
-        let frame_len_max = self.direct.frame_len_max(&self.interface, self.endpoints.open());
+        let frame_len_max = self
+            .latency
+            .direct
+            .frame_len_max(&self.board.interface, self.endpoints.open());
         self.say_how_long_direct_frames_may_be(frame_len_max);
     }
 
@@ -490,10 +550,10 @@ impl Drop for Daemon {
         // From now on nobody looks.
         self.say_how_long_direct_frames_may_be(0);
         // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices, as long as its interface.
-        let _ = fs::remove_file(self.place.socket());
-        set_up::unmark(&self.place);
-        if self.gone {
-            let _ = fs::remove_file(self.place.table());
+        let _ = fs::remove_file(self.board.place.socket());
+        set_up::unmark(&self.board.place);
+        if self.state.gone {
+            let _ = fs::remove_file(self.board.place.table());
         }
     }
 }

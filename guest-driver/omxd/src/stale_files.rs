@@ -20,9 +20,9 @@ const FILES_MAX: usize = 4096;
 /// all the same, behind a process that cannot be looked at, and its next authority finds its peers under their old numbers.
 const UNSEEN_MAX: usize = 16;
 
-/// Removes what nobody needs beside `own`; how many interfaces that were.
-pub(crate) fn clear(own: &Place) -> usize {
-    let Ok(entries) = fs::read_dir(own.dir()) else { return 0 };
+/// Removes the files beside `own` that no authority and no program needs any more.
+pub(crate) fn clear(own: &Place) {
+    let Ok(entries) = fs::read_dir(own.dir()) else { return };
     let names = entries
         .take(FILES_MAX)
         .filter_map(|entry| named(&entry.ok()?.file_name()));
@@ -45,11 +45,15 @@ pub(crate) fn clear(own: &Place) -> usize {
                 .ok(),
         )
     });
-    here.iter()
+    let cleared = here
+        .iter()
         .filter(|other| is_gone(other))
         .chain(unseen.iter().skip(UNSEEN_MAX))
         .filter(|other| remove(own.dir(), other))
-        .count()
+        .count();
+    if cleared > 0 {
+        tracing::info!("cleared away the files of {cleared} interfaces that do not exist any more");
+    }
 }
 
 /// The place of another interface.

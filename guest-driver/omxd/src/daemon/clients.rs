@@ -62,7 +62,7 @@ impl Daemon {
             Err(error) => {
                 if [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&error) {
                     tracing::warn!("nobody can be let in until somebody leaves: {error}");
-                    self.deaf = true;
+                    self.clients.deaf = true;
                 }
                 return;
             }
@@ -70,8 +70,13 @@ impl Daemon {
         let who = sockopt::socket_peercred(&socket);
         let user = who.map_or(u32::MAX, |who| who.uid.as_raw());
         let privileged = who.is_ok_and(|who| who.uid.is_root() || who.uid == rustix::process::geteuid());
-        let of_user = self.connections.iter().filter(|other| other.user == user).count();
-        let full = if self.connections.len() >= CONNECTIONS_MAX {
+        let of_user = self
+            .clients
+            .connections
+            .iter()
+            .filter(|other| other.user == user)
+            .count();
+        let full = if self.clients.connections.len() >= CONNECTIONS_MAX {
             Some(format!("all {CONNECTIONS_MAX} connections to omxd are taken"))
         } else if !privileged && of_user >= USER_CONNECTIONS_MAX {
             Some(format!(
@@ -88,19 +93,19 @@ impl Daemon {
             return;
         }
         let pid = who.ok().map(|who| who.pid);
-        self.connections.push(Connection {
-            id: self.connection_next,
+        self.clients.connections.push(Connection {
+            id: self.clients.next,
             socket,
             program: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
             pid: pid.map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned()),
             user,
             privileged,
         });
-        self.connection_next += 1;
+        self.clients.next += 1;
     }
 
     pub(super) fn serve(&mut self, at: usize) {
-        match protocol::receive_shown::<Request>(self.connections[at].socket.as_fd()) {
+        match protocol::receive_shown::<Request>(self.clients.connections[at].socket.as_fd()) {
             Ok(Some((request, shows_proof))) => {
                 if let Err(error) = self.answer(at, request, shows_proof) {
                     tracing::debug!("{error}");
@@ -114,7 +119,11 @@ impl Daemon {
 
     /// What programs had that are gone is free, also if that was not heard yet: whoever comes back has hung up before it asks.
     pub(super) fn release_what_is_over(&mut self) {
-        let over = self.connections.iter().filter(|connection| connection.is_over());
+        let over = self
+            .clients
+            .connections
+            .iter()
+            .filter(|connection| connection.is_over());
         for id in over.map(|connection| connection.id).collect::<Vec<_>>() {
             self.release(id);
         }
@@ -132,10 +141,10 @@ impl Daemon {
     }
 
     pub(super) fn disconnect(&mut self, at: usize) {
-        let connection = self.connections.remove(at);
+        let connection = self.clients.connections.remove(at);
         self.release(connection.id);
         self.endpoints_changed();
-        self.idle_since = Instant::now();
-        self.deaf = false;
+        self.state.idle_since = Instant::now();
+        self.clients.deaf = false;
     }
 }

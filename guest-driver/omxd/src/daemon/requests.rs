@@ -81,6 +81,36 @@ impl Sockets {
     }
 }
 
+/// What a program asks for when it opens an endpoint.
+#[derive(Clone, Copy)]
+struct Wish {
+    /// The number, or any.
+    endpoint: Option<u8>,
+    /// It knows what to do with a socket for its data.
+    data_socket: bool,
+    /// It may have sockets without filters.
+    unfiltered: bool,
+    /// It knows what to do with a socket that hands frames straight to the driver.
+    direct_socket: bool,
+}
+
+/// The answer to a program that may not do what it asked for.
+const fn not_allowed(sentence: String) -> Reply {
+    Reply::Refused {
+        reason: Refusal::NotAllowed,
+        sentence,
+    }
+}
+
+/// The answer to a program when an endpoint could not be opened.
+fn refusal(error: OmxdError) -> (Refusal, String) {
+    let reason = match error {
+        OmxdError::Interface(NetifError::Io { .. }) | OmxdError::Io { .. } => Refusal::System,
+        _ => Refusal::Interface,
+    };
+    (reason, error.to_string())
+}
+
 /// Which sockets an endpoint is to have.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -100,44 +130,25 @@ impl Daemon {
 
     /// Answers the connection at this place; `shows_proof`: that its program could read every frame.
     pub(super) fn answer(&mut self, at: usize, request: Request, shows_proof: bool) -> Result<(), OmxdError> {
-        let (id, pid, user) = (
-            self.connections[at].id,
-            self.connections[at].pid,
-            self.connections[at].user,
-        );
-        let who = |endpoint, mut command: String| {
-            command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
-            // Anybody chooses what a program is called, and it is shown on terminals.
-            let command = command.replace(char::is_control, "?");
-            OpenEndpoint { endpoint, pid, command }
-        };
         if matches!(
             request,
             Request::Open { .. } | Request::Resume { .. } | Request::OpenRaw { .. }
         ) {
             self.release_what_is_over();
         }
-        let right = right_for(&request);
-        let may = self.connections[at].privileged || right & self.options.user_rights == right;
         let answer = match request {
-            _ if !may => Reply::Refused {
-                reason: Refusal::NotAllowed,
-                sentence: format!(
-                    "only root may change {} (`omxd --user-rights` says who else)",
-                    what(right)
-                ),
-            },
+            _ if !self.has_right(at, &request) => not_allowed(format!(
+                "only root may change {} (`omxd --user-rights` says who else)",
+                what(right_for(&request))
+            )),
             Request::Hello => Reply::Hello {
                 on_demand: self.options.on_demand,
             },
-            Request::GiveWay if self.options.on_demand && self.connections[at].privileged => {
-                self.gives_way = true;
+            Request::GiveWay if self.options.on_demand && self.clients.connections[at].privileged => {
+                self.state.gives_way = true;
                 Reply::Done
             }
-            Request::GiveWay => Reply::Refused {
-                reason: Refusal::NotAllowed,
-                sentence: "this omxd stays".to_owned(),
-            },
+            Request::GiveWay => not_allowed("this omxd stays".to_owned()),
             Request::Open {
                 endpoint,
                 command,
@@ -145,99 +156,142 @@ impl Daemon {
                 rest_socket,
                 direct_socket,
             } => {
-                // Who may read every frame has nothing kept from it by a filter.
-                let unfiltered = rest_socket && shows_proof;
-                match self.open(endpoint, id, direct_socket.then_some(user), data_socket, unfiltered) {
-                    Ok((opened, sockets)) => {
-                        // A connection stands for one endpoint.
-                        self.endpoints.release(id);
-                        self.pairing.forget(id);
-                        self.counters.forget(id);
-                        let visits = self.pairing.open(id)?;
-                        let counters = self.counters.open(id)?;
-                        self.remember_owner(opened.endpoint, &Program::new(user, pid));
-                        self.endpoints.give(id, who(opened.endpoint, command));
-                        self.endpoints_changed();
-                        let mut fds = vec![
-                            sockets.ring.as_fd(),
-                            self.table.readable(),
-                            visits.as_fd(),
-                            counters.as_fd(),
-                        ];
-                        fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
-                        if let Some(direct) = &sockets.direct {
-                            fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
-                        }
-                        return protocol::send(self.connections[at].socket.as_fd(), &Reply::Opened(opened), &fds);
-                    }
-                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
-                }
-            }
-            Request::Resume { endpoint, command } => {
-                let program = Program::new(user, pid);
-                match self.endpoints.take_back(id, who(endpoint, command), &program) {
-                    Ok(()) => {
-                        self.remember_owner(endpoint, &program);
-                        self.endpoints_changed();
-                        let visits = self.pairing.open_again(id, endpoint)?;
-                        let counters = self.counters.open(id)?;
-                        let fds = [visits.as_fd(), counters.as_fd()];
-                        return protocol::send(self.connections[at].socket.as_fd(), &Reply::Resumed, &fds);
-                    }
-                    Err((reason, sentence)) => Reply::Refused { reason, sentence },
-                }
-            }
-            Request::OpenRaw { .. } if !self.connections[at].privileged => Reply::Refused {
-                reason: Refusal::NotAllowed,
-                sentence: "only root may open the raw endpoint".to_owned(),
-            },
-            Request::OpenRaw { command } => match &self.raw {
-                Some((_, open)) => Reply::Refused {
-                    reason: Refusal::Busy,
-                    sentence: format!(
-                        "the raw endpoint is open already, by process {} ({})",
-                        open.pid, open.command
-                    ),
-                },
-                None => {
-                    self.raw = Some((id, who(RAW_ENDPOINT, command)));
-                    self.authority.set_raw_open(true);
-                    Reply::Done
-                }
-            },
-            Request::AddPeer { mac } => {
-                let mac = mac_of(mac);
-                let is_new = self.table.index(mac).is_none();
-                let user = self.connections[at].user;
-                let index = if self.connections[at].privileged || self.options.user_rights & RIGHT_PEERS != 0 {
-                    self.table.index_or_add(mac)
-                } else {
-                    self.table.index_or_add_for(mac, user)
+                let wish = Wish {
+                    endpoint,
+                    data_socket,
+                    // A program that may read every frame has nothing kept from it by a filter.
+                    unfiltered: rest_socket && shows_proof,
+                    direct_socket,
                 };
-                self.added(mac, is_new, index)
+                return self.answer_open(at, wish, command);
             }
+            Request::Resume { endpoint, command } => return self.answer_resume(at, endpoint, command),
+            Request::OpenRaw { command } => self.open_raw(at, command),
+            Request::AddPeer { mac } => self.add_peer(at, mac_of(mac)),
             Request::SetName { mac, name } => self.set_name(mac, &name),
-            Request::ClearNames => {
-                for index in 1..self.table.table().len() {
-                    self.table.set_name(index, b"");
-                }
-                self.authority.clear_names(self.now());
-                // This board's own name is not forgotten.
-                self.authority.set_name(0, self.board_name.as_bytes());
-                Reply::Done
-            }
+            Request::ClearNames => self.clear_names(),
             Request::ClearCounters => {
                 self.counters.clear(self.authority.counters().values());
                 Reply::Done
             }
-            Request::Pair { endpoint, known } => self.pairing.pair(id, endpoint, known, &self.endpoints),
+            Request::Pair { endpoint, known } => {
+                let id = self.clients.connections[at].id;
+                self.pairing.pair(id, endpoint, known, &self.endpoints)
+            }
             Request::Status => {
-                let fds = [self.table.readable()];
                 let status = Reply::Status(self.status());
-                return protocol::send(self.connections[at].socket.as_fd(), &status, &fds);
+                return self.say(at, &status, &[self.table.readable()]);
             }
         };
-        protocol::send(self.connections[at].socket.as_fd(), &answer, &[])
+        self.say(at, &answer, &[])
+    }
+
+    fn say(&self, at: usize, reply: &Reply, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
+        protocol::send(self.clients.connections[at].socket.as_fd(), reply, fds)
+    }
+
+    /// Whether the program of this connection may ask for this.
+    fn has_right(&self, at: usize, request: &Request) -> bool {
+        let right = right_for(request);
+        self.clients.connections[at].privileged || right & self.options.user_rights == right
+    }
+
+    /// The program of this connection, which calls itself so, with an endpoint.
+    fn who(&self, at: usize, endpoint: u8, mut command: String) -> OpenEndpoint {
+        command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+        OpenEndpoint {
+            endpoint,
+            pid: self.clients.connections[at].pid,
+            // Anybody chooses what a program is called, and it is shown on terminals.
+            command: command.replace(char::is_control, "?"),
+        }
+    }
+
+    /// Opens an endpoint for this connection, and says what came of it.
+    fn answer_open(&mut self, at: usize, wish: Wish, command: String) -> Result<(), OmxdError> {
+        let (id, pid, user) = (
+            self.clients.connections[at].id,
+            self.clients.connections[at].pid,
+            self.clients.connections[at].user,
+        );
+        let (opened, sockets) = match self.open(wish, id, user) {
+            Ok(opened) => opened,
+            Err((reason, sentence)) => return self.say(at, &Reply::Refused { reason, sentence }, &[]),
+        };
+        // A connection stands for one endpoint.
+        self.endpoints.release(id);
+        self.pairing.forget(id);
+        self.counters.forget(id);
+        let visits = self.pairing.open(id)?;
+        let counters = self.counters.open(id)?;
+        self.remember_owner(opened.endpoint, &Program::new(user, pid));
+        self.endpoints.give(id, self.who(at, opened.endpoint, command));
+        self.endpoints_changed();
+        let mut fds = vec![
+            sockets.ring.as_fd(),
+            self.table.readable(),
+            visits.as_fd(),
+            counters.as_fd(),
+        ];
+        fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
+        if let Some(direct) = &sockets.direct {
+            fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
+        }
+        self.say(at, &Reply::Opened(opened), &fds)
+    }
+
+    /// Takes an endpoint of an earlier authority back for this connection, and says what came of it.
+    fn answer_resume(&mut self, at: usize, endpoint: u8, command: String) -> Result<(), OmxdError> {
+        let id = self.clients.connections[at].id;
+        let program = Program::new(self.clients.connections[at].user, self.clients.connections[at].pid);
+        let who = self.who(at, endpoint, command);
+        if let Err((reason, sentence)) = self.endpoints.take_back(id, who, &program) {
+            return self.say(at, &Reply::Refused { reason, sentence }, &[]);
+        }
+        self.remember_owner(endpoint, &program);
+        self.endpoints_changed();
+        let visits = self.pairing.open_again(id, endpoint)?;
+        let counters = self.counters.open(id)?;
+        self.say(at, &Reply::Resumed, &[visits.as_fd(), counters.as_fd()])
+    }
+
+    fn open_raw(&mut self, at: usize, command: String) -> Reply {
+        if !self.clients.connections[at].privileged {
+            return not_allowed("only root may open the raw endpoint".to_owned());
+        }
+        if let Some((_, open)) = &self.raw {
+            return Reply::Refused {
+                reason: Refusal::Busy,
+                sentence: format!(
+                    "the raw endpoint is open already, by process {} ({})",
+                    open.pid, open.command
+                ),
+            };
+        }
+        self.raw = Some((self.clients.connections[at].id, self.who(at, RAW_ENDPOINT, command)));
+        self.authority.set_raw_open(true);
+        Reply::Done
+    }
+
+    fn add_peer(&mut self, at: usize, mac: MacAddr) -> Reply {
+        let is_new = self.table.index(mac).is_none();
+        let user = self.clients.connections[at].user;
+        let index = if self.clients.connections[at].privileged || self.options.user_rights & RIGHT_PEERS != 0 {
+            self.table.index_or_add(mac)
+        } else {
+            self.table.index_or_add_for(mac, user)
+        };
+        self.added(mac, is_new, index)
+    }
+
+    fn clear_names(&mut self) -> Reply {
+        for index in 1..self.table.table().len() {
+            self.table.set_name(index, b"");
+        }
+        self.authority.clear_names(self.now());
+        // This board's own name is not forgotten.
+        self.authority.set_name(0, self.board.name.as_bytes());
+        Reply::Done
     }
 
     /// What is answered when a peer was wanted and, perhaps, added.
@@ -264,7 +318,7 @@ impl Daemon {
         let name = cut_name(name);
         let index = match mac {
             None => {
-                self.board_name.clone_from(&name);
+                self.board.name.clone_from(&name);
                 self.authority.set_own_name(name.as_bytes());
                 0
             }
@@ -285,24 +339,10 @@ impl Daemon {
 
     /// An endpoint for this connection, if possible with a socket for its data and with no filters, and for this user with one that hands
     /// frames straight to the driver.
-    fn open(
-        &mut self,
-        endpoint: Option<u8>,
-        connection: u64,
-        direct_for: Option<u32>,
-        data_socket: bool,
-        unfiltered: bool,
-    ) -> Result<(Opened, Sockets), (Refusal, String)> {
-        let endpoint = self.endpoints.choose(endpoint)?;
-        let system = |error: OmxdError| {
-            let reason = match error {
-                OmxdError::Interface(NetifError::Io { .. }) | OmxdError::Io { .. } => Refusal::System,
-                _ => Refusal::Interface,
-            };
-            (reason, error.to_string())
-        };
-        let interface = Interface::find_by_index(self.interface.index).map_err(|e| system(e.into()))?;
-        choose_preset(&interface, Some(self.preset)).map_err(system)?;
+    fn open(&mut self, wish: Wish, connection: u64, user: u32) -> Result<(Opened, Sockets), (Refusal, String)> {
+        let endpoint = self.endpoints.choose(wish.endpoint)?;
+        let interface = Interface::find_by_index(self.board.interface.index).map_err(|error| refusal(error.into()))?;
+        choose_preset(&interface, Some(self.board.preset)).map_err(refusal)?;
         let driver = interface.driver();
         let pull_queue_ns_max = self
             .options
@@ -311,32 +351,16 @@ impl Daemon {
         // One more that the kernel looks at for each frame, whoever that is for, costs others more than it saves its endpoint.
         let another_shares = self.shares_with_open();
         let by_default = || !another_shares && setup::has_data_socket(driver.as_deref());
-        let mut wanted = Wanted {
-            data: data_socket && self.options.data_socket.unwrap_or_else(by_default),
-            unfiltered: unfiltered && !another_shares,
+        let wanted = Wanted {
+            data: wish.data_socket && self.options.data_socket.unwrap_or_else(by_default),
+            unfiltered: wish.unfiltered && !another_shares,
         };
-        let prepare = |daemon: &Self, wanted| {
-            let sockets = daemon.prepare(&interface, endpoint, wanted);
-            sockets.map_err(|e| system(e.into()))
-        };
-        let mut sockets = prepare(self, wanted)?;
-        let mut shares = self.share_look(&sockets, endpoint, connection);
-        if let Err(error) = &shares {
-            tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
-            wanted.unfiltered = false;
-            wanted.data &= self.options.data_socket.is_some();
-            sockets = prepare(self, wanted)?;
-            shares = Ok(false);
-        }
-        if matches!(shares, Ok(false)) {
-            // Also where there are no groups: there may have been some before, or be some with the next authority, and a socket in no
-            // group can be bound to whatever the host sends.
-            for (socket, _) in sockets.all() {
-                PreparedSocket::keep_alone(socket).map_err(|e| system(e.into()))?;
-            }
-        }
+        let mut sockets = self
+            .make_sockets(&interface, endpoint, connection, wanted)
+            .map_err(|error| refusal(error.into()))?;
+        let direct_for = wish.direct_socket.then_some(user);
         let open = self.endpoints.open();
-        sockets.direct = direct_for.and_then(|user| self.direct.socket(&interface, endpoint, user, open));
+        sockets.direct = direct_for.and_then(|user| self.latency.direct.socket(&interface, endpoint, user, open));
         let opened = Opened {
             endpoint,
             interface_name: interface.name,
@@ -345,8 +369,8 @@ impl Daemon {
             block_len: sockets.layout.block_len,
             blocks: sockets.layout.blocks,
             slot_len: sockets.layout.slot_len,
-            preset: self.preset.to_string(),
-            board_name: self.board_name.clone(),
+            preset: self.board.preset.to_string(),
+            board_name: self.board.name.clone(),
             pull_queue_ns_max,
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
@@ -356,6 +380,33 @@ impl Daemon {
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };
         Ok((opened, sockets))
+    }
+
+    /// Sockets for an endpoint, at which the kernel looks together if it can.
+    fn make_sockets(
+        &mut self,
+        interface: &Interface,
+        endpoint: u8,
+        connection: u64,
+        mut wanted: Wanted,
+    ) -> Result<Sockets, NetifError> {
+        let mut sockets = self.prepare(interface, endpoint, wanted)?;
+        let mut shares = self.share_look(&sockets, endpoint, connection);
+        if let Err(error) = &shares {
+            tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
+            wanted.unfiltered = false;
+            wanted.data &= self.options.data_socket.is_some();
+            sockets = self.prepare(interface, endpoint, wanted)?;
+            shares = Ok(false);
+        }
+        if matches!(shares, Ok(false)) {
+            // Also where there are no groups: there may have been some before, or be some with the next authority, and a socket in no
+            // group can be bound to whatever the host sends.
+            for (socket, _) in sockets.all() {
+                PreparedSocket::keep_alone(socket)?;
+            }
+        }
+        Ok(sockets)
     }
 
     /// Sockets for an endpoint; one for its data only if this process may give it enough memory.
@@ -438,7 +489,7 @@ impl Daemon {
 
     fn new_port(&self) -> Result<AfPacket, NetifError> {
         // It may have another name since it was looked at.
-        let interface = Interface::find_by_index(self.interface.index)?;
+        let interface = Interface::find_by_index(self.board.interface.index)?;
         open_port(&interface.name, self.options.ether_type, self.endpoints.open())
     }
 
@@ -459,21 +510,21 @@ impl Daemon {
 
     fn status(&self) -> BoardStatus {
         BoardStatus {
-            interface: self.interface.name.clone(),
-            mac: self.interface.mac.to_string(),
-            mtu: self.interface.mtu,
-            up: self.interface.up,
-            name: self.board_name.clone(),
-            preset: self.preset.to_string(),
+            interface: self.board.interface.name.clone(),
+            mac: self.board.interface.mac.to_string(),
+            mtu: self.board.interface.mtu,
+            up: self.board.interface.up,
+            name: self.board.name.clone(),
+            preset: self.board.preset.to_string(),
             ether_type: self.options.ether_type.0,
-            card: self.card.state().to_string(),
+            card: self.latency.card.state().to_string(),
             pid: std::process::id(),
             endpoints_max: self.endpoints.limit(),
             peers_max: self.table.limit(),
             static_peers: self.options.static_peers,
             endpoints: self.endpoints.list(),
             raw: self.raw.as_ref().map(|(_, open)| open.clone()),
-            cpu_latency_us_max: self.cpu_latency.us_max(),
+            cpu_latency_us_max: self.latency.cpu.us_max(),
             counters: self.counters.sum(self.authority.counters().values()),
         }
     }
