@@ -8,7 +8,7 @@ use super::{
     connection::{
         acknowledge::AckDue,
         message::{Ending, Kind, Message},
-        transmit::{Acknowledged, Numbering, Refusal, Transmitter},
+        transmit::{Acknowledged, Numbering, Refusal},
     },
     seq::Seq,
     transfers::{
@@ -61,7 +61,7 @@ impl<P: Peers> Engine<P> {
             }
         }
         let state = &mut self.partners[slot].send;
-        Transmitter::acknowledged(state, now, sent);
+        state.sample_acknowledged(now, sent);
         // What was refused while something before it was not acknowledged stands at the head now.
         self.transmitter.drop_done(state);
         self.pump(slot);
@@ -288,7 +288,7 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot];
         let short_acks = p.conversation.abilities().short_acks;
         let timing = &self.config.timing;
-        if let Some(at) = Transmitter::arm_resend(&mut p.send, now, deadline, timing, short_acks) {
+        if let Some(at) = p.send.arm_resend(now, deadline, timing, short_acks) {
             self.timers.at_latest(slot, at);
         }
     }

@@ -172,6 +172,36 @@ impl SendState {
         true
     }
 
+    /// An acknowledgement came at `now` for a message that was sent once, at `sent`, if there was one.
+    #[inline]
+    pub(in crate::engine) fn sample_acknowledged(&mut self, now: Time, sent: Option<Time>) {
+        if let Some(sent) = sent {
+            self.rtt.sample(now.nanos_since(sent));
+        }
+    }
+
+    /// A message of this partner is under way, which is given up at `deadline`: when it may have to be sent again, if that is sooner
+    /// than what runs.
+    #[inline]
+    pub(in crate::engine) fn arm_resend(
+        &mut self,
+        now: Time,
+        deadline: Time,
+        timing: &Timing,
+        short_acks: bool,
+    ) -> Option<Time> {
+        // The time-out is not shorter than that: the one that runs comes first.
+        if self.resend_at <= now.plus_nanos(timing.rto_min_short_ns).min(deadline) {
+            return None;
+        }
+        let resend_at = now.plus_nanos(self.rtt.rto_ns(timing, short_acks)).min(deadline);
+        if resend_at >= self.resend_at {
+            return None;
+        }
+        self.resend_at = resend_at;
+        Some(resend_at)
+    }
+
     /// The conversation is over: the messages are to be taken out with [`Transmitter::pop_any`].
     pub(in crate::engine) fn end_conversation(&mut self) {
         self.ack_packet = 0;
@@ -544,14 +574,6 @@ impl Transmitter {
         }
     }
 
-    /// A round trip was measured by an acknowledgement.
-    #[inline]
-    pub(in crate::engine) fn acknowledged(state: &mut SendState, now: Time, sent: Option<Time>) {
-        if let Some(sent) = sent {
-            state.rtt.sample(now.nanos_since(sent));
-        }
-    }
-
     /// Takes out a message of a partner whose conversation is over, whatever becomes of it; `Some(None)`: its end was told already.
     pub(in crate::engine) fn pop_any(&mut self, state: &mut SendState) -> Option<Option<Ending>> {
         for list in [&mut state.unacked, &mut state.queue] {
@@ -605,28 +627,6 @@ impl Transmitter {
         message.sent.times = message.sent.times.saturating_add(1);
         message.sent.last_at = now;
         Some((message.partner, now.plus_nanos(message.give_up_ns)))
-    }
-
-    /// A message of this partner is under way, which is given up at `deadline`: when it may have to be sent again, if that is sooner
-    /// than what runs.
-    #[inline]
-    pub(in crate::engine) fn arm_resend(
-        state: &mut SendState,
-        now: Time,
-        deadline: Time,
-        timing: &Timing,
-        short_acks: bool,
-    ) -> Option<Time> {
-        // The time-out is not shorter than that: the one that runs comes first.
-        if state.resend_at <= now.plus_nanos(timing.rto_min_short_ns).min(deadline) {
-            return None;
-        }
-        let resend_at = now.plus_nanos(state.rtt.rto_ns(timing, short_acks)).min(deadline);
-        if resend_at >= state.resend_at {
-            return None;
-        }
-        state.resend_at = resend_at;
-        Some(resend_at)
     }
 
     /// Queues every message of a partner again that was sent long enough ago (7.4), and finds when the next one will be due.
