@@ -9,6 +9,10 @@ mod examples {
     struct Ether;
     #[doc = include_str!("../../../fabric/README.md")]
     struct Fabric;
+    #[doc = include_str!("../../../guest-driver/authority/README.md")]
+    struct Authority;
+    #[doc = include_str!("../../../guest-driver/card-control/README.md")]
+    struct CardControl;
     #[doc = include_str!("../../../guest-driver/mxoe/README.md")]
     struct Mxoe;
     #[doc = include_str!("../../../guest-driver/netif/README.md")]

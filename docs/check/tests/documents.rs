@@ -8,10 +8,12 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 14] = [
     "fabric",
     "fabric/ether",
     "firmware",
+    "guest-driver/authority",
+    "guest-driver/card-control",
     "guest-driver/mx-abi",
     "guest-driver/mxoe",
     "guest-driver/netif",

@@ -1,4 +1,4 @@
-//! The conversation with a Weft card over the network interface that it is behind, in band (`firmware/CONTROL.md`).
+//! The conversation with a Weft card over the network interface that it is behind, in band (`docs/spec/card-control.md`).
 
 mod card;
 
