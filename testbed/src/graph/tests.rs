@@ -1,3 +1,5 @@
+//! The pictures of a lab, in each of their languages.
+
 use std::path::Path;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What a lab file may say, what comes of it, and what each mistake is answered with.
+
 use std::path::Path;
 
 use super::{topology::Topology, *};

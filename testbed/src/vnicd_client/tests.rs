@@ -1,3 +1,5 @@
+//! The client of the control socket against a server that answers as a test wants.
+
 use std::{net::Shutdown, os::unix::net::UnixListener, thread};
 
 use ether::pcapng;

@@ -1,3 +1,5 @@
+//! The rings of a pair of endpoints, driven from both ends within one process.
+
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
