@@ -451,3 +451,61 @@ pub(crate) fn receive_without<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Re
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_have_the_names_that_other_versions_know() {
+        let command = || "a".to_owned();
+        let text = |request: &Request| serde_json::to_string(request).expect("plain data");
+        for (request, expected) in [
+            (Request::Hello, r#""Hello""#),
+            (
+                Request::Open {
+                    endpoint: Some(3),
+                    command: command(),
+                    data_socket: true,
+                    rest_socket: false,
+                    direct_socket: true,
+                },
+                r#"{"Open":{"endpoint":3,"command":"a","data_socket":true,"rest_socket":false,"direct_socket":true}}"#,
+            ),
+            (
+                Request::Resume {
+                    endpoint: 3,
+                    command: command(),
+                },
+                r#"{"Resume":{"endpoint":3,"command":"a"}}"#,
+            ),
+            (
+                Request::OpenRaw { command: command() },
+                r#"{"OpenRaw":{"command":"a"}}"#,
+            ),
+            (Request::AddPeer { mac: 7 }, r#"{"AddPeer":{"mac":7}}"#),
+            (
+                Request::Pair {
+                    endpoint: 1,
+                    known: None,
+                },
+                r#"{"Meet":{"endpoint":1,"known":null}}"#,
+            ),
+            (Request::ClearNames, r#""ClearNames""#),
+            (Request::ClearCounters, r#""ClearCounters""#),
+            (Request::Status, r#""Status""#),
+            (Request::GiveWay, r#""GiveWay""#),
+        ] {
+            assert_eq!(text(&request), expected);
+        }
+        let text = |reply: &Reply| serde_json::to_string(reply).expect("plain data");
+        for (reply, expected) in [
+            (Reply::Resumed, r#""Resumed""#),
+            (Reply::Done, r#""Done""#),
+            (Reply::Paired, r#""Met""#),
+            (Reply::Peer { index: 2 }, r#"{"Peer":{"index":2}}"#),
+        ] {
+            assert_eq!(text(&reply), expected);
+        }
+    }
+}

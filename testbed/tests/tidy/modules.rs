@@ -7,11 +7,13 @@ use super::{Finding, exceptions, judge, tree};
 /// Whether cargo finds a file by its place alone.
 fn is_root(path: &str) -> bool {
     let parts: Vec<_> = path.split('/').collect();
-    match parts[..] {
-        [.., "build.rs"] | [.., "src", "lib.rs" | "main.rs"] => true,
-        [.., "tests" | "benches" | "examples", _] | [.., "src", "bin", _] => true,
-        [.., "tests" | "benches" | "examples", _, "main.rs"] | [.., "src", "bin", _, "main.rs"] => true,
-        _ => false,
+    let is_program = matches!(parts[..], [.., "build.rs"] | [.., "src", "lib.rs" | "main.rs"]);
+    // Each file is one, or each folder with a main.rs.
+    let of_many = |folder: &[&str]| matches!(folder, [.., "tests" | "benches" | "examples"] | [.., "src", "bin"]);
+    match &parts[..] {
+        [folder @ .., _, "main.rs"] if of_many(folder) => true,
+        [folder @ .., _] => is_program || of_many(folder),
+        [] => false,
     }
 }
 
