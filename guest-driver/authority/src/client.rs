@@ -170,6 +170,26 @@ impl Session {
         Ok(Self::with(interface, place, reached))
     }
 
+    /// Connects as [`Session::connect`] does, and makes the first request. An authority that ends before it has answered that is waited
+    /// for, [`crate::START_LIMIT`] at most: nothing was opened yet that would have to be given back.
+    ///
+    /// # Errors
+    /// Those of [`Session::connect`] and of `request`.
+    pub fn begin<T>(
+        interface: &Interface,
+        request: impl Fn(&Self) -> Result<T, OmxdError>,
+    ) -> Result<(Self, T), OmxdError> {
+        let begin = Instant::now();
+        loop {
+            let session = Self::connect(interface)?;
+            match request(&session) {
+                Ok(answer) => return Ok((session, answer)),
+                Err(OmxdError::Gone) if begin.elapsed() < START_LIMIT => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn with(interface: &Interface, place: Place, Reached { socket, on_demand }: Reached) -> Self {
         Self {
             interface: interface.clone(),

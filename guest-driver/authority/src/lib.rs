@@ -30,7 +30,7 @@ pub use error::OmxdError;
 pub use lock::own_file;
 pub use paths::Place;
 pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
-pub use reach::{START_LIMIT, replace_on_demand};
+pub use reach::{START_LIMIT, group_in_force, replace_on_demand};
 pub use set_up::forget_killed;
 pub use settings::{OMXD_VARIABLES, Settings};
 pub use signals::{take_all_signals, without_signals};

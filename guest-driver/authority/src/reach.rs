@@ -165,6 +165,13 @@ pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Rea
     Ok(reached)
 }
 
+/// The group that the authority of an interface serves: its name, or its number where it has none. `None`: it serves root alone, or
+/// there is no authority.
+#[must_use]
+pub fn group_in_force(interface: &Interface) -> Option<String> {
+    served_group(&Place::of(interface.index).ok()?)
+}
+
 /// The group that an authority serves, as its socket says: its name, or its number where it has none; `None`: root alone.
 fn served_group(place: &Place) -> Option<String> {
     let group = fs::metadata(place.socket()).ok()?.gid();

@@ -93,9 +93,11 @@ impl RawEndpoint {
     /// Opens the one raw endpoint of a board.
     pub(crate) fn open(board: Board) -> Outcome<Self> {
         let unusable = |error: OmxdError| Fault::of_board(&board, error.into());
-        let session = Session::connect(board.interface()).map_err(unusable)?;
-        session.open_raw().map_err(unusable)?;
-        let (status, _) = session.status().map_err(unusable)?;
+        let opened = Session::begin(board.interface(), |session| {
+            session.open_raw()?;
+            session.status()
+        });
+        let (session, (status, _)) = opened.map_err(unusable)?;
         let ether_type = EtherType(status.ether_type);
         let refused = |error| {
             Fault::new(match error {

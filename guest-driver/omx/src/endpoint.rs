@@ -66,8 +66,7 @@ impl Endpoint {
             Some(name) => Board::named(name)?,
             None => Board::first()?,
         };
-        let session = Session::connect(board.interface())?;
-        let opened = session.open_endpoint(options.endpoint)?;
+        let (session, opened) = Session::begin(board.interface(), |session| session.open_endpoint(options.endpoint))?;
         let session = Arc::new(Mutex::new(session));
         let mac = opened.table.own_mac();
         let limits = EndpointOptions::limits(RING_LEN, opened.preset);

@@ -105,7 +105,7 @@ fn written(target: &Path, replace: bool, change: impl FnOnce(&mut Manifest)) -> 
         node.initramfs = None;
     }
     change(&mut manifest);
-    writer.finish(&manifest)
+    writer.finish(&manifest, &mut || Ok(()))
 }
 
 fn entries(folder: &TempDir) -> Vec<String> {
@@ -283,6 +283,19 @@ fn a_save_is_there_whole_or_not_at_all_and_replaces_nothing_else() {
     fs::create_dir(&precious).expect("made");
     let refused = Writer::begin(&precious, true).expect_err("no save").to_string();
     assert!(refused.contains("is no saved lab, so it is not replaced"), "{refused}");
+}
+
+#[test]
+fn a_save_that_is_not_wanted_at_its_end_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = folder.path().join("pair.save");
+    let writer = Writer::begin(&target, false).expect("free");
+    let refused = writer.finish(&manifest(lab(LAB)), &mut || bail!("whoever wanted it is gone"));
+    assert_eq!(
+        refused.expect_err("not wanted").to_string(),
+        "whoever wanted it is gone"
+    );
+    assert!(entries(&folder).is_empty());
 }
 
 #[test]

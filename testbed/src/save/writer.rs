@@ -147,12 +147,13 @@ impl Writer {
         Ok(saved)
     }
 
-    /// Writes down what the files are, waits until all is on the disk, and gives the folder its name. Says how many bytes it holds.
+    /// Writes down what the files are, waits until all is on the disk, asks whether the save is still `wanted`, and gives the folder its
+    /// name. Says how many bytes it holds.
     ///
     /// # Errors
-    /// When something cannot be written, or would be too long to be read. Then nothing is left, and a folder that was to be replaced is
+    /// When something cannot be written, or would be too long to be read, or it is not wanted any more. Then nothing is left, and a folder that was to be replaced is
     /// as it was.
-    pub fn finish(mut self, manifest: &Manifest) -> Result<u64> {
+    pub fn finish(mut self, manifest: &Manifest, wanted: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
         let unwritable = || format!("cannot write {}", self.target.display());
         let body = serde_json::to_vec_pretty(manifest)?;
         let header = Header {
@@ -174,6 +175,7 @@ impl Writer {
             synced.with_context(unwritable)?;
         }
         self.folder.sync_all().with_context(unwritable)?;
+        wanted()?;
         let replaces = self.replace && self.target.symlink_metadata().is_ok();
         if replaces {
             check_target(&self.target, true)?;

@@ -129,7 +129,7 @@ fn save(
         bytes: node.state.bytes,
     });
     let guests = guests.collect();
-    let bytes = writer.finish(&manifest)?;
+    let bytes = writer.finish(&manifest, &mut || teller.check())?;
     Ok(SaveReport {
         lab: lab.name.clone(),
         folder: order.target.to_owned(),
@@ -340,10 +340,21 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    /// Fails when nobody wants the save any more, or the lab is being ended.
-    fn say(&mut self, what: &str, bytes: u64) -> Result<()> {
+    /// Fails when the client is gone, or the lab is being ended.
+    fn check(&self) -> Result<()> {
         let stopping = self.shared.inner().phase == LabPhase::Stopping;
         ensure!(!stopping, "the lab is being ended");
+        // The client says nothing while it waits: what there is to read is its end.
+        let mut client = [PollFd::new(self.stream, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let is_gone = poll(&mut client, Some(&now)).is_ok_and(|ready| ready > 0);
+        ensure!(!is_gone, "whoever wanted it is gone");
+        Ok(())
+    }
+
+    /// Fails as [`check`](Self::check) does.
+    fn say(&mut self, what: &str, bytes: u64) -> Result<()> {
+        self.check()?;
         if self
             .last
             .as_ref()

@@ -67,6 +67,31 @@ fn questions_wait_for_an_authority_that_is_started_again() {
 }
 
 #[test]
+fn an_endpoint_is_opened_although_the_authority_ends_before_it_has_answered() {
+    in_own_world(
+        "away::an_endpoint_is_opened_although_the_authority_ends_before_it_has_answered",
+        || {
+            let veth = Veth::new(1500);
+            let settings = ["--name", "near:0"];
+            let mut omxds = vec![Omxd::start(&[], &veth.a, &settings)];
+            let board = Board::named(&veth.a).unwrap();
+            let omxds = std::cell::RefCell::new(&mut omxds);
+            let (session, opened) = Session::begin(board.interface(), |session| {
+                let mut omxds = omxds.borrow_mut();
+                if omxds.len() == 1 {
+                    omxds[0].kill();
+                    omxds.push(Omxd::start(&[], &veth.a, &settings));
+                }
+                session.open_endpoint(Some(2))
+            })
+            .unwrap();
+            assert_eq!((opened.endpoint, opened.board_name.as_str()), (2, "near:0"));
+            assert!(!session.is_gone());
+        },
+    );
+}
+
+#[test]
 fn questions_about_an_authority_that_stays_away_end_within_the_limit() {
     in_own_world(
         "away::questions_about_an_authority_that_stays_away_end_within_the_limit",

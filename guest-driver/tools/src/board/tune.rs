@@ -159,8 +159,9 @@ fn privileges(board: &Board, asked: &Result<(BoardStatus, Vec<BoardPeer>), Error
             Err(error) => error.to_string(),
         },
         command: Some(format!(
-            "systemctl enable --now omxd@{}; usermod -aG omx USER",
-            board.interface().name
+            "systemctl enable --now omxd@{}; usermod -aG {} USER",
+            board.interface().name,
+            weft_authority::group_in_force(board.interface()).unwrap_or_else(|| "omx".to_owned())
         )),
     }
 }
