@@ -42,7 +42,6 @@ fn waits_for_only(world: &World, nic: &str, reason: &str) {
         if of_others {
             begin = now;
         }
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
