@@ -1,6 +1,6 @@
 //! The virtio-net device behind a port: which features it offers, and what the vhost-user session does to its rings.
 //!
-//! It turns the session's calls into changes of the shard. It knows no socket and moves no frame.
+//! It turns the session's calls into changes of a card. It knows no socket and moves no frame.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,10 +12,10 @@ use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
+use crate::dataplane::Runner;
 use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
 use crate::session::{SessionRule, SessionVring};
-use crate::shard::Shard;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 
@@ -53,7 +53,7 @@ const OFFLOAD_FEATURES: u64 = bits([
 ]);
 
 struct State {
-    shard: Arc<Shard>,
+    runner: Arc<Runner>,
     port: usize,
     name: String,
     queue_pairs: u16,
@@ -70,10 +70,10 @@ pub struct Device {
 }
 
 impl Device {
-    pub(crate) fn new(shard: Arc<Shard>, port: usize, settings: &PortSettings) -> Self {
+    pub(crate) fn new(runner: Arc<Runner>, port: usize, settings: &PortSettings) -> Self {
         let offloads = if settings.offloads { OFFLOAD_FEATURES } else { 0 };
         let activity = Arc::new(RingActivity::default());
-        shard.with(|inner, _| inner.port(port).activity = activity.clone());
+        runner.with(|plane, _| plane.card(port).share_activity(activity.clone()));
         let several = if settings.queue_pairs > 1 {
             1 << virtio_net::VIRTIO_NET_F_MQ
         } else {
@@ -81,7 +81,7 @@ impl Device {
         };
         Self {
             state: Arc::new(State {
-                shard,
+                runner,
                 port,
                 name: settings.name.clone(),
                 queue_pairs: settings.queue_pairs,
@@ -105,10 +105,7 @@ impl Device {
     /// The backend for a new connection; the port forgets what an earlier one set.
     pub fn new_backend(&self) -> Backend {
         let connection = self.state.connection.fetch_add(1, Ordering::SeqCst) + 1;
-        self.state.shard.with(|inner, _| {
-            inner.port(self.state.port).disconnect();
-            inner.port(self.state.port).connected = true;
-        });
+        self.state.runner.with(|plane, _| plane.card(self.state.port).connect());
         Backend {
             shared: Arc::new(Connection {
                 device: self.clone(),
@@ -121,23 +118,23 @@ impl Device {
     /// The connection ended: all rings stop and the guest's memory is let go.
     pub fn connection_closed(&self) {
         self.state
-            .shard
-            .with(|inner, _| inner.port(self.state.port).disconnect());
+            .runner
+            .with(|plane, _| plane.card(self.state.port).disconnect());
     }
 
     /// The frontend enabled or disabled ring `index` (2 × pair, + 1 for transmit).
     pub fn ring_enabled(&self, index: u16, enabled: bool) {
         self.state
-            .shard
-            .with(|inner, _| inner.port(self.state.port).enable_ring(usize::from(index), enabled));
+            .runner
+            .with(|plane, _| plane.card(self.state.port).enable_ring(usize::from(index), enabled));
     }
 
     /// Stops the port until its frontend starts anew, because of `why`; `rule` is what its frontend broke, if it did.
     pub fn fail(&self, why: String, rule: Option<SessionRule>) {
-        self.state.shard.with(|inner, now| {
-            let port = inner.port(self.state.port);
+        self.state.runner.with(|plane, now| {
+            let port = plane.card(self.state.port);
             if let Some(rule) = rule {
-                port.counters.session_rules.count(rule);
+                port.counters_mut().session_rules.count(rule);
             }
             port.fail(why, now);
         });
@@ -162,10 +159,10 @@ impl Backend {
     }
 
     /// Changes the port, unless a newer connection owns it.
-    fn change<T>(&self, change: impl FnOnce(&mut crate::shard::Port, ether::Time) -> T) -> Option<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut crate::dataplane::Card, ether::Time) -> T) -> Option<T> {
         let state = self.state();
         let current = state.connection.load(Ordering::SeqCst) == self.shared.connection;
-        current.then(|| state.shard.with(|inner, now| change(inner.port(state.port), now)))
+        current.then(|| state.runner.with(|plane, now| change(plane.card(state.port), now)))
     }
 }
 
@@ -247,12 +244,12 @@ impl VhostUserBackend for Backend {
                 }
             });
         }
-        self.state().shard.run_now();
+        self.state().runner.run_now();
         Ok(())
     }
 }
 
-/// What kicks need to know and to count without the shard's lock.
+/// What kicks need to know and to count without the lock of the data plane.
 #[derive(Debug, Default)]
 pub(crate) struct RingActivity {
     /// Kicks of all rings.

@@ -1,10 +1,11 @@
-//! The vhost-user network card: sessions, rings, guest memory, and the shard that carries frames between ports.
+//! The vhost-user network card: sessions, rings, guest memory, and the data plane that carries frames between ports.
 //!
 //! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (ways and faults); this
 //! crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
 
 pub mod config;
 pub mod control;
+pub mod dataplane;
 pub mod device;
 pub mod memory;
 pub mod metrics;
@@ -12,6 +13,5 @@ pub mod offload;
 pub mod report;
 pub mod ring;
 pub mod session;
-pub mod shard;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -13,10 +13,10 @@ use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 use vnic::config::{Config, ConfigError, GroupEntry, MTU_DEFAULT, PortEntry, SwitchEntry};
+use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
 use vnic::report::{CoalescingSettings, SocketMode};
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
-use vnic::shard::{Fabric, FabricSettings, TrunkOptions};
 
 /// Switch of the ports that the command line names.
 const COMMAND_LINE_SWITCH: &str = "switch0";

@@ -15,9 +15,9 @@ use prometheus_client::registry::Registry;
 use socket2::Socket;
 
 use crate::control::server::{Place, Server, Service};
+use crate::dataplane::Fabric;
 use crate::report::{AdaptiveStats, Counts, PortInfo, PortStats, QueueStats};
 use crate::session::socket::{ClaimError, ClaimedSocket};
-use crate::shard::Fabric;
 
 /// Longest request: what common scrapers send has a few hundred bytes.
 const REQUEST_LEN_MAX: usize = 8 << 10;

@@ -2,7 +2,7 @@
 //! a multicast. Batches, queues and pools grow to their size with the first frames; control and settings are not of this.
 
 use firmware::StrategyKind;
-use vnic::shard::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
+use vnic::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 
 /// Guests of a rig: one sends to the others.
 const GUESTS: usize = 9;

@@ -13,8 +13,8 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vnic::config::{Config, PortEntry};
+use vnic::dataplane::{Fabric, FabricSettings};
 use vnic::session::Sessions;
-use vnic::shard::{Fabric, FabricSettings};
 
 const CONNECTIONS: usize = 100;
 const ODD_CONNECTIONS: usize = 300;

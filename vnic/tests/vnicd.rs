@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use firmware::control::Request;
-use vnic::shard::SettingsEvent;
+use vnic::dataplane::SettingsEvent;
 use vnic::testing::{Frontend, FrontendConfig};
 
 /// Long enough for any loaded machine: only a failing test waits so long.

@@ -13,7 +13,7 @@ use super::units::{Share, Size, Span, written_as_text};
 use crate::vnicd_client::report::{JitterDistribution, LinkChange, LinkSettings};
 
 /// Most packets that a limit can be about.
-const PACKETS_MAX: u32 = vnic::shard::QUEUE_FRAMES_MAX;
+const PACKETS_MAX: u32 = vnic::dataplane::QUEUE_FRAMES_MAX;
 
 /// How full a queue may be. Written `64K`, `100 packets` or `20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::vnicd_client::report::{
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Longest time on a link: frames wait in `vnicd` meanwhile.
-pub const LINK_DELAY_NS_MAX: u64 = vnic::shard::LINK_DELAY_NS_MAX;
+pub const LINK_DELAY_NS_MAX: u64 = vnic::dataplane::LINK_DELAY_NS_MAX;
 /// DMA transfers under way at a time.
 pub const DMA_PARALLELISM_MAX: u32 = 16;
 /// Most packets that a card lets wait for an interrupt: as many as its firmware can hold back.
@@ -174,7 +174,7 @@ pub(super) fn coalescing(
 
 fn watchdog(delay: &Spanned<Span>, queue_pairs: u16, problems: &mut Problems) -> u64 {
     let delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a watchdog's delay", problems);
-    let shortest_ns = vnic::shard::TIMER_NS_MIN * u64::from(queue_pairs);
+    let shortest_ns = vnic::dataplane::TIMER_NS_MIN * u64::from(queue_pairs);
     if (1..shortest_ns).contains(&delay_ns) {
         problems.add(
             delay.span(),

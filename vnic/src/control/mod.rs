@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
+use crate::dataplane::{CaptureReader, Chunk, Fabric, TraceReader};
 use crate::session::socket::{ClaimError, ClaimedSocket};
-use crate::shard::{CaptureReader, Chunk, Fabric, TraceReader};
 use request::{Next, answer, error_line};
 use server::{Place, Server, Service};
 

@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::dataplane::{CaptureReader, Drain, Fabric, TRACE_EVENTS_DEFAULT, TraceReader};
 use crate::report::{
     CoalescingChange, Direction, DmaChange, LinkChange, MisorderChange, PortInfo, PortStats, SteeringChange,
     VlanChange, VlanSettings,
 };
-use crate::shard::{CaptureReader, Drain, Fabric, TRACE_EVENTS_DEFAULT, TraceReader};
 
 /// The operations, for the sentence that names them.
 const OPS: &str = "info, stats, coalesce, steering, misorder, link, dma, trunk, vlan, switch, macs, memberships, group, watch, capture, trace, drain, ping, shutdown";

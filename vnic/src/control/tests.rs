@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Config, PortEntry};
-use crate::shard::FabricSettings;
+use crate::dataplane::FabricSettings;
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -530,8 +530,8 @@ fn a_trace_carries_whole_records_for_one_reader_and_ends_with_it() {
         let refused = bench.connect().ask(request);
         assert!(refused["error"].as_str().unwrap().contains(sentence), "{refused}");
     }
-    bench.fabric.shard.with(|inner, now| {
-        let nic = &mut inner.port(0).nic;
+    bench.fabric.runner.with(|plane, now| {
+        let nic = plane.card(0).firmware_mut();
         let packet = firmware::PacketInfo { len: 77, marked: false };
         nic.rx(0).arrive(now, packet).unwrap();
         nic.note_dropped(now, 0x80);

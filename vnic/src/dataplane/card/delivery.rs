@@ -1,0 +1,292 @@
+//! Frames into a card's receive rings, packets announced to its guest, and transmit chains given back.
+//!
+//! Interrupts are decided by the firmware and carried out here. While a card's rings are worked on, the card is marked as at
+//! work, so that a panic is blamed on the right guest.
+
+use ether::Time;
+use firmware::{Event, PacketInfo};
+
+use super::lifecycle::signal;
+use super::receive_ring::Refused;
+use super::transmit_batch::{CompactFrame, TransmitBatch};
+use super::transmit_ring::Blocked;
+use super::{Card, QueuePair};
+use crate::dataplane::frames::frame_ref::FrameRef;
+use crate::ring::Rule;
+
+/// Frames of a burst that were delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// How many.
+    pub frames: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Card {
+    /// Puts `frame` into receive queue `queue` and tells the firmware. It is counted by
+    /// [`count_delivered`](Self::count_delivered).
+    ///
+    /// # Errors
+    /// See [`Refused`]; the caller decides what follows.
+    #[inline]
+    pub fn deliver(&mut self, queue: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), Refused> {
+        let Some(map) = &self.negotiated.map else {
+            return Err(Refused::NoBuffer);
+        };
+        self.lifecycle.at_work = true;
+        let ring = &mut self.pairs[queue].rx;
+        let outcome = ring.deliver(map, frame, self.negotiated.mergeable);
+        if outcome.is_ok() {
+            if ring.stalled_since().is_some() {
+                self.end_stall(queue, now);
+            }
+            let pipeline = self.firmware.rx(queue as u16);
+            let packet = pipeline.classify(frame.inline, frame.len);
+            // Every pending packet holds at least one descriptor and a ring is no larger than the pipeline.
+            let arrived = pipeline.arrive(now, packet);
+            debug_assert!(arrived.is_ok());
+            if let Some(capture) = &mut self.capture {
+                capture.delivered(queue, frame, now);
+            }
+        }
+        self.lifecycle.at_work = false;
+        outcome
+    }
+
+    /// Puts frames of a burst, at most `limit`, into receive queue 0 and tells the firmware, until one does not fit into a
+    /// buffer or is of several pieces. `header` is the Ethernet header that all have in common.
+    #[inline(always)]
+    pub fn deliver_burst<'a>(
+        &mut self,
+        batch: &'a TransmitBatch,
+        first: usize,
+        is_alike: impl FnMut(&CompactFrame<'a>) -> bool,
+        header: &[u8],
+        now: Time,
+    ) -> Delivered {
+        let Some(map) = &self.negotiated.map else {
+            return Delivered::default();
+        };
+        self.lifecycle.at_work = true;
+        let ring = &mut self.pairs[0].rx;
+        let burst = batch.compact_frames(first).take_while(is_alike);
+        let frames = ring.deliver_burst(map, batch.len() - first, burst);
+        let mut bytes = 0;
+        if frames > 0 {
+            let pipeline = self.firmware.rx(0);
+            // A ring holds no more packets than the pipeline.
+            let marks = pipeline.coalescing().marks;
+            let arrived = if PacketInfo::may_be_marked(header, marks) {
+                let packets = batch.beginnings(first, frames).map(|(len, inline)| {
+                    bytes += u64::from(len);
+                    PacketInfo::classify(inline, len, marks)
+                });
+                pipeline.arrive_together(now, packets)
+            } else {
+                let packets = batch.lengths(first, frames).map(|len| {
+                    bytes += u64::from(len);
+                    PacketInfo { len, marked: false }
+                });
+                pipeline.arrive_together(now, packets)
+            };
+            debug_assert!(arrived.is_ok());
+            ring.add_to_batch(frames as u64, bytes);
+        }
+        self.lifecycle.at_work = false;
+        Delivered { frames, bytes }
+    }
+
+    /// Counts frames of a burst that left the card directly over an ideal link.
+    #[inline]
+    pub fn count_sent_burst(&mut self, frames: u64, bytes: u64, now: Time) {
+        self.counters.tx_frames += frames;
+        self.counters.tx_bytes += bytes;
+        self.cable.from_guest.count_passed(frames, bytes);
+        self.firmware.note_forwarded(now, frames as u32, bytes);
+    }
+
+    /// Counts what was delivered to `queue` since the last call; `over_ideal_link` if it came over the ideal link to the
+    /// guest, which has not counted it yet.
+    #[inline]
+    pub fn count_delivered(&mut self, queue: usize, over_ideal_link: bool) {
+        let (frames, bytes) = self.pairs[queue].rx.take_batch_counts();
+        self.counters.rx_frames += frames;
+        self.counters.rx_bytes += bytes;
+        self.counters.copied_bytes += bytes;
+        if over_ideal_link {
+            self.cable.to_guest.count_passed(frames, bytes);
+        }
+    }
+
+    /// Notes that receive queue `queue` has something to announce. True if that was not known yet.
+    #[inline]
+    pub fn touch(&mut self, queue: usize) -> bool {
+        self.pairs[queue].rx.touch()
+    }
+
+    /// Counts and announces what a batch put into receive queue `queue`.
+    #[inline]
+    pub fn announce_touched(&mut self, queue: usize, now: Time) {
+        self.count_delivered(queue, true);
+        self.pairs[queue].rx.untouch();
+        self.announce(queue, now);
+    }
+
+    /// No receive queue has anything to announce: a panic took it along.
+    pub fn forget_touched(&mut self) {
+        self.pairs.iter_mut().for_each(|pair| pair.rx.untouch());
+    }
+
+    /// Announces what is due on all receive queues, for instance by settings that were just changed.
+    pub fn announce_all(&mut self, now: Time) {
+        (0..self.pairs.len()).for_each(|queue| self.announce(queue, now));
+    }
+
+    /// Publishes what the firmware completed on `queue` and carries out its decisions.
+    #[inline]
+    pub fn announce(&mut self, queue: usize, now: Time) {
+        self.lifecycle.at_work = true;
+        let pipeline = self.firmware.rx(queue as u16);
+        let ring = &mut self.pairs[queue].rx;
+        ring.follow_driver(pipeline.watchdog().is_on(), pipeline.waiting());
+        while let Some(event) = pipeline.poll(now) {
+            let interrupt = match event {
+                Event::Completed { count, interrupt } => {
+                    ring.publish_packets(count);
+                    interrupt
+                }
+                Event::Interrupt(interrupt) => Some(interrupt),
+                Event::FetchHostState => {
+                    let state = ring.host_state(pipeline.delivered());
+                    pipeline.host_state(now, state);
+                    None
+                }
+            };
+            let Some(interrupt) = interrupt else { continue };
+            if !ring.is_started() {
+                continue;
+            }
+            if ring.driver_wants_call(interrupt.reason)
+                && let Some(vring) = ring.vring()
+            {
+                signal(vring);
+                pipeline.note_signalled();
+            } else {
+                pipeline.note_suppressed();
+            }
+            if let Some(capture) = &mut self.capture {
+                capture.announced(queue, &interrupt, pipeline.coalescing().strategy);
+            }
+        }
+        self.lifecycle.at_work = false;
+    }
+
+    /// Takes a batch from transmit ring `pair`, if that is started: whether a chain broke a rule, which ends the batch
+    /// before it.
+    #[inline]
+    pub fn take_batch(&mut self, pair: usize, batch: &mut TransmitBatch) -> Option<Result<(), Rule>> {
+        let map = self.negotiated.map.as_ref()?;
+        self.pairs[pair].tx.take_batch(map, batch)
+    }
+
+    /// Returns the last `entries` available entries that were taken from transmit ring `pair` to it: they are read anew.
+    #[cold]
+    pub fn give_back(&mut self, pair: usize, entries: u16) {
+        self.pairs[pair].tx.give_back(entries);
+    }
+
+    /// The frame of the chain at `head` was taken from transmit ring `pair`, and has left the card at `left_at`.
+    #[inline(always)]
+    pub fn finish_transmit(&mut self, pair: usize, head: u16, left_at: Time, now: Time) {
+        self.pairs[pair].tx.finish(head, left_at, now);
+    }
+
+    /// The frames of the chains at `heads` were taken from transmit ring `pair`, and have left the card.
+    #[inline]
+    pub fn finish_transmit_each(&mut self, pair: usize, heads: impl Iterator<Item = u16>, now: Time) {
+        self.pairs[pair].tx.finish_each(heads, now);
+    }
+
+    /// Whether transmit ring `pair` is started and enabled.
+    #[inline]
+    pub fn is_transmitting(&self, pair: usize) -> bool {
+        self.pairs[pair].tx.is_ready()
+    }
+
+    /// Whether transmit ring `pair` is started.
+    #[inline]
+    pub fn is_transmit_ring_started(&self, pair: usize) -> bool {
+        self.pairs[pair].tx.is_started()
+    }
+
+    /// Whether transmit ring `pair` was in use before it was started in this process.
+    #[inline]
+    pub fn is_transmit_ring_resumed(&self, pair: usize) -> bool {
+        self.pairs[pair].tx.is_resumed()
+    }
+
+    /// What the head frame of transmit ring `pair` waits for.
+    #[inline]
+    pub fn blocked(&self, pair: usize) -> Option<Blocked> {
+        self.pairs[pair].tx.blocked()
+    }
+
+    /// The head frame of transmit ring `pair` waits for a receiver, or not any more.
+    #[inline]
+    pub fn set_blocked(&mut self, pair: usize, blocked: Option<Blocked>) {
+        self.pairs[pair].tx.set_blocked(blocked);
+    }
+
+    /// The head frame of transmit ring `pair`, which is blocked, waits no longer than until `until`.
+    pub fn limit_blocked(&mut self, pair: usize, until: Time) {
+        if let Some(blocked) = self.blocked(pair) {
+            self.set_blocked(pair, Some(Blocked { until, ..blocked }));
+        }
+    }
+
+    /// When a frame that is being sent has left the card, for the earliest such frame of each transmit ring.
+    pub fn next_departures(&self) -> impl Iterator<Item = Time> {
+        self.pairs.iter().filter_map(|pair| pair.tx.next_left())
+    }
+
+    /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.
+    #[inline]
+    pub fn publish_transmitted(&mut self, pair: usize, now: Time) {
+        let ring = &mut self.pairs[pair].tx;
+        let Some(signalled) = ring.publish_completed(now) else {
+            return;
+        };
+        self.counters.tx_decided += 1;
+        if signalled {
+            self.counters.tx_signalled += 1;
+        } else {
+            self.counters.tx_suppressed += 1;
+        }
+    }
+
+    /// Asks the driver to kick when it fills transmit ring `pair`, and receive ring `pair` if frames wait for its buffers.
+    /// True if there is work already. A transmit ring whose head frame is `blocked` is not checked again before its receiver
+    /// has buffers.
+    ///
+    /// # Errors
+    /// The rule that the ring breaks.
+    pub fn ask_for_kicks(&mut self, pair: usize, blocked: bool, now: Time) -> Result<bool, Rule> {
+        let refill = self.is_awaited() && self.wait_ends(now).is_some();
+        let QueuePair { rx, tx } = &mut self.pairs[pair];
+        let frames = tx.ask_for_kicks()? > 0 && !blocked;
+        let buffers = refill && rx.ask_for_kicks()? > 0;
+        Ok(frames || buffers)
+    }
+
+    /// When the guest last polled, as far as its receive rings tell.
+    pub fn update_last_poll(&mut self, now: Time) -> Option<Time> {
+        let words = self.pairs.iter().filter_map(|pair| pair.rx.driver_words());
+        self.last_poll.update(now, words)
+    }
+
+    /// A timer's frame was put into receive queue 0: its being taken says nothing about polling.
+    pub fn note_timer_frame(&mut self) {
+        self.last_poll.note_doorbell();
+    }
+}

@@ -1,0 +1,328 @@
+//! A card: its rings, its firmware, the ends of its cable and its counters, and what the guest negotiated with it.
+//!
+//! Other parts of the data plane reach all of that through the card's methods. Which frames come to a card is decided by
+//! `route` and by the switches; how frames get from one card to another is the business of `wiring`.
+
+pub mod backpressure;
+pub mod counters;
+mod delivery;
+mod driver_progress;
+mod fifo;
+pub mod forwarding_buffers;
+mod lifecycle;
+pub mod receive_ring;
+pub mod transmit_batch;
+pub mod transmit_ring;
+pub mod waiting_frames;
+
+use std::sync::Arc;
+
+use ether::Time;
+use fabric::{Link, PortId};
+use firmware::Firmware;
+use firmware::timers::ArmedTimer;
+use virtio_bindings::virtio_net;
+
+use self::backpressure::Backpressure;
+use self::counters::CardCounters;
+use self::driver_progress::LastPoll;
+use self::forwarding_buffers::ForwardingBuffers;
+use self::lifecycle::Lifecycle;
+use self::receive_ring::ReceiveRing;
+use self::transmit_ring::TransmitRing;
+use self::waiting_frames::WaitingFrames;
+use super::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
+use super::frames::LINK_OVERHEAD;
+use super::observers::capture::CardCapture;
+use crate::device::RingActivity;
+use crate::memory::MemoryMap;
+use crate::offload::{Offloads, OnWire};
+use crate::report::PortSettings;
+use crate::ring::RING_SIZE_MAX;
+
+// A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
+const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);
+
+/// One receive and one transmit ring.
+#[derive(Default)]
+struct QueuePair {
+    rx: ReceiveRing,
+    tx: TransmitRing,
+}
+
+/// Where a card's cable ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Index of the switch.
+    pub switch: usize,
+    /// The switch's port.
+    pub port: PortId,
+}
+
+/// The two directions of the cable between a card and its switch.
+pub struct Cable {
+    /// From the switch to the card.
+    pub to_guest: Link,
+    /// From the card to the switch.
+    pub from_guest: Link,
+}
+
+/// What the guest's driver negotiated, and the guest's memory.
+#[derive(Default)]
+struct Negotiated {
+    /// Guest memory while a frontend has set it.
+    map: Option<MemoryMap>,
+    /// Virtio feature bits.
+    features: u64,
+    /// What the guest may ask of the card.
+    sender: Offloads,
+    /// What the card may hand to the guest.
+    receiver: Offloads,
+    /// MRG_RXBUF is on: a frame may take several receive buffers.
+    mergeable: bool,
+}
+
+/// A card.
+pub struct Card {
+    settings: PortSettings,
+    attachment: Attachment,
+    firmware: Firmware,
+    cable: Cable,
+    pairs: Vec<QueuePair>,
+    negotiated: Negotiated,
+    backpressure: Backpressure,
+    last_poll: LastPoll,
+    /// Timers of a guest that stopped, in this process or an earlier one, until that guest is back.
+    timers_set_aside: Vec<ArmedTimer>,
+    waiting: WaitingFrames,
+    forwarding_buffers: ForwardingBuffers,
+    capture: Option<CardCapture>,
+    counters: CardCounters,
+    lifecycle: Lifecycle,
+}
+
+impl Card {
+    /// A card without a guest.
+    pub fn new(settings: PortSettings, attachment: Attachment, firmware: Firmware, cable: Cable) -> Self {
+        let pairs = usize::from(settings.queue_pairs);
+        Self {
+            settings,
+            attachment,
+            firmware,
+            cable,
+            pairs: (0..pairs).map(|_| QueuePair::default()).collect(),
+            negotiated: Negotiated::default(),
+            backpressure: Backpressure::default(),
+            last_poll: LastPoll::default(),
+            timers_set_aside: Vec::new(),
+            waiting: WaitingFrames::default(),
+            forwarding_buffers: ForwardingBuffers::default(),
+            capture: None,
+            counters: CardCounters::default(),
+            lifecycle: Lifecycle::new(2 * pairs),
+        }
+    }
+
+    /// The settings that it was made from. Link, groups and VLANs are kept current; coalescing and DMA are the firmware's.
+    #[inline]
+    pub fn settings(&self) -> &PortSettings {
+        &self.settings
+    }
+
+    /// The settings, to note a change that is in force.
+    pub fn settings_mut(&mut self) -> &mut PortSettings {
+        &mut self.settings
+    }
+
+    /// The name of the card's port.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Where its cable ends.
+    #[inline]
+    pub fn attachment(&self) -> Attachment {
+        self.attachment
+    }
+
+    /// What decides on its interrupts, queues, timers and multicast.
+    #[inline]
+    pub fn firmware(&self) -> &Firmware {
+        &self.firmware
+    }
+
+    /// The firmware, to hand events and settings to.
+    #[inline]
+    pub fn firmware_mut(&mut self) -> &mut Firmware {
+        &mut self.firmware
+    }
+
+    /// Its cable.
+    #[inline]
+    pub fn cable(&self) -> &Cable {
+        &self.cable
+    }
+
+    /// Its cable, for frames that cross it and for settings.
+    #[inline]
+    pub fn cable_mut(&mut self) -> &mut Cable {
+        &mut self.cable
+    }
+
+    /// Number of queue pairs.
+    #[inline]
+    pub fn queue_pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// What it counts itself.
+    pub fn counters(&self) -> &CardCounters {
+        &self.counters
+    }
+
+    /// What it counts itself, to add to.
+    #[inline]
+    pub fn counters_mut(&mut self) -> &mut CardCounters {
+        &mut self.counters
+    }
+
+    /// Negotiated virtio feature bits.
+    pub fn features(&self) -> u64 {
+        self.negotiated.features
+    }
+
+    /// The driver's choice of features.
+    pub fn set_features(&mut self, features: u64) {
+        self.negotiated.features = features;
+        self.negotiated.sender = Offloads::of_sender(features);
+        self.negotiated.receiver = Offloads::of_receiver(features);
+        self.negotiated.mergeable = features & 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF != 0;
+    }
+
+    /// What the guest may ask of the card.
+    #[inline]
+    pub fn sender_offloads(&self) -> Offloads {
+        self.negotiated.sender
+    }
+
+    /// What the card may hand to the guest.
+    #[inline]
+    pub fn receiver_offloads(&self) -> Offloads {
+        self.negotiated.receiver
+    }
+
+    /// Shares the state of the rings with the threads that take kicks.
+    pub fn share_activity(&mut self, activity: Arc<RingActivity>) {
+        self.lifecycle.activity = activity;
+    }
+
+    /// Kicks of all rings.
+    pub fn kicks(&self) -> u64 {
+        self.lifecycle.activity.kicks.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether a frame that is up to `longest` bytes on the wire fits the card's MTU.
+    #[inline(always)]
+    pub fn fits_mtu(&self, longest: u32) -> bool {
+        longest <= self.settings.mtu + LINK_OVERHEAD
+    }
+
+    /// The capture that observes this card.
+    #[inline]
+    pub fn capture(&self) -> Option<&CardCapture> {
+        self.capture.as_ref()
+    }
+
+    /// The capture, to write to.
+    #[inline]
+    pub fn capture_mut(&mut self) -> Option<&mut CardCapture> {
+        self.capture.as_mut()
+    }
+
+    /// Begins or ends a capture.
+    pub fn set_capture(&mut self, capture: Option<CardCapture>) {
+        self.capture = capture;
+    }
+
+    /// Frames that have arrived and find no buffer.
+    #[inline]
+    pub fn waiting(&self) -> &WaitingFrames {
+        &self.waiting
+    }
+
+    /// These frames, to add to and take from.
+    #[inline]
+    pub fn waiting_mut(&mut self) -> &mut WaitingFrames {
+        &mut self.waiting
+    }
+
+    /// Packets that the card keeps until it may send them on.
+    pub fn forwarding_buffers(&self) -> &ForwardingBuffers {
+        &self.forwarding_buffers
+    }
+
+    /// These packets, to add to and take from.
+    pub fn forwarding_buffers_mut(&mut self) -> &mut ForwardingBuffers {
+        &mut self.forwarding_buffers
+    }
+
+    /// Counts frames on the wire that were dropped together on their way to the guest.
+    pub fn drop_rx(&mut self, reason: RxDrop, frames: u32, now: Time) {
+        self.counters.rx_drops[reason as usize] += u64::from(frames);
+        self.firmware.note_dropped(now, reason as u8);
+    }
+
+    /// Counts frames on the wire that the guest sent and that were dropped together.
+    pub fn drop_tx(&mut self, reason: TxDrop, frames: u32, now: Time) {
+        self.counters.tx_drops[reason as usize] += u64::from(frames);
+        self.firmware.note_dropped(now, reason as u8 | TRACED_TX_DROP);
+    }
+
+    /// Counts a frame that was taken from the guest, as what it is on the wire.
+    #[inline]
+    pub fn count_sent(&mut self, wire: &OnWire) {
+        self.counters.tx_frames += u64::from(wire.frames);
+        self.counters.tx_bytes += wire.bytes;
+    }
+
+    /// Counts what passed the ideal link to the guest and was not delivered: the link has done its part.
+    #[cold]
+    pub fn count_passed_undelivered(&mut self, wire: &OnWire) {
+        self.cable.to_guest.count_passed(u64::from(wire.frames), wire.bytes);
+    }
+
+    /// Counts what became of a multicast packet at its guest: each one that the card accepted is either delivered or not.
+    pub fn note_multicast(&mut self, inline: &[u8], delivered: bool) {
+        let group = group_of(inline);
+        let multicast = self.firmware.multicast_mut();
+        if delivered {
+            multicast.note_delivered(group);
+        } else {
+            multicast.note_no_buffer(group);
+        }
+    }
+
+    /// The receive queue to which the card steers a frame, or `None` if no receive ring is ready.
+    #[inline]
+    pub fn receive_queue(&mut self, inline: &[u8]) -> Option<usize> {
+        if self.pairs.len() == 1 {
+            return self.pairs[0].rx.is_ready().then_some(0);
+        }
+        self.firmware.steering_mut().queue(inline).map(usize::from)
+    }
+
+    /// As [`receive_queue`](Self::receive_queue), for a frame that is not delivered now.
+    pub fn receive_queue_of(&self, inline: &[u8]) -> Option<usize> {
+        if self.pairs.len() == 1 {
+            return self.pairs[0].rx.is_ready().then_some(0);
+        }
+        self.firmware.steering().queue_of(inline).map(usize::from)
+    }
+}
+
+/// Number of the group in the first bytes of a frame between cards.
+fn group_of(inline: &[u8]) -> u16 {
+    inline
+        .get(18..20)
+        .map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+}

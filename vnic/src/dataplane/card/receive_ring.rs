@@ -1,0 +1,631 @@
+//! One receive ring of a card: buffers are read ahead, frames copied in, and packets published as the firmware completes them.
+//!
+//! Which frame comes here and when an interrupt is due is decided elsewhere.
+
+use crate::session::SessionVring;
+use ether::Time;
+use firmware::{HostState, INLINE_HEADER_LEN, Reason};
+
+use super::driver_progress::DriverProgress;
+use super::fifo::Fifo;
+use super::transmit_batch::CompactFrame;
+use crate::dataplane::frames::frame_ref::{FrameRef, copy};
+use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
+use crate::offload::{NET_HEADER_LEN, NetHeader};
+use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, RING_SIZE_MAX, Rule, SplitRing};
+
+/// Receive buffers that are read ahead: as many as a batch has frames.
+const READ_AHEAD: usize = 64;
+
+/// Pieces of chains that are read in one go while reading ahead; the rest is read the next time.
+const READ_AHEAD_PIECES: usize = 512;
+
+/// Why a frame was not put into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The driver posted no (or not enough) buffers.
+    NoBuffer,
+    /// Without mergeable buffers, the next buffer is too short for the frame.
+    BufferTooSmall,
+    /// The driver broke a rule.
+    Rule(Rule),
+}
+
+/// A chain that was read ahead.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    /// The only piece of the chain.
+    ptr: *mut u8,
+    /// Its length; 0 if the chain must be walked.
+    len: u32,
+    head: u16,
+}
+
+// SAFETY: an address and a length, as a `Piece` is.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// A chain that must be walked.
+    const fn chain(head: u16) -> Self {
+        Self {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+            head,
+        }
+    }
+
+    /// The only piece of the chain, or `None` if the chain must be walked.
+    fn piece(self) -> Option<Piece> {
+        (self.len != 0).then_some(Piece {
+            ptr: self.ptr,
+            len: self.len,
+        })
+    }
+}
+
+/// A receive ring and what the card keeps for it.
+pub struct ReceiveRing {
+    /// The ring while it is started.
+    ring: Option<SplitRing>,
+    /// The frontend's ring object, for its call eventfd.
+    vring: Option<SessionVring>,
+    /// Whether the frontend enabled the ring.
+    enabled: bool,
+    /// Frames that the batch in work delivered here, and not yet in the card's counters.
+    batch_frames: u64,
+    /// Their bytes.
+    batch_bytes: u64,
+    /// Whether the queue is in the list of queues to announce.
+    touched: bool,
+    /// Since when frames find no buffer; cleared by the next delivery.
+    stalled_since: Option<Time>,
+    /// Bytes of buffers that the last frame that found too few still lacks.
+    lacking: u64,
+    /// Buffers read ahead. A frame that needs more than [`READ_AHEAD`] reads further, but never beyond the ring.
+    ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
+    /// For each packet that is not published: the used index behind its last entry.
+    packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
+    /// What the driver has processed, for the card's watchdog.
+    progress: DriverProgress,
+    // Scratch for frames that need several buffers or chains.
+    chains: Vec<(u16, u32)>,
+    pieces: Vec<Piece>,
+    /// Frames that are delivered before one panics, in tests of what follows from that.
+    #[cfg(test)]
+    deliveries_until_panic: Option<u32>,
+    /// Publishing packets panics, in tests of what follows from that.
+    #[cfg(test)]
+    panics_at_publication: bool,
+}
+
+impl Default for ReceiveRing {
+    fn default() -> Self {
+        Self {
+            ring: None,
+            vring: None,
+            enabled: false,
+            batch_frames: 0,
+            batch_bytes: 0,
+            touched: false,
+            stalled_since: None,
+            lacking: 0,
+            ahead: Fifo::filled_with(Buffer::chain(0)),
+            packet_ends: Fifo::filled_with(0),
+            progress: DriverProgress::default(),
+            chains: Vec::new(),
+            pieces: Vec::new(),
+            #[cfg(test)]
+            deliveries_until_panic: None,
+            #[cfg(test)]
+            panics_at_publication: false,
+        }
+    }
+}
+
+impl ReceiveRing {
+    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before.
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool) {
+        let size = usize::from(ring.size());
+        self.ahead.clear();
+        self.packet_ends.clear();
+        self.chains.reserve(size);
+        self.pieces.reserve(size);
+        self.progress.watch(false, 0, || ring.driver_words());
+        // A stall goes on until a frame is taken: starting a ring anew earns no waiting time.
+        self.ring = Some(ring);
+        self.vring = Some(vring);
+        self.enabled |= enabled;
+    }
+
+    /// The frontend enabled or disabled the ring.
+    pub fn enable(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// The ring goes on in another memory table.
+    ///
+    /// # Errors
+    /// The rule that its place there breaks; it stays where it is.
+    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+        self.forget_read_ahead();
+        if let Some(ring) = &mut self.ring {
+            *ring = ring.moved_to(map)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the ring: what was delivered is published, buffers read ahead are given back. Returns the next available
+    /// index.
+    pub fn stop(&mut self) -> Option<u16> {
+        self.vring = None;
+        self.forget_read_ahead();
+        self.packet_ends.clear();
+        let mut ring = self.ring.take()?;
+        ring.publish();
+        Some(ring.next_avail())
+    }
+
+    /// Gives buffers that were read ahead back to the ring, because their pointers are about to become invalid.
+    fn forget_read_ahead(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.untake(self.ahead.len() as u16);
+        }
+        self.ahead.clear();
+    }
+
+    /// True if frames can be delivered here.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.is_some() && self.enabled
+    }
+
+    /// Whether the ring is started.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// The frontend's ring object.
+    #[inline]
+    pub fn vring(&self) -> Option<&SessionVring> {
+        self.vring.as_ref()
+    }
+
+    /// Counts frames and bytes of a burst that was delivered here.
+    #[inline]
+    pub fn add_to_batch(&mut self, frames: u64, bytes: u64) {
+        self.batch_frames += frames;
+        self.batch_bytes += bytes;
+    }
+
+    /// Frames and bytes that the batch in work delivered here.
+    pub fn batch_counts(&self) -> (u64, u64) {
+        (self.batch_frames, self.batch_bytes)
+    }
+
+    /// Takes these counts: the card counts them from now on.
+    #[inline]
+    pub fn take_batch_counts(&mut self) -> (u64, u64) {
+        let counts = self.batch_counts();
+        (self.batch_frames, self.batch_bytes) = (0, 0);
+        counts
+    }
+
+    /// Notes that there is something to announce. True if that was not known yet.
+    #[inline]
+    pub fn touch(&mut self) -> bool {
+        !std::mem::replace(&mut self.touched, true)
+    }
+
+    /// What there was to announce is being announced.
+    #[inline]
+    pub fn untouch(&mut self) {
+        self.touched = false;
+    }
+
+    /// Since when frames find no buffer.
+    #[inline]
+    pub fn stalled_since(&self) -> Option<Time> {
+        self.stalled_since
+    }
+
+    /// A frame found no buffer.
+    pub fn begin_stall(&mut self, now: Time) {
+        self.stalled_since = Some(now);
+    }
+
+    /// A frame was delivered: since when none could be.
+    pub fn end_stall(&mut self) -> Option<Time> {
+        self.stalled_since.take()
+    }
+
+    /// Reads buffers ahead if there are none; false if the driver posted none.
+    #[inline]
+    fn has_buffer(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+        if self.ahead.is_empty() {
+            self.read_ahead(map)?;
+        }
+        Ok(!self.ahead.is_empty())
+    }
+
+    /// True if a frame that was refused for want of buffers would be again. New buffers are read ahead and counted.
+    pub fn is_short(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(false);
+        };
+        while self.lacking > 0 && ring.refresh()? > 0 {
+            let head = ring.take_head();
+            self.pieces.clear();
+            if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+                ring.untake(1);
+                return Err(rule);
+            }
+            let capacity: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
+            self.lacking = self.lacking.saturating_sub(capacity);
+            self.ahead.push(match self.pieces[..] {
+                [Piece { ptr, len }] => Buffer { ptr, len, head },
+                _ => Buffer::chain(head),
+            });
+        }
+        if self.lacking == 0 {
+            ring.kicks_off();
+        }
+        Ok(self.lacking > 0)
+    }
+
+    fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(());
+        };
+        // New buffers are found when they are needed; only while frames wait for them is the driver asked to kick.
+        ring.kicks_off();
+        let count = usize::from(ring.refresh()?).min(READ_AHEAD);
+        let mut heads = [0; READ_AHEAD];
+        let heads = &mut heads[..count];
+        ring.take_heads(heads);
+        let mut walked = 0;
+        for (number, &mut head) in heads.iter_mut().enumerate() {
+            let mut buffer = Buffer::chain(head);
+            match ring.single(map, head, Direction::Receive) {
+                Some(Piece { ptr, len }) => {
+                    prefetch_for_write(ptr);
+                    prefetch_for_write(ptr.wrapping_add(CACHE_LINE));
+                    buffer = Buffer { ptr, len, head };
+                }
+                None => {
+                    // Rules are checked now; the pieces are read again when a frame needs them.
+                    self.pieces.clear();
+                    if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+                        ring.untake((count - number) as u16);
+                        return Err(rule);
+                    }
+                    walked += self.pieces.len();
+                    if let [Piece { ptr, len }] = self.pieces[..] {
+                        buffer = Buffer { ptr, len, head };
+                    }
+                }
+            }
+            self.ahead.push(buffer);
+            if walked > READ_AHEAD_PIECES {
+                ring.untake((count - number - 1) as u16);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `frame` into the next buffer or buffers; its used entries are written, not published.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing was taken from the ring then.
+    #[inline(always)]
+    pub fn deliver(&mut self, map: &MemoryMap, frame: &FrameRef<'_>, mergeable: bool) -> Result<(), Refused> {
+        #[cfg(test)]
+        count_down(&mut self.deliveries_until_panic);
+        let need = NET_HEADER_LEN as u32 + frame.len;
+        if !self.has_buffer(map).map_err(Refused::Rule)? {
+            self.lacking = if mergeable { u64::from(need) } else { 1 };
+            return Err(Refused::NoBuffer);
+        }
+        let Buffer { ptr, len, head } = self.ahead.get(0);
+        if len >= need
+            && let Some(ring) = &mut self.ring
+        {
+            self.ahead.skip(1);
+            // SAFETY: the piece is mapped for `need` bytes, and so are the frame's pieces for their lengths.
+            unsafe { write_frame(ptr, frame) };
+            ring.push_used(head, need);
+            self.packet_ends.push(ring.next_used());
+            self.count_frame(frame);
+            return Ok(());
+        }
+        self.deliver_scattered(map, frame, mergeable, need)?;
+        self.count_frame(frame);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn count_frame(&mut self, frame: &FrameRef<'_>) {
+        let (frames, bytes) = frame.on_wire().map_or((1, 0), |wire| (wire.frames, wire.bytes));
+        self.add_to_batch(u64::from(frames), bytes);
+    }
+
+    /// Copies frames into one buffer each, all with a header that asks nothing, until one does not fit or there is no
+    /// buffer; their used entries are written, not published. Returns how many, at most `limit`. Whether a frame that was
+    /// left finds other buffers, and why not, is decided by [`deliver`](Self::deliver).
+    #[inline(always)]
+    pub fn deliver_burst<'a>(
+        &mut self,
+        map: &MemoryMap,
+        limit: usize,
+        mut frames: impl Iterator<Item = CompactFrame<'a>>,
+    ) -> usize {
+        const SHORTEST: u32 = (NET_HEADER_LEN + INLINE_HEADER_LEN) as u32;
+        let mut delivered = 0;
+        while delivered < limit
+            && self.has_buffer(map) == Ok(true)
+            && let Some(ring) = &mut self.ring
+        {
+            #[cfg(test)]
+            let panics = &mut self.deliveries_until_panic;
+            let buffers = self.ahead.iter().zip(&mut frames).map_while(|(buffer, frame)| {
+                #[cfg(test)]
+                count_down(panics);
+                let need = NET_HEADER_LEN as u32 + frame.len;
+                (buffer.len >= need.max(SHORTEST)).then(|| {
+                    // SAFETY: the buffer is mapped for the header, the first bytes and what follows them.
+                    unsafe { write_plain(buffer.ptr, &frame) };
+                    (buffer.head, need)
+                })
+            });
+            let before = ring.next_used();
+            let count = ring.push_used_each(buffers);
+            self.packet_ends.extend_counting(before, count);
+            let all = count == self.ahead.len();
+            self.ahead.skip(count);
+            delivered += count;
+            if !all {
+                break;
+            }
+        }
+        delivered
+    }
+
+    #[cold]
+    fn deliver_scattered(
+        &mut self,
+        map: &MemoryMap,
+        frame: &FrameRef<'_>,
+        mergeable: bool,
+        need: u32,
+    ) -> Result<(), Refused> {
+        self.collect_chains(map, mergeable, need)?;
+        let Some(ring) = &mut self.ring else {
+            return Err(Refused::NoBuffer);
+        };
+        let header = frame.header.to_bytes(self.chains.len() as u16);
+        let mut out = Scatter {
+            pieces: &self.pieces,
+            at: 0,
+            offset: 0,
+        };
+        out.write(header.as_ptr(), header.len());
+        out.write(frame.inline.as_ptr(), frame.inline.len());
+        for piece in frame.rest {
+            out.write(piece.ptr, piece.len as usize);
+        }
+        let mut left = need;
+        for &(head, capacity) in &self.chains {
+            let written = left.min(capacity);
+            ring.push_used(head, written);
+            left -= written;
+        }
+        self.packet_ends.push(ring.next_used());
+        Ok(())
+    }
+
+    /// Takes as many chains as `need` bytes need into `chains` and `pieces`, or none.
+    fn collect_chains(&mut self, map: &MemoryMap, mergeable: bool, need: u32) -> Result<(), Refused> {
+        self.chains.clear();
+        self.pieces.clear();
+        let Some(ring) = &mut self.ring else {
+            return Err(Refused::NoBuffer);
+        };
+        let mut capacity_all = 0u64;
+        while capacity_all < u64::from(need) {
+            if capacity_all > 0 && !mergeable {
+                return Err(Refused::BufferTooSmall);
+            }
+            // The buffers read ahead may be fewer than the frame needs: read more, but never beyond the ring.
+            if self.chains.len() == self.ahead.len() {
+                if ring.refresh().map_err(Refused::Rule)? == 0 {
+                    // Without mergeable buffers the first one is enough or never will be.
+                    self.lacking = u64::from(need).saturating_sub(capacity_all);
+                    return Err(Refused::NoBuffer);
+                }
+                self.ahead.push(Buffer::chain(ring.take_head()));
+            }
+            let buffer = self.ahead.get(self.chains.len());
+            let first = self.pieces.len();
+            match buffer.piece() {
+                Some(piece) => self.pieces.push(piece),
+                None => ring
+                    .walk(map, buffer.head, Direction::Receive, &mut self.pieces)
+                    .map_err(Refused::Rule)?,
+            }
+            let capacity: u64 = self.pieces[first..].iter().map(|piece| u64::from(piece.len)).sum();
+            if capacity < NET_HEADER_LEN as u64 {
+                return Err(Refused::Rule(Rule::ReceiveBufferTooShort));
+            }
+            if self.pieces.len() > FRAME_PIECES_MAX {
+                return Err(Refused::Rule(Rule::ChainTooScattered));
+            }
+            capacity_all += capacity;
+            let capacity = capacity.min(u64::from(u32::MAX)) as u32;
+            self.chains.push((buffer.head, capacity));
+        }
+        self.ahead.skip(self.chains.len());
+        Ok(())
+    }
+
+    /// Publishes the oldest `count` packets.
+    #[inline]
+    pub fn publish_packets(&mut self, count: u32) {
+        #[cfg(test)]
+        assert!(!self.panics_at_publication, "a panic was asked for");
+        let count = (count as usize).min(self.packet_ends.len());
+        let Some(last) = count.checked_sub(1) else { return };
+        let end = self.packet_ends.get(last);
+        if let Some(ring) = &mut self.ring {
+            if self.progress.is_watched() {
+                let ends = self.packet_ends.iter().take(count);
+                ends.for_each(|end| self.progress.publish(end, || ring.driver_words()));
+            }
+            ring.publish_to(end);
+        }
+        self.packet_ends.skip(count);
+    }
+
+    /// Follows what the driver processes from now on (or no more); `waiting` packets are not announced.
+    #[inline]
+    pub fn follow_driver(&mut self, watched: bool, waiting: u32) {
+        if let Some(ring) = &self.ring {
+            self.progress.watch(watched, waiting, || ring.driver_words());
+        }
+    }
+
+    /// What the ring's memory says about its driver.
+    pub fn driver_words(&self) -> Option<DriverWords> {
+        self.ring.as_ref().map(SplitRing::driver_words)
+    }
+
+    /// The host's state for the card's watchdog, of whose packets `delivered` are in the ring: what was not processed is
+    /// known by ends of packets, the rest is.
+    pub fn host_state(&mut self, delivered: u64) -> HostState {
+        let Some(words) = self.driver_words() else {
+            return HostState {
+                interrupts_enabled: false,
+                processed: delivered,
+            };
+        };
+        let unprocessed = self.progress.update(&words);
+        HostState {
+            interrupts_enabled: self.progress.asks_for_call(&words),
+            processed: delivered.saturating_sub(unprocessed),
+        }
+    }
+
+    /// Whether the driver wants the call for a decided interrupt, asked once for each. The watchdog's own is for entries that
+    /// an earlier decision may have passed over: it asks by the rule by which the host's state was fetched.
+    #[inline]
+    pub fn driver_wants_call(&mut self, reason: Reason) -> bool {
+        let Some(ring) = &mut self.ring else { return false };
+        let mut wanted = ring.driver_wants_notification();
+        if reason == Reason::Watchdog {
+            wanted = self.progress.asks_for_call(&ring.driver_words());
+        }
+        if wanted {
+            ring.note_signalled();
+        }
+        wanted
+    }
+
+    /// Asks the driver to kick when it posts buffers. Returns how many are there already.
+    ///
+    /// # Errors
+    /// The rule that the ring breaks.
+    pub fn ask_for_kicks(&mut self) -> Result<u16, Rule> {
+        match &mut self.ring {
+            Some(ring) if self.enabled => ring.kicks_on(),
+            _ => Ok(0),
+        }
+    }
+
+    /// A panic follows so many deliveries, in tests of what follows from that.
+    #[cfg(test)]
+    pub fn panic_after(&mut self, deliveries: u32) {
+        self.deliveries_until_panic = Some(deliveries);
+    }
+
+    /// Publishing packets panics, in tests of what follows from that.
+    #[cfg(test)]
+    pub fn panic_at_publication(&mut self) {
+        self.panics_at_publication = true;
+    }
+}
+
+/// Panics when as many deliveries were made as a test asked for.
+#[cfg(test)]
+fn count_down(deliveries: &mut Option<u32>) {
+    if let Some(left) = deliveries {
+        *left = left.checked_sub(1).expect("a panic was asked for");
+    }
+}
+
+/// Writes a header that asks nothing and the frame into one buffer.
+///
+/// # Safety
+/// `to` must be mapped for the header, the first bytes and the frame's tail, and the tail for its length.
+#[inline(always)]
+unsafe fn write_plain(to: *mut u8, frame: &CompactFrame<'_>) {
+    let header = NetHeader::default().to_bytes(1);
+    // SAFETY: mapped by contract. What has a fixed size is copied as a value, which is a few moves.
+    unsafe {
+        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
+        let at = to.add(NET_HEADER_LEN);
+        at.cast::<[u8; INLINE_HEADER_LEN]>().write_unaligned(*frame.inline);
+        if frame.tail.len != 0 {
+            copy(frame.tail.ptr, at.add(INLINE_HEADER_LEN), frame.tail.len as usize);
+        }
+    }
+}
+
+/// Writes header and frame into one buffer.
+///
+/// # Safety
+/// `to` must be mapped for the header and the whole frame, the frame's pieces for their lengths.
+#[inline]
+unsafe fn write_frame(to: *mut u8, frame: &FrameRef<'_>) {
+    let header = frame.header.to_bytes(1);
+    // SAFETY: mapped by contract.
+    unsafe {
+        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
+        let mut at = to.add(NET_HEADER_LEN);
+        copy(frame.inline.as_ptr(), at, frame.inline.len());
+        at = at.add(frame.inline.len());
+        for piece in frame.rest {
+            copy(piece.ptr, at, piece.len as usize);
+            at = at.add(piece.len as usize);
+        }
+    }
+}
+
+/// Writes one after the other into a list of pieces.
+struct Scatter<'a> {
+    pieces: &'a [Piece],
+    at: usize,
+    offset: usize,
+}
+
+impl Scatter<'_> {
+    /// Appends `len` bytes from `from`; what does not fit any more is left out (the caller made sure that all fits).
+    fn write(&mut self, mut from: *const u8, mut len: usize) {
+        while len > 0
+            && let Some(piece) = self.pieces.get(self.at)
+        {
+            let room = piece.len as usize - self.offset;
+            let now = room.min(len);
+            // SAFETY: `now` bytes fit into the piece behind `offset`, and `from` is readable for `len` bytes.
+            unsafe {
+                copy(from, piece.ptr.add(self.offset), now);
+                from = from.add(now);
+            }
+            len -= now;
+            self.offset += now;
+            if self.offset == piece.len as usize {
+                self.at += 1;
+                self.offset = 0;
+            }
+        }
+    }
+}

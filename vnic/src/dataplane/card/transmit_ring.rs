@@ -1,0 +1,226 @@
+//! One transmit ring of a card: batches of chains are taken from it, and completed in order.
+//!
+//! Where the frames go is decided elsewhere.
+
+use std::collections::VecDeque;
+
+use ether::Time;
+
+use super::lifecycle::signal;
+use super::transmit_batch::TransmitBatch;
+use crate::memory::MemoryMap;
+use crate::ring::{Rule, SplitRing};
+use crate::session::SessionVring;
+
+/// A transmit ring and what the card keeps for it.
+#[derive(Default)]
+pub struct TransmitRing {
+    /// The ring while it is started.
+    ring: Option<SplitRing>,
+    /// The frontend's ring object, for its call eventfd.
+    vring: Option<SessionVring>,
+    /// Whether the frontend enabled the ring.
+    enabled: bool,
+    /// The ring was in use before it was started here.
+    resumed: bool,
+    /// Used entries were written since the last publication.
+    completed: bool,
+    /// What the head frame waits for, since a decision that must not be taken twice.
+    blocked: Option<Blocked>,
+    /// Chains whose frames have not left the card yet, oldest first, and when they have: a cable takes its time to send them.
+    in_flight: VecDeque<(u16, Time)>,
+}
+
+/// What the head frame of a transmit ring waits for: it was switched already, but its receiver had no buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The card that has no buffer.
+    pub card: usize,
+    /// Its receive queue.
+    pub queue: usize,
+    /// Until when the frame may wait, whatever becomes of its receiver.
+    pub until: Time,
+}
+
+impl TransmitRing {
+    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before.
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool) {
+        // What an earlier ring left behind means nothing to this one.
+        self.forget();
+        self.in_flight.reserve(usize::from(ring.size()));
+        self.resumed = ring.next_used() != 0;
+        self.ring = Some(ring);
+        self.vring = Some(vring);
+        self.enabled |= enabled;
+    }
+
+    /// The frontend enabled or disabled the ring.
+    pub fn enable(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// The ring goes on in another memory table.
+    ///
+    /// # Errors
+    /// The rule that its place there breaks; it stays where it is.
+    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+        if let Some(ring) = &mut self.ring {
+            *ring = ring.moved_to(map)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the ring: every taken chain comes back, also those whose frames are still on their way. Returns the next
+    /// available index.
+    pub fn stop(&mut self) -> Option<u16> {
+        self.vring = None;
+        let mut ring = self.ring.take()?;
+        for (head, _) in self.in_flight.drain(..) {
+            ring.push_used(head, 0);
+        }
+        self.forget();
+        ring.publish();
+        Some(ring.next_avail())
+    }
+
+    /// Gives back what was taken and neither handed over nor finished, because the batch it was in is gone.
+    pub fn give_back_unfinished(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.untake(ring.taken_unused().saturating_sub(self.in_flight.len() as u16));
+        }
+    }
+
+    fn forget(&mut self) {
+        self.in_flight.clear();
+        self.blocked = None;
+        self.completed = false;
+    }
+
+    /// True if frames can be taken from here.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.is_some() && self.enabled
+    }
+
+    /// Whether the ring is started.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether the ring was in use before it was started here.
+    #[inline]
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// What the head frame waits for.
+    #[inline]
+    pub fn blocked(&self) -> Option<Blocked> {
+        self.blocked
+    }
+
+    /// The head frame waits for a receiver, or not any more.
+    #[inline]
+    pub fn set_blocked(&mut self, blocked: Option<Blocked>) {
+        self.blocked = blocked;
+    }
+
+    /// Takes a batch from the ring, if it is started: whether a chain broke a rule, which ends the batch before it.
+    #[inline]
+    pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch) -> Option<Result<(), Rule>> {
+        let ring = self.ring.as_mut()?;
+        ring.kicks_off();
+        Some(batch.fill(ring, map))
+    }
+
+    /// Returns the last `entries` available entries that were taken: they are read anew.
+    pub fn give_back(&mut self, entries: u16) {
+        if let Some(ring) = &mut self.ring {
+            ring.untake(entries);
+        }
+    }
+
+    /// Asks the driver to kick when it queues frames. Returns how many are there already.
+    ///
+    /// # Errors
+    /// The rule that the ring breaks.
+    pub fn ask_for_kicks(&mut self) -> Result<u16, Rule> {
+        match &mut self.ring {
+            Some(ring) if self.enabled => ring.kicks_on(),
+            _ => Ok(0),
+        }
+    }
+
+    /// Publishes what was completed and signals the driver if it wants that: whether it did; `None` if nothing was completed.
+    #[inline]
+    pub fn publish_completed(&mut self, now: Time) -> Option<bool> {
+        self.complete_left(now);
+        if !self.completed {
+            return None;
+        }
+        self.completed = false;
+        let ring = self.ring.as_mut()?;
+        ring.publish();
+        let wanted = ring.driver_wants_notification();
+        if wanted && let Some(vring) = &self.vring {
+            signal(vring);
+        }
+        Some(wanted)
+    }
+
+    /// When the oldest frame that has not left the card will have.
+    #[inline]
+    pub fn next_left(&self) -> Option<Time> {
+        self.in_flight.front().map(|(_, left_at)| *left_at)
+    }
+
+    /// The frame of the chain at `head` was taken, and has left the card at `left_at`.
+    #[inline(always)]
+    pub fn finish(&mut self, head: u16, left_at: Time, now: Time) {
+        let Some(ring) = &mut self.ring else {
+            // The card failed while its batch was in work: there is no ring to give the chain back to.
+            return;
+        };
+        if left_at <= now && self.in_flight.is_empty() {
+            ring.push_used(head, 0);
+            self.completed = true;
+            return;
+        }
+        self.in_flight.push_back((head, left_at));
+    }
+
+    /// The frames of the chains at `heads` were taken, and have left the card.
+    #[inline]
+    pub fn finish_each(&mut self, heads: impl Iterator<Item = u16>, now: Time) {
+        let Some(ring) = &mut self.ring else {
+            return;
+        };
+        if self.in_flight.is_empty() {
+            ring.push_used_each(heads.map(|head| (head, 0)));
+            self.completed = true;
+            return;
+        }
+        heads.for_each(|head| self.finish(head, now, now));
+    }
+
+    /// Gives back the chains whose frames have left the card by now, in order.
+    #[inline]
+    fn complete_left(&mut self, now: Time) {
+        if !self.in_flight.is_empty() {
+            self.complete_front(now);
+        }
+    }
+
+    #[cold]
+    fn complete_front(&mut self, now: Time) {
+        let Some(ring) = &mut self.ring else { return };
+        while let Some(&(head, left_at)) = self.in_flight.front()
+            && left_at <= now
+        {
+            self.in_flight.pop_front();
+            ring.push_used(head, 0);
+            self.completed = true;
+        }
+    }
+}

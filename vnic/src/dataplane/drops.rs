@@ -1,0 +1,63 @@
+//! Why frames are dropped at a port, each reason with its name in counters and JSON.
+
+macro_rules! drops {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl $name {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name in counters and JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+drops! {
+    /// Why a frame towards a guest was dropped at its port.
+    RxDrop {
+        /// The driver posted no buffers for longer than the hold time.
+        NoBuffer = "no_buffer",
+        /// Without mergeable buffers, the next buffer was too short.
+        BufferTooSmall = "buffer_too_small",
+        /// No receive ring is started (no guest, or its driver is down). What a switch sends by itself is not among them.
+        NotReady = "not_ready",
+        /// The frame is longer than the port's or link's MTU.
+        TooLong = "too_long",
+        /// The sending port has used up its share of the pool of waiting frames.
+        PoolShare = "pool_share",
+        /// The link's model dropped it (see the link's counters).
+        Link = "link",
+        /// It must be cut for this port, and its headers are not what the sender's card was promised.
+        BadOffload = "bad_offload",
+        /// A frame between cards that the card refused (see its counters of multicast).
+        CardRefused = "card_refused",
+    }
+}
+
+drops! {
+    /// Why a frame from a guest was dropped at its port.
+    TxDrop {
+        /// Shorter than an Ethernet header.
+        Runt = "runt",
+        /// Longer than the port's MTU.
+        TooLong = "too_long",
+        /// The virtio-net header asks for what was not negotiated or does not fit.
+        BadOffload = "bad_offload",
+        /// The sending port has used up its share of the pool of waiting frames.
+        PoolShare = "pool_share",
+        /// The link's model dropped it (see the link's counters).
+        Link = "link",
+        /// A request to the card that it does not answer, or a packet for a group that it refused (see its counters of control
+        /// frames and of multicast).
+        CardRefused = "card_refused",
+    }
+}
+
+/// Set in the code of a dropped frame in the flight recorder if the guest sent it; the others were on their way to it.
+pub const TRACED_TX_DROP: u8 = 0x80;

@@ -1,0 +1,59 @@
+//! A switch of the data plane: the state machine of `fabric`, its settings, and which card is behind each of its ports.
+
+use fabric::{Forward, PortId, Switch};
+
+use crate::dataplane::frames::frame_ref::FrameRef;
+use crate::offload::OnWire;
+use crate::report::SwitchSettings;
+
+/// A switch with its name and settings.
+pub struct SwitchState {
+    /// Its name.
+    pub name: String,
+    /// How it works.
+    pub settings: SwitchSettings,
+    /// What decides where frames go.
+    pub switch: Switch,
+    /// Card by switch port number; trunks have no card.
+    cards: Vec<usize>,
+}
+
+impl SwitchState {
+    /// A switch without ports, with default settings.
+    pub fn new(name: &str, switch: Switch) -> Self {
+        Self {
+            name: name.to_owned(),
+            settings: SwitchSettings::default(),
+            switch,
+            cards: Vec::new(),
+        }
+    }
+
+    /// Notes that the card at `index` is behind the switch's port `port`.
+    pub fn bind(&mut self, port: PortId, index: usize) {
+        let number = usize::from(port.0);
+        if self.cards.len() <= number {
+            self.cards.resize(number + 1, usize::MAX);
+        }
+        self.cards[number] = index;
+    }
+
+    /// The card behind a port, which is no trunk's.
+    #[inline(always)]
+    pub fn card_at(&self, port: PortId) -> usize {
+        self.cards[usize::from(port.0)]
+    }
+
+    /// Counts the frames that `frame`, about which was decided just now, is cut into, all but the first. What the switch has taken
+    /// is never cut, and what it still has to read is counted then.
+    pub fn count_segments(&mut self, ingress: PortId, forward: Forward, frame: &FrameRef<'_>) {
+        if matches!(forward, Forward::Taken | Forward::Inspect) {
+            return;
+        }
+        if let Some(OnWire { frames, bytes, .. }) = frame.on_wire() {
+            let more = bytes.saturating_sub(u64::from(frame.len));
+            self.switch
+                .count_repeated(ingress, frame.inline, u64::from(frames - 1), more);
+        }
+    }
+}

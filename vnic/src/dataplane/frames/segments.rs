@@ -1,0 +1,58 @@
+//! A frame as the plain frames that it is on the wire: checksums complete, segments cut.
+
+use super::FRAME_LEN_MAX;
+use super::frame_ref::FrameRef;
+use crate::offload::{Segments, complete_checksum};
+
+/// Private memory in which one frame at a time is completed or segmented.
+#[derive(Default)]
+pub struct SegmentBuffer {
+    /// The frame as its guest handed it over.
+    whole: Vec<u8>,
+    /// A segment of it.
+    segment: Vec<u8>,
+}
+
+impl SegmentBuffer {
+    /// Hands each plain frame that `frame` stands for to `each`. False if its headers do not allow that.
+    pub fn resolve(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&[u8])) -> bool {
+        if let (Some(bytes), true) = (frame.whole, frame.header.is_plain()) {
+            each(bytes);
+            return true;
+        }
+        let bytes = frame.gather(grown(&mut self.whole));
+        if frame.header.is_segmented() {
+            let Ok(mut segments) = Segments::new(bytes, frame.header) else {
+                return false;
+            };
+            let segment = grown(&mut self.segment);
+            while let Some(len) = segments.write_next(segment) {
+                each(&segment[..len]);
+            }
+            return true;
+        }
+        let complete = !frame.header.needs_checksum() || complete_checksum(bytes, frame.header).is_ok();
+        if complete {
+            each(bytes);
+        }
+        complete
+    }
+
+    /// As [`resolve`](Self::resolve); a frame whose headers do not allow that is handed to `each` as it is.
+    pub fn resolve_or_gather(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&[u8])) {
+        if !self.resolve(frame, &mut each) {
+            each(self.gather(frame));
+        }
+    }
+
+    /// The bytes of `frame` as its guest handed it over, in one piece.
+    pub fn gather(&mut self, frame: &FrameRef<'_>) -> &mut [u8] {
+        frame.gather(grown(&mut self.whole))
+    }
+}
+
+/// The memory with room for the longest frame, which it gets when it is used first.
+fn grown(memory: &mut Vec<u8>) -> &mut [u8] {
+    memory.resize(FRAME_LEN_MAX, 0);
+    memory
+}

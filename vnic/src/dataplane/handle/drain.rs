@@ -1,0 +1,96 @@
+//! Draining before an orderly end: nothing more is taken from guests, and what is under way arrives. Frames that guests queue
+//! meanwhile stay in their rings, for the process that serves these next.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::report::ArmedTimer;
+
+use super::fabric::Fabric;
+use crate::dataplane::timers::PortTimer;
+use crate::dataplane::{DataPlane, Runner};
+
+/// How long frames under way are waited for. A link that delays by more than this keeps the rest, which is counted.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How often a drain checks whether all have arrived: they are moved by the runner's own timers, and the path of a frame should not
+/// bear the cost of a notification that is wanted once in a process's life.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Frames under way. Those that switches send by themselves are not among them: there are always some, and none is missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// On modelled links, in a card that waits for credits of the next one, or before a card that has no buffer for them.
+    pub on_links: u64,
+    /// On their way into host memory.
+    pub in_dma: u64,
+}
+
+/// Nothing is taken from guests as long as this lives.
+#[must_use = "dropping it lets guests send again"]
+pub struct Drain {
+    runner: Arc<Runner>,
+    /// Timers that were taken from the cards.
+    timers: Vec<PortTimer>,
+}
+
+impl Drain {
+    /// Waits until nothing is under way, but not for ever; says what still is, and how long that took.
+    pub fn wait(&self) -> (UnderWay, Duration) {
+        let began = Instant::now();
+        loop {
+            let left = self.runner.with(|plane, _| plane.under_way());
+            let waited = began.elapsed();
+            if left.on_links + left.in_dma == 0 || waited >= DRAIN_TIMEOUT {
+                return (left, waited);
+            }
+            std::thread::sleep(DRAIN_CHECK_INTERVAL);
+        }
+    }
+
+    /// Takes the timers from all cards, so that none rings here and in the next process; they are armed again when this is
+    /// dropped.
+    pub fn take_timers(&mut self) -> Vec<(String, ArmedTimer)> {
+        let (told, taken) = self.runner.with(|plane, _| plane.take_timers());
+        self.timers.extend(taken);
+        told
+    }
+
+    /// Leaves it so: the process ends.
+    pub fn for_good(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        let timers = std::mem::take(&mut self.timers);
+        self.runner.with(|plane, now| {
+            plane.drains -= 1;
+            plane.put_timers_back(&timers, now);
+        });
+    }
+}
+
+impl Fabric {
+    /// Takes nothing more from any guest.
+    pub fn drain(&self) -> Drain {
+        self.runner.with(|plane, _| plane.drains += 1);
+        Drain {
+            runner: Arc::clone(&self.runner),
+            timers: Vec::new(),
+        }
+    }
+}
+
+impl DataPlane {
+    pub(in crate::dataplane) fn under_way(&self) -> UnderWay {
+        let cards = self.cards().iter();
+        let waiting = cards.map(|card| card.waiting().under_way() + card.firmware().multicast().buffers_in_use());
+        let queues = self.cards().iter().flat_map(|card| card.firmware().queues());
+        UnderWay {
+            on_links: (self.forwarding.wiring.pool.under_way() + waiting.sum::<usize>()) as u64,
+            in_dma: queues.map(|queue| queue.pending() as u64).sum(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Reading a card's flight recorder: switched on for one reader, emptied now and then, switched off with the reader.
+//!
+//! What the records mean is `firmware::recorder`'s business, and what they look like is the reader's.
+
+use std::sync::Arc;
+
+use super::fabric::Fabric;
+use crate::dataplane::Runner;
+use crate::dataplane::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
+use crate::dataplane::error::FabricError;
+
+/// Events that a recorder has room for unless the reader says otherwise: 1.5 MiB.
+pub const TRACE_EVENTS_DEFAULT: usize = 1 << 16;
+
+/// Which way a dropped frame was going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropAt {
+    /// Towards the guest.
+    Rx,
+    /// From the guest.
+    Tx,
+}
+
+/// What the code in a record of a dropped frame says: which way, and the reason as in `stats`.
+pub fn drop_reason(code: u8) -> Option<(DropAt, &'static str)> {
+    let index = usize::from(code & !TRACED_TX_DROP);
+    if code & TRACED_TX_DROP == 0 {
+        RxDrop::ALL.get(index).map(|reason| (DropAt::Rx, reason.name()))
+    } else {
+        TxDrop::ALL.get(index).map(|reason| (DropAt::Tx, reason.name()))
+    }
+}
+
+/// The one reader of a card's recorder, which is on as long as this lives.
+#[must_use = "dropping it ends the recording"]
+pub struct TraceReader {
+    runner: Arc<Runner>,
+    port: usize,
+    /// What time 0 of the records is, in nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+}
+
+impl TraceReader {
+    /// Appends the records since the last call to `out`.
+    pub fn take(&self, out: &mut Vec<u8>) {
+        self.runner
+            .with(|plane, _| plane.card(self.port).firmware_mut().drain_recorder(out));
+    }
+}
+
+impl Drop for TraceReader {
+    fn drop(&mut self) {
+        self.runner
+            .with(|plane, _| plane.card(self.port).firmware_mut().stop_recorder());
+    }
+}
+
+impl Fabric {
+    /// Switches the recorder of a port's card on, with room for `events`.
+    ///
+    /// # Errors
+    /// No such port, or one whose recorder has a reader already.
+    pub fn start_trace(&self, name: &str, events: usize) -> Result<TraceReader, FabricError> {
+        self.runner.with(|plane, _| {
+            let port = plane
+                .card_index(name)
+                .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
+            if plane.cards()[port].firmware().is_recording() {
+                return Err(FabricError::Traced(name.to_owned()));
+            }
+            plane.card(port).firmware_mut().start_recorder(events);
+            Ok(TraceReader {
+                runner: Arc::clone(&self.runner),
+                port,
+                origin_unix_ns: plane.origin_unix_ns,
+            })
+        })
+    }
+}

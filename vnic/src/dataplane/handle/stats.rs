@@ -1,0 +1,256 @@
+//! Counters and state of a port as plain reports.
+
+use std::collections::BTreeMap;
+
+use fabric::{Link, LinkDrop};
+use firmware::multicast::TagRefusal;
+use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
+
+use super::card_settings::queue_stats;
+use crate::dataplane::card::Card;
+use crate::dataplane::drops::{RxDrop, TxDrop};
+use crate::dataplane::{DataPlane, loopback};
+use crate::report::{
+    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
+    TrafficStats, TxInterruptStats,
+};
+
+/// Names of the feature bits a port may offer.
+const FEATURE_NAMES: [(u32, &str); 15] = [
+    (virtio_net::VIRTIO_NET_F_CSUM, "CSUM"),
+    (virtio_net::VIRTIO_NET_F_GUEST_CSUM, "GUEST_CSUM"),
+    (virtio_net::VIRTIO_NET_F_MTU, "MTU"),
+    (virtio_net::VIRTIO_NET_F_GUEST_TSO4, "GUEST_TSO4"),
+    (virtio_net::VIRTIO_NET_F_GUEST_TSO6, "GUEST_TSO6"),
+    (virtio_net::VIRTIO_NET_F_GUEST_ECN, "GUEST_ECN"),
+    (virtio_net::VIRTIO_NET_F_HOST_TSO4, "HOST_TSO4"),
+    (virtio_net::VIRTIO_NET_F_HOST_TSO6, "HOST_TSO6"),
+    (virtio_net::VIRTIO_NET_F_HOST_ECN, "HOST_ECN"),
+    (virtio_net::VIRTIO_NET_F_MRG_RXBUF, "MRG_RXBUF"),
+    (virtio_net::VIRTIO_NET_F_MQ, "MQ"),
+    (virtio_ring::VIRTIO_RING_F_INDIRECT_DESC, "INDIRECT_DESC"),
+    (virtio_ring::VIRTIO_RING_F_EVENT_IDX, "EVENT_IDX"),
+    (30, "PROTOCOL_FEATURES"),
+    (virtio_config::VIRTIO_F_VERSION_1, "VERSION_1"),
+];
+
+/// The address that was heard last at the card's switch: the one that its guest uses now.
+fn address_in_use(card: &Card, switch: &fabric::Switch, now: ether::Time) -> Option<ether::MacAddr> {
+    let heard = switch.table(now).filter(|entry| entry.port == card.attachment().port);
+    heard.min_by_key(|entry| entry.age_ns).map(|entry| entry.mac)
+}
+
+impl DataPlane {
+    pub(in crate::dataplane) fn info(&self, index: usize, now: ether::Time) -> PortInfo {
+        let port = &self.cards()[index];
+        let switch = &self.forwarding.switches[port.attachment().switch];
+        PortInfo {
+            name: port.settings().name.clone(),
+            switch: switch.name.clone(),
+            mac: port.settings().mac,
+            mac_in_use: address_in_use(port, &switch.switch, now),
+            socket: port.settings().socket.clone(),
+            mode: port.settings().mode,
+            connected: port.is_connected(),
+            link_up: port.cable().to_guest.config().up && port.cable().from_guest.config().up,
+            rings_started: port.rings_ready(),
+            queue_pairs: port.settings().queue_pairs,
+            mtu: port.settings().mtu,
+            features: FEATURE_NAMES
+                .iter()
+                .filter(|(bit, _)| port.features() & 1 << bit != 0)
+                .map(|(_, name)| (*name).to_owned())
+                .collect(),
+            failed: port.failed().map(str::to_owned),
+        }
+    }
+
+    pub(in crate::dataplane) fn stats(&self, index: usize) -> PortStats {
+        let port = &self.cards()[index];
+        let counters = port.counters();
+        // The sum over all queues exists.
+        let all = port.firmware().counters(None).unwrap_or_default();
+        let rx = all.total();
+        let at = port.attachment();
+        let switch = self.forwarding.switches[at.switch].switch.counters(at.port);
+        let (steering, misorder) = (
+            port.firmware().steering().counters(),
+            port.firmware().misorder().counters(),
+        );
+        let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
+            names.map(str::to_owned).zip(counts.iter().copied()).collect()
+        };
+        PortStats {
+            name: port.settings().name.clone(),
+            rx: TrafficStats {
+                frames: counters.rx_frames,
+                bytes: counters.rx_bytes,
+                dropped: drops(&mut RxDrop::ALL.iter().map(|reason| reason.name()), &counters.rx_drops),
+            },
+            tx: TrafficStats {
+                frames: counters.tx_frames,
+                bytes: counters.tx_bytes,
+                dropped: drops(&mut TxDrop::ALL.iter().map(|reason| reason.name()), &counters.tx_drops),
+            },
+            interrupts: InterruptStats {
+                decided: rx.decided_total(),
+                suppressed: rx.suppressed,
+                signalled: rx.signalled,
+                by_reason: all
+                    .by_reason()
+                    .map(|(reason, decided, _)| (reason.to_string(), decided))
+                    .collect(),
+                packets_by_reason: all
+                    .by_reason()
+                    .map(|(reason, _, announced)| (reason.to_string(), announced))
+                    .collect(),
+                packets_per_interrupt: rx
+                    .packets_per_interrupt
+                    .iter()
+                    .map(|(from, to, count)| PacketsPerInterrupt { from, to, count })
+                    .collect(),
+                deferred: rx.deferred,
+                unannounced: rx.unannounced(),
+                polled: rx.polled,
+            },
+            adaptive: adaptive(port),
+            marked: rx.marked,
+            queues: queue_stats(port),
+            steering: named(&[
+                ("by_endpoint", steering.by_endpoint),
+                ("by_flow", steering.by_flow),
+                ("to_first", steering.to_first),
+            ]),
+            misorder: named(&[
+                ("moved", misorder.moved),
+                ("cleared", misorder.cleared),
+                ("kept", misorder.kept),
+            ]),
+            tx_interrupts: TxInterruptStats {
+                decided: counters.tx_decided,
+                suppressed: counters.tx_suppressed,
+                signalled: counters.tx_signalled,
+            },
+            kicks: port.kicks(),
+            copied_bytes: counters.copied_bytes,
+            delivered_bytes: counters.rx_bytes,
+            rule_violations: counters
+                .rules
+                .iter()
+                .map(|(rule, count)| (rule.name().to_owned(), count))
+                .collect(),
+            session_violations: counters
+                .session_rules
+                .iter()
+                .map(|(rule, count)| (rule.name().to_owned(), count))
+                .collect(),
+            control: control(port),
+            watchdog: (&port.firmware().watchdog_counters()).into(),
+            timers: TimerStats::new(&port.firmware().timers().counters(), port.firmware().timers().armed()),
+            groups: port
+                .firmware()
+                .multicast()
+                .groups()
+                .map(|(group, counters, members)| GroupStats {
+                    group,
+                    members: members.len() as u32,
+                    packets: named(&counters.named()),
+                })
+                .collect(),
+            multicast: named(&port.firmware().multicast().totals().named()),
+            multicast_refused: TagRefusal::ALL
+                .iter()
+                .map(|&reason| {
+                    (
+                        reason.name().to_owned(),
+                        port.firmware().multicast().refusals().of(reason),
+                    )
+                })
+                .collect(),
+            link: LinkStats {
+                to_guest: link(&port.cable().to_guest),
+                from_guest: link(&port.cable().from_guest),
+            },
+            switch: named(&[
+                ("in_frames", switch.in_frames),
+                ("in_bytes", switch.in_bytes),
+                ("in_broadcast", switch.in_broadcast),
+                ("in_multicast", switch.in_multicast),
+                ("in_unknown", switch.in_unknown),
+                ("out_frames", switch.out_frames),
+                ("out_bytes", switch.out_bytes),
+                ("out_flooded", switch.out_flooded),
+                ("out_control", switch.out_control),
+                ("out_control_bytes", switch.out_control_bytes),
+                ("learned", switch.learned),
+                ("moved", switch.moved),
+                ("not_learned", switch.not_learned),
+                ("in_control", switch.in_control),
+                ("dropped", switch.dropped_total()),
+            ]),
+            copy_engine: loopback::counters(port.firmware()),
+        }
+    }
+}
+
+fn named(counts: &[(&str, u64)]) -> Counts {
+    counts
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), *count))
+        .collect()
+}
+
+fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
+    let queues = port.firmware().queues().iter().zip(0..);
+    let states = queues.filter_map(|(rx, queue)| {
+        rx.adaptive().map(|state| AdaptiveStats {
+            queue,
+            longest_ns: rx.coalescing().delay_ns,
+            delay_ns: state.delay_ns,
+            packets_per_s: state.packets_per_s,
+            longer: state.longer,
+            shorter: state.shorter,
+        })
+    });
+    states.collect()
+}
+
+fn control(port: &Card) -> Counts {
+    let counters = port.firmware().control_counters();
+    let mut counts = named(&[
+        ("served", counters.served),
+        ("dropped_not_request", counters.dropped_not_request),
+        ("dropped_source", counters.dropped_source),
+        ("dropped_rate", counters.dropped_rate),
+    ]);
+    for code in firmware::control::RefusalCode::ALL {
+        counts.insert(
+            format!("refused_{}", code.name().replace('-', "_")),
+            counters.refused_for(code),
+        );
+    }
+    counts
+}
+
+fn link(link: &Link) -> BTreeMap<String, u64> {
+    let counters = link.counters();
+    let mut counts = named(&[
+        ("offered_frames", counters.offered_frames),
+        ("offered_bytes", counters.offered_bytes),
+        ("delivered_frames", counters.delivered_frames),
+        ("delivered_bytes", counters.delivered_bytes),
+        ("held_back_frames", counters.held_back_frames),
+        ("overtaking_frames", counters.overtaking_frames),
+        ("duplicated_frames", counters.duplicated_frames),
+        ("corrupted_frames", counters.corrupted_frames),
+        ("marked_frames", counters.marked_frames),
+        ("queue_bytes_peak", counters.queue_bytes_peak),
+    ]);
+    for reason in LinkDrop::ALL {
+        counts.insert(
+            format!("dropped_{}", reason.name().replace('-', "_")),
+            counters.dropped(reason),
+        );
+    }
+    counts
+}

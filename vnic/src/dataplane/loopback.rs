@@ -1,0 +1,175 @@
+//! A card whose output is wired to its input: what its guest sends comes back into the receive buffers that it posted, as copies
+//! of its copy engine (M-CI1 in `docs/spec/mechanisms.md`). No switch, no link and no other guest has to do with it; control
+//! frames end at the card as on any other.
+
+use ether::Time;
+use firmware::Firmware;
+use firmware::copy_engine::{COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyRequest, Place};
+
+use super::FabricError;
+use super::card::transmit_ring::Blocked;
+use super::forwarding::Forwarding;
+use super::forwarding::switch_state::SwitchState;
+use super::frames::LINK_OVERHEAD;
+use super::frames::frame_ref::FrameRef;
+use super::route::{self, Loss, Route};
+use super::wiring::Outcome;
+use super::wiring::link_crossing::Hop;
+use crate::memory::Piece;
+use crate::offload::{NetHeader, OnWire};
+use crate::report::{Counts, ITSELF, PortLinks, PortSettings};
+
+const _: () = assert!(super::settings::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
+
+/// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
+pub(super) fn connect(nic: &mut Firmware, settings: &PortSettings) {
+    if settings.loopback {
+        nic.connect_to_itself(CopyEngineConfig {
+            mtu: settings.mtu + LINK_OVERHEAD,
+            ..CopyEngineConfig::DEFAULT
+        });
+    }
+}
+
+/// Whether a port of these settings can be wired to itself, if it shall be.
+pub(super) fn check(settings: &PortSettings) -> Result<(), FabricError> {
+    if settings.loopback && settings.queue_pairs != 1 {
+        return Err(FabricError::Invalid(format!(
+            "port {:?} is connected to itself, which takes one queue pair, not {}: a copy engine has one ring",
+            settings.name, settings.queue_pairs
+        )));
+    }
+    check_link(settings, &settings.link)
+}
+
+/// Whether a port of these settings may have this link.
+pub(super) fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<(), FabricError> {
+    if settings.loopback && *link != PortLinks::default() {
+        return Err(FabricError::Invalid(format!(
+            "port {:?} is connected to itself: there is no link whose settings could differ from the ideal",
+            settings.name
+        )));
+    }
+    Ok(())
+}
+
+/// The counters of a copy engine, by name.
+pub(super) fn counters(nic: &Firmware) -> Option<Counts> {
+    let engine = nic.copy_engine()?;
+    let counters = engine.counters();
+    let mut named: Counts = [
+        ("submitted", counters.submitted),
+        ("submitted_bytes", counters.submitted_bytes),
+        ("frames", counters.frames),
+        ("moved_bytes", counters.moved_bytes),
+        ("notifications", counters.notifications),
+        ("completed", counters.completed),
+        ("failed", counters.failed),
+        ("cancelled", counters.cancelled),
+        ("host_ns", counters.host_ns),
+        ("queue_peak", counters.queue_peak),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .into();
+    for error in firmware::copy_engine::CopyError::ALL {
+        named.insert(format!("refused_{}", error.name()), counters.refused_for(error));
+    }
+    Some(named)
+}
+
+impl Forwarding {
+    /// Adds a switch that only a self-connected card is at, so that no other frames reach it. Gives its number.
+    pub fn add_switch_of_one(&mut self) -> usize {
+        let switch = fabric::Switch::new(fabric::SwitchConfig::default());
+        self.switches.push(SwitchState::new(ITSELF, switch));
+        self.switches.len() - 1
+    }
+
+    /// Takes a frame, whose header was checked, from the guest of a self-connected card. If it was `blocked`, its copy has begun.
+    pub fn loop_back(&mut self, frame: &FrameRef<'_>, wire: &OnWire, blocked: Option<Blocked>, now: Time) -> Outcome {
+        let index = frame.transit.card();
+        if blocked.is_none() {
+            self.begin_copy(index, frame, now);
+        }
+        let card = &mut self.wiring.cards[index];
+        let (is_receiving, suits) = (card.is_receiving(0), frame.header.suits(card.receiver_offloads()));
+        let arrived = match (is_receiving, suits) {
+            (false, _) => Err((Hop::ToGuest(index), Loss::NotReady)),
+            (true, false) => self.deliver_resolved(index, frame, now),
+            (true, true) => match self.wiring.deliver_from_memory(index, 0, frame, now) {
+                Ok(()) => Ok(()),
+                Err(refused) => {
+                    let card = &mut self.wiring.cards[index];
+                    let in_time = blocked.is_none_or(|blocked| now < blocked.until);
+                    let is_worth_waiting = || in_time && card.may_wait_for(0, now);
+                    if let Route::Wait { queue } = route::after_refusal(refused, frame, 0, is_worth_waiting) {
+                        return self.block_again(frame, queue, blocked, now);
+                    }
+                    Err((Hop::ToGuest(index), refused.into()))
+                }
+            },
+        };
+        let card = &mut self.wiring.cards[index];
+        card.count_sent(wire);
+        card.firmware_mut().note_forwarded(now, 1, u64::from(frame.len));
+        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
+            match arrived {
+                // Time::MAX: the engine models none.
+                Ok(()) => while engine.poll(Time::MAX).is_some() {},
+                Err(_) => _ = engine.fail(),
+            }
+        }
+        if let Err((hop, loss)) = arrived {
+            self.wiring.lose(hop, loss, wire.frames, now);
+        }
+        Outcome::Taken
+    }
+
+    /// Leaves a frame in its ring, which may have been `blocked` before: then it waits no longer than it would have.
+    fn block_again(&mut self, frame: &FrameRef<'_>, queue: usize, blocked: Option<Blocked>, now: Time) -> Outcome {
+        let index = frame.transit.card();
+        let outcome = self.wiring.block(frame, index, queue, now);
+        if let Some(blocked) = blocked {
+            self.wiring.cards[index].limit_blocked(frame.transit.pair(), blocked.until);
+        }
+        outcome
+    }
+
+    /// Delivers a frame that its guest does not take as it is: completed and cut. These frames do not wait.
+    fn deliver_resolved(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), (Hop, Loss)> {
+        let mut all = Ok(());
+        let wiring = &mut self.wiring;
+        let resolved = self.segments.resolve(frame, |bytes| {
+            let mut rest = [Piece::EMPTY];
+            let whole = FrameRef::of_bytes(bytes, &mut rest, NetHeader::default(), frame.transit);
+            all = all.and(wiring.deliver_from_memory(index, 0, &whole, now));
+        });
+        if !resolved {
+            return Err((Hop::FromGuest(index), Loss::BadOffload));
+        }
+        all.map_err(|refused| (Hop::ToGuest(index), refused.into()))
+    }
+
+    /// Submits the copy that `frame` stands for, and lets the engine send it.
+    fn begin_copy(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
+        let card = &mut self.wiring.cards[index];
+        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
+            if engine.queued() != 0 {
+                // Its ring was stopped before it found a buffer.
+                engine.reset();
+            }
+            // Descriptors name rings here and not memory: each address is a position in the stream of bytes.
+            let at = engine.counters().submitted_bytes;
+            let copy = CopyRequest::new(Place::user(at), Place::kernel(at), frame.len);
+            let submitted = engine.submit(now, copy);
+            debug_assert!(submitted.is_ok());
+            let mut moved = 0;
+            while moved < frame.len
+                && let Some(CopyAction::Move { len, .. }) = engine.poll(Time::MAX)
+            {
+                moved += len;
+            }
+        }
+        self.wiring.capture_sent(index, frame, &mut self.segments, now);
+    }
+}

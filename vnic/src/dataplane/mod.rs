@@ -1,0 +1,86 @@
+//! The data plane: switches with all cards at them, run to completion by one thread at a time.
+//!
+//! A thread that gets a kick takes the data plane and runs it; a thread of its own runs it for timers and under lasting load.
+//! The vhost-user session, the control socket and the metrics use it through [`Fabric`]. Interrupts are decided by the
+//! firmware, destinations by the switches, and how a frame gets over the next link by `route`.
+
+mod burst;
+mod card;
+mod containment;
+mod drops;
+mod error;
+mod forwarding;
+mod frames;
+mod handle;
+mod in_band_control;
+mod loopback;
+mod multicast_groups;
+mod observers;
+mod polling_backoff;
+mod reconnect_grace;
+#[cfg(any(test, feature = "testing"))]
+pub mod rig;
+mod rounds;
+mod route;
+mod runner;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod wiring;
+
+pub(crate) use card::Card;
+pub use card::backpressure::WAIT_NS_MAX;
+pub use drops::{RxDrop, TxDrop};
+pub use error::FabricError;
+pub use fabric::{QUEUE_FRAMES_MAX, TrunkGraph};
+pub use handle::drain::{Drain, UnderWay};
+pub use handle::fabric::{Fabric, LINK_DELAY_NS_MAX, SwitchId, TIMER_NS_MIN};
+pub use handle::flight_recorder::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
+pub use handle::switch::TrunkOptions;
+pub use handle::watch::{SettingsEvent, Watch};
+pub use observers::capture::{CaptureReader, Chunk};
+pub(crate) use runner::Runner;
+pub use settings::{FabricSettings, QUEUE_PAIRS_MAX};
+
+use forwarding::Forwarding;
+use multicast_groups::MulticastGroups;
+use observers::watchers::Watchers;
+use reconnect_grace::ReconnectGrace;
+
+/// Everything that the lock of a [`Runner`] protects.
+pub(crate) struct DataPlane {
+    /// Switches, cards, trunks and the frames between them.
+    forwarding: Forwarding,
+    /// Which cards are in which multicast groups.
+    groups: MulticastGroups,
+    watchers: Watchers,
+    /// Guests of an earlier process may still be reconnecting.
+    reconnect_grace: ReconnectGrace,
+    /// Number of [`Drain`]s, during which no frame is taken from guests.
+    drains: u32,
+    /// What [`Time::ZERO`](ether::Time::ZERO) is in nanoseconds since 1970.
+    origin_unix_ns: u64,
+}
+
+impl DataPlane {
+    fn new(origin_unix_ns: u64, settings: FabricSettings) -> Self {
+        Self {
+            forwarding: Forwarding::default(),
+            groups: MulticastGroups::default(),
+            watchers: Watchers::default(),
+            reconnect_grace: ReconnectGrace::new(settings.return_ns),
+            drains: 0,
+            origin_unix_ns,
+        }
+    }
+
+    /// The card with number `index`, which never goes away.
+    pub(crate) fn card(&mut self, index: usize) -> &mut Card {
+        &mut self.forwarding.wiring.cards[index]
+    }
+
+    fn cards(&self) -> &[Card] {
+        &self.forwarding.wiring.cards
+    }
+}

@@ -1,0 +1,131 @@
+//! How long the data plane polls for more work: as long as that has been paying off.
+//!
+//! Polling serves a peer that polls too. It is worth nothing when work comes later than the polling time, and harmful
+//! when another process, an emulated guest for one, wants the processor meanwhile. A time is decided here; nothing waits here.
+
+use ether::Time;
+
+/// Work that came soon after the data plane had gone to sleep, so many times in a row, makes it poll.
+const SOON_MIN: u32 = 16;
+/// A round without work takes less than a microsecond; one that took so long gave the processor to another process.
+const PREEMPTED_NS: u64 = 50_000;
+/// The shortest polling time is this part of the longest.
+const SHORTEST_PART: u64 = 8;
+
+/// The polling time, which follows what happened.
+#[derive(Debug)]
+pub struct PollingBackoff {
+    longest_ns: u64,
+    window_ns: u64,
+    /// Work that came soon, in a row.
+    soon: u32,
+    last_work: Time,
+}
+
+impl PollingBackoff {
+    /// Never polls longer than `longest_ns`; 0 turns polling off.
+    pub fn new(longest_ns: u64) -> Self {
+        Self {
+            longest_ns,
+            window_ns: 0,
+            soon: 0,
+            last_work: Time::ZERO,
+        }
+    }
+
+    /// How long to go on without work, in nanoseconds.
+    pub fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    /// There was work at `now`; `slept` if the data plane had to be woken for it.
+    pub fn worked(&mut self, now: Time, slept: bool) {
+        let since_ns = now.nanos_since(self.last_work);
+        self.last_work = now;
+        if !slept {
+            return;
+        }
+        if since_ns > self.longest_ns {
+            // It would have come too late for any polling.
+            self.soon = 0;
+            self.window_ns /= 2;
+            if self.window_ns < self.longest_ns / SHORTEST_PART {
+                self.window_ns = 0;
+            }
+            return;
+        }
+        self.soon = self.soon.saturating_add(1);
+        if self.soon >= SOON_MIN {
+            let shortest = self.longest_ns / SHORTEST_PART;
+            self.window_ns = (2 * self.window_ns).clamp(shortest, self.longest_ns);
+        }
+    }
+
+    /// A round without work took `took_ns`: ends the polling if another process had the processor.
+    pub fn idled(&mut self, took_ns: u64) {
+        if took_ns > PREEMPTED_NS {
+            self.window_ns = 0;
+            self.soon = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST_NS: u64 = 40_000;
+
+    /// Wakes the data plane `count` times, each `gap_ns` after its last work.
+    fn wake(polling: &mut PollingBackoff, count: u32, gap_ns: u64) {
+        for _ in 0..count {
+            let now = polling.last_work.plus_nanos(gap_ns);
+            polling.worked(now, true);
+        }
+    }
+
+    #[test]
+    fn work_that_comes_soon_makes_the_shard_poll_and_late_work_ends_it() {
+        let mut polling = PollingBackoff::new(LONGEST_NS);
+        wake(&mut polling, SOON_MIN - 1, LONGEST_NS);
+        assert_eq!(polling.window_ns(), 0);
+        wake(&mut polling, 1, LONGEST_NS);
+        assert_eq!(polling.window_ns(), LONGEST_NS / SHORTEST_PART);
+        wake(&mut polling, 10, 1);
+        assert_eq!(polling.window_ns(), LONGEST_NS);
+        wake(&mut polling, 3, LONGEST_NS + 1);
+        assert_eq!(polling.window_ns(), LONGEST_NS / SHORTEST_PART);
+        wake(&mut polling, 1, LONGEST_NS + 1);
+        assert_eq!(polling.window_ns(), 0);
+    }
+
+    #[test]
+    fn work_found_by_polling_changes_nothing() {
+        let mut polling = PollingBackoff::new(LONGEST_NS);
+        wake(&mut polling, SOON_MIN, 1);
+        let window_ns = polling.window_ns();
+        for n in 0..100 {
+            polling.worked(polling.last_work.plus_nanos(n * 1000), false);
+        }
+        assert_eq!(polling.window_ns(), window_ns);
+    }
+
+    #[test]
+    fn who_wants_the_processor_gets_it_and_polling_has_to_pay_off_anew() {
+        let mut polling = PollingBackoff::new(LONGEST_NS);
+        wake(&mut polling, 2 * SOON_MIN, 1);
+        polling.idled(PREEMPTED_NS);
+        assert_eq!(polling.window_ns(), LONGEST_NS);
+        polling.idled(PREEMPTED_NS + 1);
+        assert_eq!(polling.window_ns(), 0);
+        wake(&mut polling, SOON_MIN - 1, 1);
+        assert_eq!(polling.window_ns(), 0);
+    }
+
+    #[test]
+    fn a_longest_time_of_0_never_polls() {
+        let mut polling = PollingBackoff::new(0);
+        wake(&mut polling, 100, 0);
+        assert_eq!(polling.window_ns(), 0);
+    }
+}

@@ -1,0 +1,599 @@
+//! A data plane without threads, sockets or clock: guests' memories, rings and call eventfds are in this process, and time is a
+//! parameter. It serves tests of the data plane and benchmarks that count its instructions.
+
+use std::sync::Arc;
+
+use ether::Time;
+use vhost_user_backend::VringT;
+use virtio_bindings::{virtio_net, virtio_ring};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use self::ring::{DESCRIPTORS, DriverRing, USED, address};
+use super::card::transmit_batch::TransmitBatch;
+use super::card::transmit_ring::Blocked;
+use super::card::{Attachment, Cable, Card};
+use super::forwarding::switch_state::SwitchState;
+use super::handle::fabric::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
+use super::handle::flight_recorder::TRACE_EVENTS_DEFAULT;
+use super::wiring::trunk::Trunk;
+use super::{DataPlane, FabricSettings};
+use crate::offload::NET_HEADER_LEN;
+use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
+
+mod ring;
+
+/// Entries of every ring.
+pub const RING: u16 = 256;
+/// Bytes of every buffer.
+pub const BUFFER: usize = 2048;
+
+const MEMORY: usize = 4 << 20;
+const RING_SPACE: u64 = 0x8000;
+const BUFFERS: u64 = 0x10_0000;
+
+/// All offloads, mergeable buffers, EVENT_IDX and indirect descriptors.
+pub const ALL_FEATURES: u64 = 1 << virtio_net::VIRTIO_NET_F_CSUM
+    | 1 << virtio_net::VIRTIO_NET_F_GUEST_CSUM
+    | 1 << virtio_net::VIRTIO_NET_F_HOST_TSO4
+    | 1 << virtio_net::VIRTIO_NET_F_GUEST_TSO4
+    | 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF
+    | 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX
+    | 1 << virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
+
+/// A guest of the rig.
+pub struct Guest {
+    memory: Arc<GuestMemoryMmap>,
+    rx: DriverRing,
+    tx: DriverRing,
+    /// EVENT_IDX is on: receive calls are wanted from the next packet on after each [`Rig::received`].
+    event_idx: bool,
+}
+
+/// A data plane and its guests, one card each, all at one switch.
+pub struct Rig {
+    pub(super) plane: DataPlane,
+    batch: TransmitBatch,
+    /// The guests, by card.
+    pub guests: Vec<Guest>,
+    /// The time handed to the data plane.
+    pub now: Time,
+}
+
+impl Rig {
+    /// One guest per feature set, each with a full receive ring.
+    pub fn new(features: &[u64]) -> Self {
+        let mut plane = DataPlane::new(
+            0,
+            FabricSettings {
+                poll_ns: 0,
+                return_ns: 0,
+            },
+        );
+        let switch = fabric::Switch::new(fabric::SwitchConfig::default());
+        plane.forwarding.switches.push(SwitchState::new("s", switch));
+        let mut rig = Self {
+            plane,
+            batch: TransmitBatch::new(),
+            guests: Vec::new(),
+            now: Time::from_nanos(1_000),
+        };
+        for &features in features {
+            rig.add_guest(0, features);
+        }
+        rig
+    }
+
+    /// Adds another switch, joined to switch 0 by an ideal trunk, and returns its number.
+    pub fn add_switch(&mut self) -> usize {
+        let number = self.add_switch_alone();
+        self.plane.forwarding.switches[number].name = format!("s{number}");
+        self.join_switches(0, number, None);
+        number
+    }
+
+    /// Joins two switches by an ideal trunk, which may be in an aggregate.
+    pub fn join_switches(&mut self, a: usize, b: usize, aggregate: Option<&str>) {
+        let id = fabric::TrunkId(self.plane.forwarding.wiring.trunks.len() as u16);
+        let ends = [a, b].map(|switch| {
+            (
+                switch,
+                self.plane.forwarding.switches[switch]
+                    .switch
+                    .add_trunk(id)
+                    .expect("a port"),
+            )
+        });
+        let links = [(); 2].map(|()| fabric::Link::new(fabric::LinkConfig::default()));
+        self.plane.forwarding.wiring.trunks.push(Trunk {
+            ends,
+            links,
+            settings: Default::default(),
+            options: super::TrunkOptions {
+                aggregate: aggregate.map(str::to_owned),
+                ..Default::default()
+            },
+            losses: Default::default(),
+        });
+        let added = self.plane.trunk_added(usize::from(id.0), self.now);
+        added.expect("a trunk that may be in the aggregate");
+    }
+
+    /// Adds another switch that nothing joins to the others and returns its number.
+    pub fn add_switch_alone(&mut self) -> usize {
+        self.plane.forwarding.add_switch_of_one()
+    }
+
+    /// Adds a guest at `switch` and returns its number.
+    pub fn add_guest(&mut self, switch: usize, features: u64) -> usize {
+        self.add_guest_with(switch, features, |_| ())
+    }
+
+    /// Adds a guest whose card is connected to itself and returns its number.
+    pub fn add_loopback_guest(&mut self, features: u64) -> usize {
+        let switch = self.plane.forwarding.add_switch_of_one();
+        self.add_guest_with(switch, features, |settings| settings.loopback = true)
+    }
+
+    /// Adds a guest at `switch` whose card's settings are the default ones but for what `change` changes.
+    pub fn add_guest_with(&mut self, switch: usize, features: u64, change: impl FnOnce(&mut PortSettings)) -> usize {
+        let number = self.guests.len();
+        let mut settings = PortSettings {
+            name: format!("g{number}"),
+            socket: String::new(),
+            mode: SocketMode::Listen,
+            mac: None,
+            queue_pairs: 1,
+            mtu: 9000,
+            offloads: true,
+            loopback: false,
+            coalescing: Default::default(),
+            dma: Default::default(),
+            steering: Default::default(),
+            misorder: Default::default(),
+            link: Default::default(),
+            groups: Vec::new(),
+            timers: Vec::new(),
+            returns: true,
+            vlans: None,
+        };
+        change(&mut settings);
+        let state = &mut self.plane.forwarding.switches[switch];
+        let switch_port = state.switch.add_port();
+        state.bind(switch_port, number);
+        let nic = make_nic(&settings).expect("default settings are in range");
+        let link = || fabric::Link::new(fabric::LinkConfig::default());
+        let attachment = Attachment {
+            switch,
+            port: switch_port,
+        };
+        let cable = Cable {
+            to_guest: link(),
+            from_guest: link(),
+        };
+        let mut card = Card::new(settings, attachment, nic, cable);
+        let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
+        card.set_features(features);
+        card.set_memory(memory.clone(), self.now);
+        let buffers = u64::from(RING) * BUFFER as u64;
+        let rx = DriverRing::new(&memory, 0, BUFFERS);
+        let tx = DriverRing::new(&memory, RING_SPACE, BUFFERS + buffers);
+        card.start_ring(0, &rx.vring, self.now).expect("a good ring");
+        card.start_ring(1, &tx.vring, self.now).expect("a good ring");
+        self.plane.forwarding.wiring.cards.push(card);
+        let event_idx = features & 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX != 0;
+        self.guests.push(Guest {
+            memory,
+            rx,
+            tx,
+            event_idx,
+        });
+        for index in 0..RING {
+            self.post(number, index);
+        }
+        number
+    }
+
+    /// Posts receive buffer `index` of `guest`.
+    pub fn post(&mut self, guest: usize, index: u16) {
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        rx.descriptor(memory, index, BUFFER, 2);
+        rx.make_available(memory, index);
+    }
+
+    /// Puts a frame with this virtio-net header on the transmit ring of `guest`, from its buffer `index`.
+    pub fn send_with_header(&mut self, guest: usize, index: u16, header: &[u8; NET_HEADER_LEN], frame: &[u8]) {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        let at = tx.buffers + u64::from(index) * BUFFER as u64;
+        memory.write_slice(header, address(at)).expect("in memory");
+        memory
+            .write_slice(frame, address(at + NET_HEADER_LEN as u64))
+            .expect("in memory");
+        tx.descriptor(memory, index, NET_HEADER_LEN + frame.len(), 0);
+        tx.make_available(memory, index);
+    }
+
+    /// Puts a plain frame of any length on the transmit ring of `guest`, as a chain of buffers from `first` on.
+    pub fn send_long(&mut self, guest: usize, first: u16, frame: &[u8]) {
+        self.send_long_with_header(guest, first, &[0; NET_HEADER_LEN], frame);
+    }
+
+    /// As [`send_long`](Self::send_long), with this virtio-net header.
+    pub fn send_long_with_header(&mut self, guest: usize, first: u16, header: &[u8; NET_HEADER_LEN], frame: &[u8]) {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        let bytes: Vec<u8> = header.iter().chain(frame).copied().collect();
+        let pieces = bytes.chunks(BUFFER);
+        let last = first + pieces.len() as u16 - 1;
+        for (index, piece) in (first..).zip(pieces) {
+            let at = tx.buffers + u64::from(index) * BUFFER as u64;
+            memory.write_slice(piece, address(at)).expect("in memory");
+            tx.descriptor(memory, index, piece.len(), u16::from(index != last));
+            let next = tx.base + DESCRIPTORS + 16 * u64::from(index) + 14;
+            memory.write_obj(index + 1, address(next)).expect("in memory");
+        }
+        tx.make_available(memory, first);
+    }
+
+    /// Puts a plain frame on the transmit ring of `guest`, from buffer `index`.
+    pub fn send(&mut self, guest: usize, index: u16, frame: &[u8]) {
+        self.send_with_header(guest, index, &[0; NET_HEADER_LEN], frame);
+    }
+
+    /// Takes a batch from the transmit ring of `guest`, sends nothing, and gives it back: the first stage alone. Returns
+    /// how many frames it had.
+    pub fn take_only(&mut self, guest: usize) -> usize {
+        let card = self.plane.card(guest);
+        let outcome = card.take_batch(0, &mut self.batch);
+        assert_eq!(outcome, Some(Ok(())));
+        card.give_back(0, self.batch.entries());
+        self.batch.len()
+    }
+
+    /// One round of the data plane. True if it did anything.
+    pub fn pass(&mut self) -> bool {
+        self.plane.pass(&mut self.batch, self.now)
+    }
+
+    /// Rounds at the present time until nothing is left to do.
+    pub fn settle(&mut self) {
+        while self.pass() {}
+    }
+
+    /// Asks for kicks as the data plane does before it sleeps. True if it finds work instead, and does not sleep.
+    pub fn finds_work_before_sleep(&mut self) -> bool {
+        self.plane.ask_for_kicks(self.now)
+    }
+
+    /// When the data plane wants to run next without a kick.
+    pub fn next_due(&self) -> Option<Time> {
+        self.plane.next_due(self.now)
+    }
+
+    /// Takes what `guest` received: the virtio-net header and the frame of each packet, buffers of one packet joined.
+    /// Buffers are posted again, and a call is wanted for the next packet.
+    pub fn received(&mut self, guest: usize) -> Vec<([u8; NET_HEADER_LEN], Vec<u8>)> {
+        let mut packets = Vec::new();
+        let mut joining: Option<(u16, [u8; NET_HEADER_LEN], Vec<u8>)> = None;
+        loop {
+            let Guest { memory, rx, .. } = &mut self.guests[guest];
+            let Some((index, len)) = rx.take_used(memory) else {
+                break;
+            };
+            let mut bytes = vec![0; len as usize];
+            let at = rx.buffers + u64::from(index) * BUFFER as u64;
+            memory.read_slice(&mut bytes, address(at)).expect("in memory");
+            self.post(guest, index);
+            let (left, header, frame) = match joining.take() {
+                None => {
+                    let (header, frame) = bytes.split_first_chunk::<NET_HEADER_LEN>().expect("a header");
+                    (u16::from_le_bytes([header[10], header[11]]), *header, frame.to_vec())
+                }
+                Some((left, header, mut frame)) => {
+                    frame.extend_from_slice(&bytes);
+                    (left, header, frame)
+                }
+            };
+            if left > 1 {
+                joining = Some((left - 1, header, frame));
+            } else {
+                packets.push((header, frame));
+            }
+        }
+        let guest = &self.guests[guest];
+        if guest.event_idx {
+            guest.rx.want_call(&guest.memory);
+        }
+        packets
+    }
+
+    /// Receive calls of `guest` since the last question, as its eventfd counted them.
+    pub fn calls(&mut self, guest: usize) -> u64 {
+        self.guests[guest].rx.calls()
+    }
+
+    /// True if the driver of `guest`, without EVENT_IDX, is asked to kick when it posts receive buffers.
+    pub fn asked_for_refill_kicks(&self, guest: usize) -> bool {
+        let Guest { memory, rx, .. } = &self.guests[guest];
+        let flags: u16 = memory.read_obj(address(rx.base + USED)).expect("in memory");
+        flags == 0
+    }
+
+    /// Transmit chains that came back to `guest` since the last question.
+    pub fn completed(&mut self, guest: usize) -> usize {
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        std::iter::from_fn(|| tx.take_used(memory)).count()
+    }
+
+    /// Everything the port of `guest` counts.
+    pub fn stats(&self, guest: usize) -> PortStats {
+        self.plane.stats(guest)
+    }
+
+    /// Why the port of `guest` does not work.
+    pub fn failed(&self, guest: usize) -> Option<&str> {
+        self.plane.cards()[guest].failed()
+    }
+
+    /// Changes the coalescing of `guest`'s card.
+    pub fn set_coalescing(&mut self, guest: usize, strategy: firmware::StrategyKind, delay_ns: u64) {
+        let coalescing = firmware::Coalescing {
+            strategy,
+            delay_ns,
+            frames_max: 0,
+            marks: true,
+        };
+        self.plane
+            .card(guest)
+            .firmware_mut()
+            .set_coalescing(self.now, None, coalescing)
+            .expect("all queues exist");
+    }
+
+    /// Changes the watchdog of `guest`'s card; 0 = off.
+    pub fn set_watchdog(&mut self, guest: usize, delay_ns: u64) {
+        let card = self.plane.card(guest);
+        card.firmware_mut()
+            .set_watchdog(self.now, None, delay_ns)
+            .expect("in range");
+        card.announce(0, self.now);
+    }
+
+    /// Stops the receive ring of `guest`.
+    #[cfg(test)]
+    pub fn stop_receiving(&mut self, guest: usize) {
+        self.plane.card(guest).stop_ring(0);
+    }
+
+    /// Starts the receive ring of `guest` again, where it stopped at `next_avail`, or empty and with all buffers posted anew.
+    pub fn start_receiving(&mut self, guest: usize, next_avail: Option<u16>) {
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        if next_avail.is_none() {
+            rx.reset(memory);
+        }
+        rx.vring.set_queue_next_avail(next_avail.unwrap_or(0));
+        let started = self.plane.card(guest).start_ring(0, &rx.vring, self.now);
+        started.expect("a good ring");
+        if next_avail.is_none() {
+            (0..RING).for_each(|index| self.post(guest, index));
+        }
+    }
+
+    /// Changes both directions of `guest`'s link.
+    pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
+        let cable = self.plane.card(guest).cable_mut();
+        cable
+            .to_guest
+            .set_config(link_from(to_guest, SEED_TO_GUEST).expect("good settings"));
+        cable
+            .from_guest
+            .set_config(link_from(from_guest, SEED_FROM_GUEST).expect("good settings"));
+    }
+
+    /// Changes the links of the first trunk: away from switch 0, and towards it.
+    pub fn set_trunk(&mut self, there: &LinkSettings, back: &LinkSettings) {
+        let [a, b] = &mut self.plane.forwarding.wiring.trunks[0].links;
+        a.set_config(link_from(there, SEED_FROM_GUEST).expect("good settings"));
+        b.set_config(link_from(back, SEED_TO_GUEST).expect("good settings"));
+    }
+
+    /// What the link of the first trunk counted that leads away from switch 0.
+    pub fn trunk_counters(&self) -> fabric::LinkCounters {
+        *self.plane.forwarding.wiring.trunks[0].links[0].counters()
+    }
+
+    /// Closes the short paths: each frame goes the plain path, by itself.
+    #[cfg(test)]
+    pub fn close_shortcuts(&mut self) {
+        self.plane.forwarding.wiring.shortcuts.closed = true;
+    }
+
+    /// Lets short paths be taken where one condition for them does not hold.
+    #[cfg(test)]
+    pub fn forget(&mut self, condition: super::route::Condition) {
+        self.plane.forwarding.wiring.shortcuts.forgotten = Some(condition);
+    }
+
+    /// Whether the card of `guest` is captured.
+    #[cfg(test)]
+    pub fn is_captured(&self, guest: usize) -> bool {
+        self.plane.cards()[guest].capture().is_some()
+    }
+
+    /// What the data plane does when a reader of captures has gone.
+    #[cfg(test)]
+    pub fn end_captures(&mut self) {
+        self.plane.end_captures();
+    }
+
+    /// Sets the degree of the misordering injector of `guest`'s card.
+    pub fn misorder(&mut self, guest: usize, degree: u8) {
+        let nic = self.plane.card(guest).firmware_mut();
+        nic.misorder_mut().set_degree(degree).expect("a degree in range");
+    }
+
+    /// Makes the card of `guest` a member of a multicast group, as its guest would.
+    pub fn join(&mut self, guest: usize, group: u16) {
+        self.join_as(guest, guest, group).expect("room in the group");
+    }
+
+    /// Makes it none any more.
+    pub fn leave(&mut self, guest: usize, group: u16) {
+        self.plane
+            .change_group(guest, group, false, None, self.now)
+            .expect("always");
+    }
+
+    /// The guest joins under the address that frames from `name` have.
+    ///
+    /// # Errors
+    /// As the card refuses it.
+    pub fn join_as(&mut self, guest: usize, name: usize, group: u16) -> Result<(), firmware::control::GroupRefusal> {
+        let address = ether::MacAddr([2, 0, 0, 0, 0, name as u8]);
+        self.plane.change_group(guest, group, true, Some(address), self.now)
+    }
+
+    /// The address of `guest` is configured.
+    #[cfg(test)]
+    pub fn configure_address(&mut self, guest: usize) {
+        self.plane.card(guest).settings_mut().mac = Some(ether::MacAddr([2, 0, 0, 0, 0, guest as u8]));
+    }
+
+    /// What the flight recorder of `guest`'s card holds.
+    #[cfg(test)]
+    pub fn recorded(&mut self, guest: usize) -> Vec<firmware::recorder::Record> {
+        let mut bytes = Vec::new();
+        self.plane.card(guest).firmware_mut().drain_recorder(&mut bytes);
+        let (records, _) = bytes.as_chunks::<{ firmware::recorder::RECORD_LEN }>();
+        records
+            .iter()
+            .filter_map(firmware::recorder::Record::from_bytes)
+            .collect()
+    }
+
+    /// Switches the flight recorder of `guest`'s card on.
+    pub fn record(&mut self, guest: usize) {
+        self.plane
+            .card(guest)
+            .firmware_mut()
+            .start_recorder(TRACE_EVENTS_DEFAULT);
+    }
+
+    /// Captures `guest`'s port.
+    pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
+        let (reader, mut writers) = super::observers::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
+        self.plane.card(guest).set_capture(writers.pop());
+        reader
+    }
+
+    /// Fills what the port of `guest` may have of the pool with frames that are never due; returns how many.
+    #[cfg(test)]
+    pub fn fill_pool(&mut self, guest: usize) -> usize {
+        let origin = super::frames::transit::Transit::from_ring(guest, 0);
+        let stage = super::frames::pool::Stage::Card(guest);
+        let mut frames = 0;
+        while let Some(frame) = self.plane.forwarding.wiring.pool.copy_of(&[0; 60], stage, origin) {
+            self.plane
+                .forwarding
+                .wiring
+                .pool
+                .wait(frame, Time::from_nanos(u64::MAX));
+            frames += 1;
+        }
+        frames
+    }
+
+    /// Gives the port of `guest` a memory table of so many regions more.
+    #[cfg(test)]
+    pub fn add_regions(&mut self, guest: usize, count: u64) {
+        let pages = (0..count).map(|page| (GuestAddress(1 << 40 | page << 12), 4096));
+        let ranges: Vec<_> = [(GuestAddress(0), MEMORY)].into_iter().chain(pages).collect();
+        let table = GuestMemoryMmap::from_ranges(&ranges).expect("memory");
+        self.plane.card(guest).set_memory(Arc::new(table), self.now);
+    }
+
+    /// Posts receive buffers of `guest` whose chains have `pieces` pieces of one byte, or 12 in the first.
+    #[cfg(test)]
+    pub fn post_scattered(&mut self, guest: usize, heads: std::ops::Range<u16>, pieces: u16) {
+        const TABLES: u64 = 2 << 20;
+        let Guest { memory, rx, .. } = &mut self.guests[guest];
+        for head in heads {
+            let table = TABLES + 0x1000 * u64::from(head);
+            for index in 0..pieces {
+                let len = if index == 0 { NET_HEADER_LEN } else { 1 };
+                let flags = if index + 1 < pieces { 3 } else { 2 };
+                let words = [rx.buffers, len as u64 | flags << 32 | u64::from(index + 1) << 48];
+                memory
+                    .write_obj(words, address(table + 16 * u64::from(index)))
+                    .expect("in memory");
+            }
+            let words = [table, u64::from(16 * pieces) | 4 << 32];
+            let at = rx.base + DESCRIPTORS + 16 * u64::from(head);
+            memory.write_obj(words, address(at)).expect("in memory");
+            rx.make_available(memory, head);
+        }
+    }
+
+    /// Bytes that frames in the pool occupy.
+    #[cfg(test)]
+    pub fn pooled_bytes(&self) -> usize {
+        self.plane.forwarding.wiring.pool.bytes_out()
+    }
+
+    /// Makes the receive ring of `guest`'s card panic after so many deliveries.
+    #[cfg(test)]
+    pub fn break_receiver(&mut self, guest: usize, deliveries: u32) {
+        self.plane.card(guest).panic_after(deliveries);
+    }
+
+    /// Makes the receive ring of `guest`'s card panic when packets are to be announced.
+    #[cfg(test)]
+    pub fn break_announcing(&mut self, guest: usize) {
+        self.plane.card(guest).panic_at_publication();
+    }
+
+    /// Makes every receive buffer of `guest` one that the device may not write.
+    #[cfg(test)]
+    pub fn make_receive_buffers_read_only(&mut self, guest: usize) {
+        let Guest { memory, rx, .. } = &self.guests[guest];
+        (0..RING).for_each(|index| rx.descriptor(memory, index, BUFFER, 0));
+    }
+
+    /// Makes the data path of `guest`'s port panic in its next round.
+    pub fn break_port(&mut self, guest: usize) {
+        let blocked = Blocked {
+            card: usize::MAX,
+            queue: 0,
+            until: Time::MAX,
+        };
+        self.plane.card(guest).set_blocked(0, Some(blocked));
+    }
+}
+
+/// A frame of `len` bytes whose payload is counted up from `seed`.
+pub fn frame(destination: u8, source: u8, len: usize, seed: u8) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, destination]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, source]);
+    frame[12..14].copy_from_slice(&[0x90, 0x00]);
+    for (number, byte) in frame[14..].iter_mut().enumerate() {
+        *byte = seed.wrapping_add(number as u8);
+    }
+    frame
+}
+
+/// An MXoE frame of `len` bytes, type SMALL, marked or not.
+pub fn mxoe_frame(destination: u8, source: u8, len: usize, marked: bool) -> Vec<u8> {
+    let mut bytes = frame(destination, source, len, 0);
+    bytes[12..14].copy_from_slice(&[0x86, 0xdf]);
+    bytes[16] = 38 | if marked { 0x80 } else { 0 };
+    bytes
+}
+
+/// The frame of `len` bytes in which guest `source` asks its card to multicast, with a payload as in [`frame`].
+pub fn multicast_frame(source: u8, group: u16, len: usize, seed: u8) -> Vec<u8> {
+    use firmware::multicast::{TAG_END, Tag};
+    let mut bytes = frame(0, source, len, seed);
+    let payload = (len - TAG_END) as u16;
+    let tag = Tag::send(ether::MacAddr([2, 0, 0, 0, 0, source]), group, payload);
+    tag.write(bytes.first_chunk_mut().expect("longer than a tag"));
+    bytes
+}

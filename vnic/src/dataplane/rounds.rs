@@ -1,0 +1,298 @@
+//! The rounds of the data plane: everything that can be done now, ring by ring, and what to wait for when there is nothing.
+
+use ether::Time;
+
+use super::DataPlane;
+use super::burst::Burst;
+use super::card::transmit_batch::TransmitBatch;
+use super::containment::contain;
+use super::frames::frame_ref::FrameRef;
+use super::frames::pool::Stage;
+use super::frames::transit::Transit;
+use super::route::{self, Route};
+use super::wiring::Outcome;
+use super::wiring::link_crossing::Hop;
+use crate::ring::Rule;
+use firmware::INLINE_HEADER_LEN;
+use firmware::multicast::is_card_frame;
+
+impl DataPlane {
+    /// One round over everything that can be done now. True if anything was. `batch` is memory for the frames that are taken from
+    /// one ring.
+    pub(super) fn pass(&mut self, batch: &mut TransmitBatch, now: Time) -> bool {
+        let mut worked = self.contained(None, now, |plane| plane.move_due(now));
+        if now >= self.forwarding.switches_due() {
+            worked |= self.contained(None, now, |plane| plane.forwarding.serve_switches(now));
+        }
+        self.update_reconnect_grace(now);
+        for card in 0..self.cards().len() {
+            for pair in 0..self.cards()[card].queue_pairs() {
+                if self.cards()[card].is_transmitting(pair) {
+                    worked |= self.contained(Some(card), now, |plane| plane.transmit(card, pair, batch, now));
+                }
+            }
+        }
+        if worked && self.forwarding.wiring.pool.next_due().is_some_and(|at| at <= now) {
+            self.contained(None, now, |plane| plane.move_due(now));
+        }
+        self.contained(None, now, |plane| {
+            plane.forwarding.wiring.announce_touched(now);
+            false
+        });
+        for index in 0..self.cards().len() {
+            self.contained(Some(index), now, |plane| {
+                plane.tend(index, now);
+                false
+            });
+        }
+        worked
+    }
+
+    /// Runs `work` for `card`. If it panics, a card fails and the data plane goes on: that counts as work.
+    #[inline]
+    fn contained(&mut self, card: Option<usize>, now: Time, work: impl FnOnce(&mut Self) -> bool) -> bool {
+        contain(self, work, |plane| plane.forwarding.after_panic(card, now)).unwrap_or(true)
+    }
+
+    /// Does what is due at the card with number `index` without a frame: memory faults, timers, completions.
+    #[inline]
+    fn tend(&mut self, index: usize, now: Time) {
+        let card = self.card(index);
+        if card.take_memory_fault() {
+            card.fail_rule(Rule::MemoryTruncated, now);
+            return;
+        }
+        if card.firmware().next_event().is_some_and(|at| at <= now) {
+            self.serve_due(index, now);
+        }
+        let card = self.card(index);
+        (0..card.queue_pairs()).for_each(|pair| card.publish_transmitted(pair, now));
+    }
+
+    #[inline(never)]
+    fn serve_due(&mut self, index: usize, now: Time) {
+        self.serve_timers(index, now);
+        let multicast = self.card(index).firmware().multicast();
+        if multicast.next_event().is_some_and(|at| at <= now) {
+            self.forwarding.serve_multicast(index, now);
+        }
+        self.card(index).announce_all(now);
+    }
+
+    /// Moves every frame on that is due by `now`. True if there was any.
+    fn move_due(&mut self, now: Time) -> bool {
+        let mut moved = false;
+        while let Some((at, frame)) = self.forwarding.wiring.pool.take_due(now) {
+            moved = true;
+            match frame.stage {
+                Stage::Switch { switch, port } => {
+                    // What follows happens at the time the frame was due, not when that was noticed.
+                    self.contained(None, now, |plane| {
+                        plane.forwarding.switch_pooled(switch, port, &frame, at);
+                        plane.forwarding.handle_card_frames(at);
+                        true
+                    });
+                    self.forwarding.wiring.pool.release(frame);
+                }
+                // A card forwards what is for cards whether its guest has buffers or not.
+                Stage::Card(index) if is_card_frame(frame.bytes()) => {
+                    self.contained(Some(index), now, |plane| {
+                        plane.forwarding.card_frame_arrives(index, frame.bytes(), at);
+                        true
+                    });
+                    self.forwarding.wiring.pool.release(frame);
+                }
+                Stage::Card(index) => {
+                    self.forwarding.wiring.push_waiting(index, frame, now);
+                }
+            }
+        }
+        for index in 0..self.cards().len() {
+            moved |= !self.cards()[index].waiting().is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
+        }
+        moved
+    }
+
+    /// Takes one batch from a transmit ring and sends it on. True if there was anything to take.
+    #[inline]
+    fn transmit(&mut self, card: usize, pair: usize, batch: &mut TransmitBatch, now: Time) -> bool {
+        if self.must_wait(card, pair, now) {
+            return false;
+        }
+        let Some(taken) = self.card(card).take_batch(pair, batch) else {
+            return false;
+        };
+        let transit = Transit::from_ring(card, pair);
+        let mut sent = 0;
+        while sent < batch.len() {
+            let frame = batch.frame(sent, transit);
+            let (outcome, left_at) = self.take_from_guest(&frame, now);
+            if outcome == Outcome::Wait {
+                break;
+            }
+            self.card(card).finish_transmit(pair, batch.head(sent), left_at, now);
+            sent += 1;
+            if let Outcome::Direct { card: to } = outcome
+                && let Some(next) = batch.ethernet_header(sent)
+                && let Some(burst) = Burst::behind(&self.forwarding.wiring, &frame, to, next)
+            {
+                sent += self.forwarding.send_burst(&burst, batch, sent, transit, now);
+            } else if !self.card(card).is_transmit_ring_started(pair) {
+                // A frame of the batch made the card itself fail: what is left of it came with the ring that stopped.
+                return true;
+            }
+        }
+        self.forwarding.wiring.announce_touched(now);
+        let card = self.card(card);
+        let is_blocked = sent < batch.len();
+        if is_blocked {
+            // The blocked frame and all behind it will be read anew, one that broke a rule included.
+            card.give_back(pair, batch.entries() - sent as u16);
+        }
+        card.publish_transmitted(pair, now);
+        match taken {
+            Err(rule) if !is_blocked => {
+                card.fail_rule(rule, now);
+                true
+            }
+            _ => sent > 0,
+        }
+    }
+
+    /// Takes `frame`, with an unchecked header, from its guest. Returns what became of it, and when it has left the card.
+    #[inline]
+    fn take_from_guest(&mut self, frame: &FrameRef<'_>, now: Time) -> (Outcome, Time) {
+        let (index, pair) = (frame.transit.card(), frame.transit.pair());
+        let card = &mut self.forwarding.wiring.cards[index];
+        let blocked = card.blocked(pair);
+        if blocked.is_some() {
+            card.set_blocked(pair, None);
+        }
+        let (header, wire) = match route::accepted(card, frame) {
+            Ok(accepted) => accepted,
+            Err(loss) => {
+                card.drop_tx(loss.at_sender(), 1, now);
+                return (Outcome::Taken, now);
+            }
+        };
+        let mut frame = FrameRef { header, ..*frame };
+        let shortcuts = self.forwarding.wiring.shortcuts;
+        let route = route::from_guest(card, &frame, &wire, blocked.is_some(), shortcuts, now);
+        if let Route::ToCard(service) = route {
+            return (self.serve(service, &frame, &wire, blocked, now), now);
+        }
+        let misordered;
+        if let Some((at, value)) = card.firmware_mut().misorder_mut().sent(frame.inline) {
+            misordered = with_byte(frame.inline, at, value);
+            frame.inline = &misordered[..frame.inline.len()];
+        }
+        let (mut outcome, mut left_at) = (Outcome::Taken, now);
+        if let Route::Copied(copying) = route {
+            let hop = Hop::FromGuest(index);
+            let forwarding = &mut self.forwarding;
+            left_at = forwarding
+                .wiring
+                .cross(hop, &frame, &wire, copying, &mut forwarding.segments, now);
+        } else {
+            outcome = match blocked {
+                Some(blocked) => self.forwarding.retry_blocked(blocked, &frame, now),
+                None => {
+                    let at = card.attachment();
+                    self.forwarding.switch_frame(at.switch, at.port, &frame, now)
+                }
+            };
+            if outcome == Outcome::Wait {
+                return (outcome, now);
+            }
+            let cable = self.card(index).cable_mut();
+            cable.from_guest.count_passed(u64::from(wire.frames), wire.bytes);
+        }
+        let card = self.card(index);
+        card.count_sent(&wire);
+        card.firmware_mut().note_forwarded(now, wire.frames, wire.bytes);
+        if card.capture().is_some() {
+            let forwarding = &mut self.forwarding;
+            forwarding
+                .wiring
+                .capture_sent(index, &frame, &mut forwarding.segments, now);
+        }
+        (outcome, left_at)
+    }
+
+    /// True if the frames of a transmit ring wait for a receiver, and trying again now would be in vain.
+    #[inline]
+    fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
+        let card = &self.cards()[index];
+        if self.drains != 0 || self.reconnect_grace.is_on() && card.is_transmit_ring_resumed(pair) {
+            return true;
+        }
+        card.blocked(pair)
+            .is_some_and(|blocked| now < blocked.until && self.card(blocked.card).is_still_stalled(blocked.queue, now))
+    }
+
+    /// When something is due without a kick.
+    pub(super) fn next_due(&self, now: Time) -> Option<Time> {
+        let cards = self.cards().iter();
+        let of_cards = cards.flat_map(|card| {
+            let blocked = (0..card.queue_pairs()).filter_map(|pair| card.blocked(pair));
+            let waits = blocked.map(|blocked| blocked.until).filter(|at| *at > now);
+            let own = [card.wait_ends(now), card.firmware().next_event()];
+            own.into_iter().flatten().chain(waits).chain(card.next_departures())
+        });
+        let others = [
+            self.forwarding.wiring.pool.next_due(),
+            self.reconnect_grace.ends(),
+            Some(self.forwarding.switches_due()).filter(|at| *at != Time::MAX),
+        ];
+        of_cards.chain(others.into_iter().flatten()).min()
+    }
+
+    /// Gives memory back that a burst of frames left behind.
+    pub(super) fn trim_pool(&mut self) {
+        self.forwarding.wiring.pool.trim();
+    }
+
+    /// Notes for which cards' receive buffers frames wait.
+    fn mark_awaited(&mut self) {
+        let cards = &mut self.forwarding.wiring.cards;
+        for card in cards.iter_mut() {
+            card.set_awaited(!card.waiting().is_empty());
+        }
+        for index in 0..cards.len() {
+            for pair in 0..cards[index].queue_pairs() {
+                if let Some(blocked) = cards[index].blocked(pair) {
+                    cards[blocked.card].set_awaited(true);
+                }
+            }
+        }
+    }
+
+    /// Asks every driver to kick from now on. True if there is work already, or a card failed.
+    pub(super) fn ask_for_kicks(&mut self, now: Time) -> bool {
+        let mut work = false;
+        self.mark_awaited();
+        for index in 0..self.cards().len() {
+            for pair in 0..self.cards()[index].queue_pairs() {
+                let blocked = self.must_wait(index, pair, now);
+                let card = self.card(index);
+                match card.ask_for_kicks(pair, blocked, now) {
+                    Ok(available) => work |= available,
+                    Err(rule) => {
+                        card.fail_rule(rule, now);
+                        work = true;
+                    }
+                }
+            }
+        }
+        work
+    }
+}
+
+/// The first bytes of a frame with one of them replaced.
+#[cold]
+fn with_byte(inline: &[u8], at: usize, value: u8) -> [u8; INLINE_HEADER_LEN] {
+    let mut bytes = [0; INLINE_HEADER_LEN];
+    bytes[..inline.len()].copy_from_slice(inline);
+    bytes[at] = value;
+    bytes
+}

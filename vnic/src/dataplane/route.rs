@@ -1,0 +1,321 @@
+//! Routes: how a frame, or a burst of frames alike, gets over its next hop. The conditions for that stand here and nowhere else.
+//!
+//! A frame crosses one link after the other: from its guest to a switch, over trunks, to the next guest. Each function here looks
+//! at one such hop and changes nothing; `wiring` and `forwarding` carry out what it returns.
+
+use ether::Time;
+use fabric::{Link, LinkDrop};
+use firmware::Firmware;
+use firmware::multicast::is_card_frame;
+
+use super::card::Card;
+use super::card::receive_ring::Refused;
+use super::drops::{RxDrop, TxDrop};
+use super::frames::frame_ref::FrameRef;
+use super::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
+use crate::offload::{NetHeader, OnWire};
+use crate::ring::Rule;
+
+/// How a frame gets over its next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// It is handed on at once, from where its sender put it: nothing on the link takes time or depends on single frames.
+    Direct,
+    /// It is copied into the pool, and arrives when the link has delivered it.
+    Copied(Copying),
+    /// It is for the card itself.
+    ToCard(Service),
+    /// It waits in its sender's ring until this receive queue of its receiver has buffers.
+    Wait {
+        /// The queue.
+        queue: usize,
+    },
+    /// It waits in the pool until its receiver has buffers.
+    WaitAtCard,
+    /// It is dropped, and counted under this reason.
+    Drop(Loss),
+}
+
+/// As what a frame is copied into the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copying {
+    /// As it is: the link delays all frames alike and does nothing else, so that the segments of a frame that is still to be
+    /// cut would all arrive together.
+    Whole,
+    /// As the frames that are on the wire, each for itself: cut, with its checksum, and judged by the link.
+    EachOnWire,
+}
+
+/// What a card does with a frame that goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// It answers a request of its guest.
+    Control,
+    /// It takes part in multicast between cards.
+    Multicast,
+    /// It copies the frame back to its guest, since its output is wired to its input.
+    Loopback,
+}
+
+/// Why a frame does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It is shorter than an Ethernet header.
+    Runt,
+    /// It is longer than an MTU allows.
+    TooLong,
+    /// Its headers do not allow what its guest asks of the card.
+    BadOffload,
+    /// The link's model dropped it.
+    Link(LinkDrop),
+    /// Its sender has used up its share of the pool.
+    PoolShare,
+    /// It crossed more trunks than there are.
+    TooManyTrunks,
+    /// No receive ring is started.
+    NotReady,
+    /// The receiver has no buffer, and is not waited for any longer.
+    NoBuffer,
+    /// The receiver's next buffer is too short.
+    BufferTooSmall,
+    /// The receiver's driver broke a rule, which stops its card.
+    Rule(Rule),
+}
+
+impl Loss {
+    /// The reason under which the sending card counts this loss.
+    pub fn at_sender(self) -> TxDrop {
+        match self {
+            Self::Runt => TxDrop::Runt,
+            Self::TooLong | Self::Link(LinkDrop::Mtu) => TxDrop::TooLong,
+            Self::PoolShare => TxDrop::PoolShare,
+            Self::BadOffload => TxDrop::BadOffload,
+            Self::Link(_) => TxDrop::Link,
+            Self::TooManyTrunks | Self::NotReady | Self::NoBuffer | Self::BufferTooSmall | Self::Rule(_) => {
+                TxDrop::CardRefused
+            }
+        }
+    }
+
+    /// The reason under which the receiving card counts this loss; none for a broken rule, which has a counter of its own.
+    pub fn at_receiver(self) -> Option<RxDrop> {
+        Some(match self {
+            Self::TooLong | Self::Link(LinkDrop::Mtu) => RxDrop::TooLong,
+            Self::PoolShare => RxDrop::PoolShare,
+            Self::BadOffload => RxDrop::BadOffload,
+            Self::Link(_) => RxDrop::Link,
+            Self::NotReady => RxDrop::NotReady,
+            Self::NoBuffer => RxDrop::NoBuffer,
+            Self::BufferTooSmall => RxDrop::BufferTooSmall,
+            Self::Runt | Self::TooManyTrunks => RxDrop::CardRefused,
+            Self::Rule(_) => return None,
+        })
+    }
+}
+
+impl From<Refused> for Loss {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoBuffer => Self::NoBuffer,
+            Refused::BufferTooSmall => Self::BufferTooSmall,
+            Refused::Rule(rule) => Self::Rule(rule),
+        }
+    }
+}
+
+/// A condition of a short path whose omission would show from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// No frame is longer than the link takes.
+    FitsMtu,
+    /// The link has no setting that concerns the frame.
+    LinkIsIdeal,
+    /// Everything that is on the link has arrived.
+    LinkIsDrained,
+    /// All that the link does is to delay.
+    LinkOnlyDelays,
+    /// The sender of a burst is not captured.
+    SenderIsNotCaptured,
+    /// The receiver of a burst is not captured.
+    ReceiverIsNotCaptured,
+    /// The sender's injector looks at no frame.
+    NoInjector,
+}
+
+/// Whether short paths are open. Tests close them, to hold all paths equal, and leave conditions out, to see that this shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shortcuts {
+    #[cfg(test)]
+    pub closed: bool,
+    #[cfg(test)]
+    pub forgotten: Option<Condition>,
+}
+
+impl Shortcuts {
+    #[inline(always)]
+    fn are_closed(self) -> bool {
+        #[cfg(test)]
+        return self.closed;
+        #[cfg(not(test))]
+        false
+    }
+
+    /// Whether a condition, which `is` says, holds.
+    #[inline(always)]
+    fn holds(self, condition: Condition, is: bool) -> bool {
+        #[cfg(test)]
+        if self.forgotten == Some(condition) {
+            return true;
+        }
+        let _ = condition;
+        is
+    }
+
+    /// The route over `link` at `now` of a frame that is up to `longest` bytes on the wire.
+    #[inline(always)]
+    pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Route {
+        use Condition::{FitsMtu, LinkIsDrained, LinkIsIdeal, LinkOnlyDelays};
+        let fits = longest <= link.config().mtu + LINK_OVERHEAD;
+        if self.are_closed() || !self.holds(FitsMtu, fits) {
+            // A frame that is too long is dropped where the link judges each frame.
+            return Route::Copied(Copying::EachOnWire);
+        }
+        if self.holds(LinkIsIdeal, link.is_ideal()) && self.holds(LinkIsDrained, link.is_drained(now)) {
+            Route::Direct
+        } else if self.holds(LinkOnlyDelays, link.only_delays(now)) {
+            Route::Copied(Copying::Whole)
+        } else {
+            Route::Copied(Copying::EachOnWire)
+        }
+    }
+
+    /// Longest frame that may follow one which went directly from card `from` to card `to` over their two links, in a burst,
+    /// without a decision of its own; `None` if none may. All frames of the burst have the same first 14 bytes and ask nothing
+    /// of the card.
+    #[inline]
+    pub fn burst_len_max(self, from: &Card, to: &Card) -> Option<u32> {
+        // Each frame is shown to a capture, and to the injector; with several queues the card steers each.
+        let alike = self.holds(Condition::SenderIsNotCaptured, from.capture().is_none())
+            && self.holds(Condition::ReceiverIsNotCaptured, to.capture().is_none())
+            && self.holds(Condition::NoInjector, from.firmware().misorder().degree() == 0)
+            && to.queue_pairs() == 1;
+        // Up to the least MTU on the path, what held for the first frame on the links holds for all.
+        let mtus = [
+            from.settings().mtu,
+            to.settings().mtu,
+            from.cable().from_guest.config().mtu,
+            to.cable().to_guest.config().mtu,
+        ];
+        alike.then(|| mtus.into_iter().fold(u32::MAX, u32::min) + LINK_OVERHEAD)
+    }
+}
+
+/// What is known of a frame from a guest that its card accepts: its checked offload request, and what it is on the wire.
+///
+/// # Errors
+/// Why the card does not accept it.
+#[inline(always)]
+pub fn accepted(card: &Card, frame: &FrameRef<'_>) -> Result<(NetHeader, OnWire), Loss> {
+    if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
+        return Err(Loss::Runt);
+    }
+    let checked = frame.header.checked(card.sender_offloads(), frame.len);
+    let header = checked.map_err(|_| Loss::BadOffload)?;
+    let wire = FrameRef { header, ..*frame }.on_wire().ok_or(Loss::BadOffload)?;
+    if !card.fits_mtu(wire.longest) || frame.len > SEGMENTED_FRAME_MAX {
+        return Err(Loss::TooLong);
+    }
+    Ok((header, wire))
+}
+
+/// The route of an accepted frame from its guest: to the card itself, or to the card's switch. A frame that was `switched`
+/// before it had to wait has crossed the link already.
+#[inline(always)]
+pub fn from_guest(
+    card: &Card,
+    frame: &FrameRef<'_>,
+    wire: &OnWire,
+    switched: bool,
+    shortcuts: Shortcuts,
+    now: Time,
+) -> Route {
+    if Firmware::is_control(frame.inline) {
+        Route::ToCard(Service::Control)
+    } else if is_card_frame(frame.inline) {
+        Route::ToCard(Service::Multicast)
+    } else if card.settings().loopback {
+        Route::ToCard(Service::Loopback)
+    } else if switched {
+        Route::Direct
+    } else {
+        shortcuts.over_link(&card.cable().from_guest, wire.longest, now)
+    }
+}
+
+/// The route of a frame from a switch to the guest of `card`. `wire` is `None` if the frame's headers do not allow the
+/// segmentation that it asks for.
+#[inline(always)]
+pub fn to_guest(card: &Card, frame: &FrameRef<'_>, wire: Option<&OnWire>, shortcuts: Shortcuts, now: Time) -> Route {
+    let Some(wire) = wire else {
+        return Route::Drop(Loss::BadOffload);
+    };
+    if !card.fits_mtu(wire.longest) {
+        return Route::Drop(Loss::TooLong);
+    }
+    let over_link = shortcuts.over_link(&card.cable().to_guest, wire.longest, now);
+    if is_card_frame(frame.inline) {
+        return match over_link {
+            // The card writes the first bytes of such a frame anew, and takes what follows as one piece.
+            Route::Direct if frame.rest.len() <= 1 => Route::ToCard(Service::Multicast),
+            Route::Direct => Route::Copied(Copying::Whole),
+            copied => copied,
+        };
+    }
+    let suits = frame.header.suits(card.receiver_offloads());
+    if over_link == Route::Direct && suits && card.waiting().is_empty() {
+        return Route::Direct;
+    }
+    behind_others(card, frame, over_link, suits, now)
+}
+
+/// The route of a frame that its receiver does not take directly: because of the link, because the guest does not take it
+/// uncut, or because others wait before it.
+#[cold]
+#[inline(never)]
+fn behind_others(card: &Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
+    // Where nothing is modelled, overload waits in the senders' rings and not in the pool.
+    if over_link != Route::Copied(Copying::EachOnWire)
+        && card.cable().to_guest.is_ideal()
+        && frame.transit.may_wait()
+        && frame.whole.is_none()
+        && !card.waiting().is_empty()
+        && let Some(queue) = card.receive_queue_of(frame.inline)
+        // Those that wait may do so for another queue, whose buffers say nothing about those of this one.
+        && card.is_worth_waiting_for(queue, now)
+    {
+        return Route::Wait { queue };
+    }
+    match over_link {
+        _ if !suits => Route::Copied(Copying::EachOnWire),
+        Route::Direct => Route::Copied(Copying::Whole),
+        copied => copied,
+    }
+}
+
+/// The route of a frame that receive queue `queue` of its receiver refused; `is_worth_waiting` says whether that queue will soon
+/// have buffers.
+pub fn after_refusal(
+    refused: Refused,
+    frame: &FrameRef<'_>,
+    queue: usize,
+    is_worth_waiting: impl FnOnce() -> bool,
+) -> Route {
+    if refused != Refused::NoBuffer || !frame.transit.may_wait() || !is_worth_waiting() {
+        return Route::Drop(refused.into());
+    }
+    match frame.whole {
+        None => Route::Wait { queue },
+        // It is in private memory already, where no ring keeps it.
+        Some(_) => Route::WaitAtCard,
+    }
+}

@@ -1,0 +1,37 @@
+//! What a data plane is made with.
+
+/// What a data plane is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FabricSettings {
+    /// Longest time to poll for more work before asking for kicks and sleeping, in nanoseconds. It is made
+    /// shorter while work comes later than that, or another process wants the processor.
+    pub poll_ns: u64,
+    /// How long after the start guests that used another process's ports before are waited for, in nanoseconds: until all
+    /// ports have a guest again, but no longer, what they have in their rings stays there. 0 = not at all.
+    pub return_ns: u64,
+}
+
+impl FabricSettings {
+    /// One round trip between guests that poll fits several times.
+    pub const POLL_NS_DEFAULT: u64 = 50_000;
+    /// The second after which every QEMU tries to reconnect, and a little for its session.
+    pub const RETURN_NS_DEFAULT: u64 = 1_200_000_000;
+}
+
+impl Default for FabricSettings {
+    fn default() -> Self {
+        Self {
+            poll_ns: Self::POLL_NS_DEFAULT,
+            return_ns: Self::RETURN_NS_DEFAULT,
+        }
+    }
+}
+
+/// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
+pub const QUEUE_PAIRS_MAX: u16 = 16;
+
+/// Largest MTU of a port, as on real cards.
+pub const MTU_MAX: u32 = 9000;
+
+/// Smallest MTU that IPv4 allows.
+pub const MTU_MIN: u32 = 68;

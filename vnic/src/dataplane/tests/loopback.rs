@@ -1,0 +1,112 @@
+//! A card that is connected to itself, in virtual time (`papers.md` M-CI1).
+
+use crate::dataplane::WAIT_NS_MAX;
+use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
+
+fn loopback() -> Rig {
+    let mut rig = Rig::new(&[ALL_FEATURES]);
+    rig.add_loopback_guest(ALL_FEATURES);
+    rig
+}
+
+fn copies(rig: &Rig, what: &str) -> u64 {
+    rig.stats(1).copy_engine.expect("it is one")[what]
+}
+
+#[test]
+fn m_ci1_what_a_guest_sends_to_a_loopback_card_comes_back_in_order_and_is_counted() {
+    let mut rig = loopback();
+    let sent: Vec<_> = (0..50).map(|n| frame(7, 1, 14 + 40 * n, n as u8)).collect();
+    for (index, frame) in (0..).zip(&sent) {
+        rig.send(1, index, frame);
+    }
+    rig.settle();
+    let received: Vec<_> = rig.received(1).into_iter().map(|(_, frame)| frame).collect();
+    assert_eq!(received, sent);
+    assert_eq!(rig.completed(1), 50);
+    let bytes: usize = sent.iter().map(Vec::len).sum();
+    let stats = rig.stats(1);
+    assert_eq!((stats.rx.frames, stats.tx.frames), (50, 50));
+    assert_eq!(stats.copied_bytes, bytes as u64, "copied once");
+    assert_eq!((copies(&rig, "submitted"), copies(&rig, "completed")), (50, 50));
+    assert_eq!(copies(&rig, "moved_bytes"), bytes as u64);
+    assert!(rig.stats(0).copy_engine.is_none());
+}
+
+#[test]
+fn m_ci1_nobody_else_reaches_a_loopback_card_and_it_reaches_nobody() {
+    let mut rig = loopback();
+    // Flooded to all of a switch.
+    let mut everywhere = frame(0, 0, 60, 1);
+    everywhere[..6].fill(0xff);
+    rig.send(0, 0, &everywhere);
+    rig.send(1, 0, &everywhere);
+    rig.settle();
+    assert_eq!(rig.received(0).len(), 0);
+    assert_eq!(rig.received(1).len(), 1, "its own");
+}
+
+#[test]
+fn m_ci1_a_long_frame_comes_back_whole_and_one_beyond_the_mtu_is_no_copy() {
+    let mut rig = loopback();
+    let long = frame(7, 1, 9000, 3);
+    rig.send_long(1, 0, &long);
+    rig.send_long(1, 10, &frame(7, 1, 9100, 3));
+    rig.settle();
+    let received = rig.received(1);
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].1, long);
+    assert_eq!(rig.stats(1).tx.dropped["too_long"], 1);
+    assert_eq!(copies(&rig, "submitted"), 1);
+}
+
+#[test]
+fn m_ci1_a_copy_waits_for_its_receive_buffer_and_is_given_up_when_none_comes() {
+    let mut rig = loopback();
+    // All buffers are used, and none is posted meanwhile.
+    for index in 0..RING {
+        rig.send(1, index, &frame(7, 1, 60, 0));
+    }
+    rig.settle();
+    assert_eq!(copies(&rig, "completed"), u64::from(RING));
+    assert_eq!(rig.completed(1), usize::from(RING));
+    rig.send(1, 0, &frame(7, 1, 60, 9));
+    rig.send(1, 1, &frame(7, 1, 61, 9));
+    rig.settle();
+    assert_eq!(rig.completed(1), 0, "they wait in their ring");
+    assert_eq!(
+        (copies(&rig, "submitted"), copies(&rig, "completed")),
+        (u64::from(RING) + 1, u64::from(RING))
+    );
+    // The guest takes its packets and posts the buffers again: the copies go on, none is done twice.
+    assert_eq!(rig.received(1).len(), usize::from(RING));
+    rig.settle();
+    let lens: Vec<_> = rig.received(1).into_iter().map(|(_, frame)| frame.len()).collect();
+    assert_eq!(lens, [60, 61]);
+    assert_eq!(rig.completed(1), 2);
+    assert_eq!(copies(&rig, "submitted"), copies(&rig, "completed"));
+
+    for index in 0..RING {
+        rig.send(1, index, &frame(7, 1, 60, 0));
+    }
+    rig.settle();
+    rig.completed(1);
+    rig.send(1, 0, &frame(7, 1, 60, 9));
+    rig.settle();
+    rig.now = rig.now.plus_nanos(WAIT_NS_MAX + 1);
+    rig.settle();
+    assert_eq!(rig.completed(1), 1, "nobody waits for ever");
+    assert_eq!(copies(&rig, "failed"), 1);
+    assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 1);
+}
+
+#[test]
+fn a_loopback_card_is_in_no_group_whoever_asks() {
+    let mut rig = loopback();
+    let now = rig.now;
+    for address in [None, Some(ether::MacAddr([2, 0, 0, 0, 0, 1]))] {
+        let refused = rig.plane.change_group(1, 7, true, address, now);
+        assert_eq!(refused, Err(firmware::control::GroupRefusal::Loopback));
+    }
+    assert!(rig.plane.cards()[1].settings().groups.is_empty());
+}

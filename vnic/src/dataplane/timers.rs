@@ -1,0 +1,116 @@
+//! Timers of guests: when one expires, its card sends a frame to the guest.
+//!
+//! Whether and when is decided by the firmware; the watchdog, which only interrupts, is served with the queues.
+
+use ether::{MacAddr, Time};
+use firmware::CONTROL_FRAME_MAX;
+use firmware::clock::ClockState;
+use firmware::control::doorbell_frame;
+use firmware::timers::{ArmedTimer, Expiry, TimerEvent, TimerKind};
+
+use super::error::invalid;
+use super::frames::frame_ref::FrameRef;
+use super::frames::transit::Transit;
+use super::{DataPlane, FabricError};
+use crate::memory::Piece;
+use crate::offload::NetHeader;
+use crate::report;
+
+/// A timer of the card with this index.
+pub(super) type PortTimer = (usize, ArmedTimer);
+
+/// Timers as a configuration says them, on the clock of a data plane whose time 0 is `origin_unix_ns`. What was due before that is
+/// due then.
+pub(super) fn timers_from(timers: &[report::ArmedTimer], origin_unix_ns: u64) -> Result<Vec<ArmedTimer>, FabricError> {
+    let timer = |timer: &report::ArmedTimer| {
+        let owner: MacAddr = timer.owner.parse().map_err(invalid)?;
+        Ok(ArmedTimer {
+            timer: timer.timer,
+            owner,
+            kind: if timer.clock { TimerKind::Clock } else { TimerKind::Once },
+            period_ns: timer.period_ns,
+            due: Time::from_nanos(timer.due_unix_ns.saturating_sub(origin_unix_ns)),
+        })
+    };
+    timers.iter().map(timer).collect()
+}
+
+impl DataPlane {
+    /// Takes all timers from all cards: as they are told, and as they are put back. Those of guests that are paused are told, and
+    /// stay where they wait for them.
+    pub(super) fn take_timers(&mut self) -> (Vec<(String, report::ArmedTimer)>, Vec<PortTimer>) {
+        let (mut told, mut taken) = (Vec::new(), Vec::new());
+        for (index, card) in self.forwarding.wiring.cards.iter_mut().enumerate() {
+            let armed = card.firmware_mut().timers_mut().set_aside();
+            for timer in armed.iter().chain(card.timers_set_aside()) {
+                let told_timer = report::ArmedTimer {
+                    timer: timer.timer,
+                    owner: timer.owner.to_string(),
+                    clock: timer.kind == TimerKind::Clock,
+                    period_ns: timer.period_ns,
+                    due_unix_ns: self.origin_unix_ns.saturating_add(timer.due.as_nanos()),
+                };
+                told.push((card.name().to_owned(), told_timer));
+            }
+            taken.extend(armed.into_iter().map(|timer| (index, timer)));
+        }
+        (told, taken)
+    }
+
+    /// Arms timers again that were taken.
+    pub(super) fn put_timers_back(&mut self, timers: &[PortTimer], now: Time) {
+        for (index, timer) in timers {
+            let timers = self.card(*index).firmware_mut().timers_mut();
+            // No other could be armed meanwhile: nothing was taken from guests.
+            if timers.resume(now, timer).is_err() {
+                timers.note_lost();
+            }
+        }
+    }
+
+    /// Serves the timers of the card at `index` that are due.
+    #[inline]
+    pub(super) fn serve_timers(&mut self, index: usize, now: Time) {
+        let due = self.card(index).firmware().timers().next_event();
+        if due.is_some_and(|at| at <= now) {
+            self.serve_due_timers(index, now);
+        }
+    }
+
+    #[cold]
+    fn serve_due_timers(&mut self, index: usize, now: Time) {
+        while let Some(event) = self.card(index).firmware_mut().timers_mut().poll(now) {
+            match event {
+                TimerEvent::FetchClockState { timer } => {
+                    let card = self.card(index);
+                    let state = ClockState {
+                        // A clock runs on the card only while the guest keeps it armed.
+                        running_timers: 1,
+                        last_poll: card.update_last_poll(now),
+                    };
+                    card.firmware_mut().timers_mut().clock_state(now, timer, state, 0);
+                }
+                TimerEvent::Expired(expiry) => self.send_expiry(index, &expiry, now),
+            }
+        }
+        self.forwarding.wiring.announce_touched(now);
+    }
+
+    fn send_expiry(&mut self, index: usize, expiry: &Expiry, now: Time) {
+        let mut frame = [0; CONTROL_FRAME_MAX];
+        let len = doorbell_frame(expiry, &mut frame);
+        let mut rest = [Piece::EMPTY];
+        let transit = Transit::from_card(index);
+        let whole = FrameRef::of_bytes(&frame[..len], &mut rest, NetHeader::default(), transit);
+        let wiring = &mut self.forwarding.wiring;
+        let is_delivered =
+            wiring.cards[index].is_receiving(0) && wiring.deliver_from_memory(index, 0, &whole, now).is_ok();
+        let card = self.card(index);
+        if is_delivered {
+            card.firmware_mut().rx(0).ring(now);
+            card.note_timer_frame();
+        } else {
+            card.firmware_mut().timers_mut().note_lost();
+        }
+    }
+}
