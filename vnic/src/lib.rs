@@ -13,5 +13,3 @@ pub mod report;
 pub mod ring;
 pub mod session;
 pub mod shard;
-#[cfg(feature = "testing")]
-pub mod testing;
