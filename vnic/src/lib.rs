@@ -13,5 +13,3 @@ pub mod offload;
 pub mod report;
 pub mod ring;
 pub mod session;
-#[cfg(feature = "testing")]
-pub mod testing;

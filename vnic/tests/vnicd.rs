@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use firmware::control::Request;
 use vnic::dataplane::SettingsEvent;
-use vnic::testing::{Frontend, FrontendConfig};
+use weft_vnic_testkit::{Frontend, FrontendConfig};
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -433,7 +433,7 @@ fn m_gf9_frames_reach_the_queue_of_their_endpoint_and_the_steering_is_told_and_r
     let mut a = Frontend::start(FrontendConfig::connect(&sockets[0])).unwrap();
     let mut b = FrontendConfig::connect(&sockets[1]);
     b.queue_pairs = QUEUE_PAIRS.into();
-    b.features |= vnic::testing::F_MQ;
+    b.features |= weft_vnic_testkit::F_MQ;
     let mut b = Frontend::start(b).unwrap();
     let mut watcher = watch(&control);
     // The guest asks for it itself, as omxd does.

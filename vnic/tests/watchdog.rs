@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vnic::testing::{ControlClient, FRAME_LEN_MIN, Frontend, FrontendConfig, Interrupts, Service};
+use weft_vnic_testkit::{ControlClient, FRAME_LEN_MIN, Frontend, FrontendConfig, Interrupts, Service};
 
 /// Frames in each part of the test, and the time between them.
 const FRAMES: u32 = 300;

@@ -90,7 +90,7 @@ fn left_out(interface: &Interface) -> Option<LeftOut> {
 
 #[cfg(test)]
 mod tests {
-    use netif::testing::{Veth, in_private_network};
+    use weft_guest_driver_testkit::{Veth, in_private_network};
 
     use super::*;
 

@@ -168,10 +168,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        AfPacket, AfPacketOptions,
-        testing::{Veth, in_private_network},
-    };
+    use crate::{AfPacket, AfPacketOptions};
+    use weft_guest_driver_testkit::{Veth, in_private_network};
 
     fn is_bare(interface: &str) -> bool {
         Interface::find(interface).unwrap().egress_is_bare().unwrap()

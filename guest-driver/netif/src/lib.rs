@@ -12,8 +12,6 @@ mod filter;
 mod interface;
 mod memory;
 mod ready;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 use std::{
     io::IoSlice,

@@ -176,7 +176,7 @@ fn is_final(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use netif::testing::{Veth, has_direct_pools, in_private_network};
+    use weft_guest_driver_testkit::{Veth, has_direct_pools, in_private_network};
 
     use super::*;
 

@@ -8,10 +8,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use netif::{
-    Interface,
-    testing::{Veth, in_private_network},
-};
+use netif::Interface;
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
 const INIT: &str = env!("CARGO_BIN_EXE_omx_init");

@@ -9,11 +9,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use netif::{
-    Interface,
-    testing::{Veth, in_private_network},
-};
+use netif::Interface;
 use rustix::process::{Pid, Signal, kill_process};
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 const INIT: &str = env!("CARGO_BIN_EXE_omx_init");
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");

@@ -8,13 +8,13 @@ use std::{
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
 
-use netif::testing::{Veth, in_private_network};
 use omx::Board;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use serde_json::Value;
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");

@@ -10,11 +10,9 @@ use std::{
 
 use ether::{EtherType, MacAddr, Time};
 use firmware::{CONTROL_FRAME_MAX, Firmware, FirmwareConfig};
-use netif::{
-    AfPacket, AfPacketOptions, Interest, Netif, Wake,
-    testing::{Veth, in_private_network},
-};
+use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use serde_json::Value;
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 const NICCTL: &str = env!("CARGO_BIN_EXE_nicctl");
 

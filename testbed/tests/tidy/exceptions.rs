@@ -216,7 +216,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("vnic/src/report/settings.rs LinkSettings", NOT_YET),
     exception("vnic/src/shard/mod.rs Inner", NOT_YET),
     exception("vnic/src/shard/port.rs Port", NOT_YET),
-    exception("vnic/src/testing/ring.rs DriverRing", NOT_YET),
 ];
 
 /// Inherent methods beside their type.
@@ -261,8 +260,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("vnic/src/shard/trace.rs Fabric", NOT_YET),
     exception("vnic/src/shard/trunk.rs Fabric", NOT_YET),
     exception("vnic/src/shard/watch.rs Fabric", NOT_YET),
-    exception("vnic/src/testing/hostile.rs DriverRing", NOT_YET),
-    exception("vnic/src/testing/hostile.rs Frontend", NOT_YET),
 ];
 
 /// Files of Rust that no program names.

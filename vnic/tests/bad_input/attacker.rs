@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ether::MacAddr;
-use vnic::testing::{
+use weft_vnic_testkit::{
     ControlClient, F_EVENT_IDX, F_INDIRECT_DESC, F_MRG_RXBUF, Frontend, FrontendConfig, Seed, write_descriptor,
 };
 

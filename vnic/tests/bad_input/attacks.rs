@@ -1,7 +1,7 @@
 //! Generated rule violations: for each rule of the rings a family of attacks drawn from a seed.
 //! Only describes them; `ring_rules.rs` carries them out and looks at the counters.
 
-use vnic::testing::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, Frontend, MEMORY_BASE, Seed, table_len};
+use weft_vnic_testkit::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, Frontend, MEMORY_BASE, Seed, table_len};
 
 /// Vring numbers of queue pair 0.
 pub const RX: usize = 0;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ether::MacAddr;
 use tempfile::TempDir;
-use vnic::testing::{ControlClient, Frontend, FrontendConfig, HEADER_LEN, Numbered, ProcessUse, Service, Tracker};
+use weft_vnic_testkit::{ControlClient, Frontend, FrontendConfig, HEADER_LEN, Numbered, ProcessUse, Service, Tracker};
 
 /// A running `vnicd` with one listening port per name.
 pub struct Daemon {

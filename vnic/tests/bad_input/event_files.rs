@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use vnic::testing::{Frontend, FrontendConfig, HEADER_LEN, Interrupts};
+use weft_vnic_testkit::{Frontend, FrontendConfig, HEADER_LEN, Interrupts};
 
 use crate::attacker::{ATTACKER, FEEDER};
 use crate::attacks::{RX, TX};

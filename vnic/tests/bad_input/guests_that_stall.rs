@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ether::MacAddr;
-use vnic::testing::{FrontendConfig, Numbered, Tracker};
+use weft_vnic_testkit::{FrontendConfig, Numbered, Tracker};
 
 use crate::daemon::{Daemon, Neighbours, introduce};
 

@@ -11,7 +11,7 @@ use crate::attacks::{Attack, RX};
 use crate::daemon::assert_same_use;
 use crate::model::{Model, Outcome};
 use crate::ring_rules::{MEMORY_SLACK, Scene, receives_again};
-use vnic::testing::{Seed, write_descriptor};
+use weft_vnic_testkit::{Seed, write_descriptor};
 
 /// Cases that are generated; with those of the other tests they are more than 10⁵.
 pub const CASES_MIN: u32 = 70_000;

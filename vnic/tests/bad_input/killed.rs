@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ether::MacAddr;
-use vnic::testing::{ControlClient, Frontend, FrontendConfig, Numbered, Service, Tracker, Transport};
+use weft_vnic_testkit::{ControlClient, Frontend, FrontendConfig, Numbered, Service, Tracker, Transport};
 
 /// Times the daemon is killed.
 const KILLS: u32 = 20;

@@ -1,7 +1,7 @@
 //! What a card must do with a ring, written a second time from the rules' meaning (virtio 1.2, 2.7; `docs/spec/control-socket.md`) and without
 //! the daemon's code: the judge of generated rings. Reads the guest's memory as the device would, once the ring is written.
 
-use vnic::testing::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, GuestMemory, HEADER_LEN, MEMORY_BASE};
+use weft_vnic_testkit::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, GuestMemory, HEADER_LEN, MEMORY_BASE};
 
 use crate::attacks::{Attack, RX};
 

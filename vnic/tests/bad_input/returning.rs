@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ether::MacAddr;
 use vhost::VhostBackend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use vnic::testing::{Frontend, FrontendConfig, Interrupts, Numbered, Tracker};
+use weft_vnic_testkit::{Frontend, FrontendConfig, Interrupts, Numbered, Tracker};
 
 use crate::daemon::{Daemon, introduce};
 

@@ -10,7 +10,7 @@ use crate::attacks::{PLACE_RULES, PLAIN_RULE, RING_RULES, RX, TX, WIDE_RULE};
 use crate::daemon::{Daemon, Neighbours, assert_same_use, feed};
 use crate::{judged_rings, session_attacks, session_rules};
 use vhost::VhostBackend;
-use vnic::testing::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
+use weft_vnic_testkit::{DESC_WRITE, Descriptor, F_INDIRECT_DESC, Frontend, FrontendConfig, Seed, shift_user_address};
 
 /// Cases per rule.
 const CASES: u32 = 1000;

@@ -1,7 +1,7 @@
 //! Generated vhost-user messages: for each rule of a session a family of messages that break it and no other before it, drawn from
 //! a seed. Only describes them; `session_rules.rs` sends them and looks at the counters.
 
-use vnic::testing::{
+use weft_vnic_testkit::{
     F_CSUM, F_EVENT_IDX, F_INDIRECT_DESC, F_MTU, F_PROTOCOL_FEATURES, F_VERSION_1, Frontend, MEMORY_BASE, Seed,
     memory_table_body,
 };

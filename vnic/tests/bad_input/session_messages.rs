@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::daemon::{Daemon, Neighbours, assert_same_use, introduce};
-use vnic::testing::{
+use weft_vnic_testkit::{
     F_PROTOCOL_FEATURES, F_VERSION_1, Frontend, FrontendConfig, GuestMemory, MEMORY_BASE, RawSession, Seed,
     memory_table_body,
 };
@@ -257,19 +257,19 @@ fn a_memory_table_replaced_under_traffic_loses_no_frame() {
     let mut config = FrontendConfig::connect(daemon.socket("a"));
     config.regions = 3;
     let mut a = daemon.guest(config.clone());
-    config.transport = vnic::testing::Transport::Connect(daemon.socket("b"));
+    config.transport = weft_vnic_testkit::Transport::Connect(daemon.socket("b"));
     let mut b = daemon.guest(config);
     let (a_mac, b_mac) = (
         ether::MacAddr([2, 0, 0, 0, 1, 0x0a]),
         ether::MacAddr([2, 0, 0, 0, 1, 0x0b]),
     );
     introduce(&mut a, a_mac, &mut b, b_mac);
-    let mut tracker = vnic::testing::Tracker::new(9);
+    let mut tracker = weft_vnic_testkit::Tracker::new(9);
     let (mut sent, mut replaced) = (0, 0);
     let mut frame = [0; 900];
     while replaced < 2000 {
         for _ in 0..32 {
-            vnic::testing::Numbered {
+            weft_vnic_testkit::Numbered {
                 stream: 9,
                 sequence: sent,
             }

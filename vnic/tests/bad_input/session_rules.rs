@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
-use vnic::testing::{ControlClient, Frontend, FrontendConfig, RawSession, Seed};
+use weft_vnic_testkit::{ControlClient, Frontend, FrontendConfig, RawSession, Seed};
 
 use crate::attacker::{ATTACKER, FEEDER};
 use crate::attacks::TX;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ether::MacAddr;
-use vnic::testing::{
+use weft_vnic_testkit::{
     F_EVENT_IDX, F_INDIRECT_DESC, F_MQ, F_MRG_RXBUF, Frontend, FrontendConfig, HEADER_LEN, Interrupts, Layout,
     Numbered, Tracker,
 };
@@ -83,7 +83,7 @@ fn frames_arrive_whole_however_guests_cut_their_buffers() {
             let mut a = daemon.guest(config.clone());
             // Merged: many short buffers per frame. Not merged: each buffer takes the longest frame.
             config.rx_buffer_len = if config.features & F_MRG_RXBUF != 0 { 700 } else { 9200 };
-            config.transport = vnic::testing::Transport::Connect(daemon.socket("b"));
+            config.transport = weft_vnic_testkit::Transport::Connect(daemon.socket("b"));
             config.rx_layout = rx_layout;
             let mut b = daemon.guest(config);
             introduce(&mut a, A, &mut b, B);
@@ -168,7 +168,7 @@ fn calls_counted_by_the_guest_are_those_the_card_says_it_signalled() {
         let mut config = FrontendConfig::connect(daemon.socket("a"));
         config.features = features | F_MRG_RXBUF;
         let mut a = daemon.guest(config.clone());
-        config.transport = vnic::testing::Transport::Connect(daemon.socket("b"));
+        config.transport = weft_vnic_testkit::Transport::Connect(daemon.socket("b"));
         config.rx_interrupts = Interrupts::Always;
         let mut b = daemon.guest(config);
         introduce(&mut a, A, &mut b, B);

@@ -14,11 +14,12 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{RecvFlags, SendFlags, recv, send, sockopt},
 };
+use weft_guest_driver_testkit::Veth;
 
 use crate::{First, kit::Kit, other_host::OtherHost, with_cable};
 

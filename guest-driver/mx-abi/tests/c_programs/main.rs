@@ -17,14 +17,12 @@ use std::{
 };
 
 use kit::Kit;
-use netif::{
-    Interface,
-    testing::{Veth, in_private_network},
-};
+use netif::Interface;
 use other_host::OtherHost;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
 };
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 /// Runs `body` in a network of its own with a pair of joined interfaces.
 fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {

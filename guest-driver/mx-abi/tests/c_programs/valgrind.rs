@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use netif::testing::Veth;
+use weft_guest_driver_testkit::Veth;
 
 use crate::{First, kit::Kit, other_host::OtherHost, with_cable};
 

@@ -47,7 +47,7 @@ pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, optio
 }
 
 /// The value of a number option of level SOL_PACKET.
-pub(crate) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
+pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
     number_of(socket, libc::SOL_PACKET, option)
 }
 

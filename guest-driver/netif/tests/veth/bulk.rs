@@ -9,8 +9,8 @@ use std::{
 use ether::{EtherType, MacAddr};
 use netif::{
     AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, RingLayout, Wake,
-    testing::{Veth, group_of, in_private_network, set_option},
 };
+use weft_guest_driver_testkit::{Veth, group_of, in_private_network, set_option};
 
 use crate::{LIMIT, header, next_frame, open};
 

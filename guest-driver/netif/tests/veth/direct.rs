@@ -6,7 +6,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use netif::{DirectPool, testing::has_direct_pools};
+use netif::DirectPool;
+use weft_guest_driver_testkit::has_direct_pools;
 
 use super::*;
 

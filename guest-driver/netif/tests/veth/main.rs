@@ -13,8 +13,8 @@ use std::{
 use ether::{EtherType, MacAddr};
 use netif::{
     AfPacket, AfPacketOptions, BURST_MAX, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Wake,
-    testing::{Veth, in_private_network},
 };
+use weft_guest_driver_testkit::{Veth, in_private_network};
 
 const LIMIT: Duration = Duration::from_secs(10);
 

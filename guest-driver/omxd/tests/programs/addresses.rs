@@ -7,10 +7,10 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::testing::Veth;
 use omx::{Board, Endpoint, EndpointOptions, Error, Segment, StatusCode};
 use rustix::process::{Pid, Signal, kill_process};
 use weft_authority::without_signals;
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     rig::{LIMIT, in_own_world, open, wait_until},

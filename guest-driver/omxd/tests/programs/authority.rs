@@ -8,10 +8,11 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use omx::{Board, Counter, Error};
 use rustix::process::{Pid, Signal, kill_process};
 use weft_authority::{BoardStatus, PeerTable, Session};
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{Echo, LIMIT, Program, exchange, in_own_world, open, wait_until};
 

@@ -13,9 +13,10 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use mxoe::engine::Counter;
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, testing::Veth};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif};
 use omx::{Board, Error};
 use weft_authority::{OmxdError, Place, RAW_ENDPOINT, Refusal, START_LIMIT, Session};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

@@ -11,9 +11,10 @@ use std::{
 use ether::{EtherType, MacAddr, Time};
 use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, FirmwareConfig};
 use mxoe::wire::{HEAD_LEN, MARK, PacketType};
-use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake, testing::Veth};
+use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use omx::Board;
 use weft_authority::Session;
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{LIMIT, in_own_world, open, wait_until};
 

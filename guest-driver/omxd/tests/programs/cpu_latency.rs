@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
-use netif::testing::Veth;
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

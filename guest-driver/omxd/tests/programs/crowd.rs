@@ -14,8 +14,8 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::testing::Veth;
 use omx::{Address, Endpoint, EndpointOptions, Segment, StatusCode, Waiting};
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{LIMIT, OtherHost, Program, in_own_world};
 

@@ -6,16 +6,14 @@ use std::{
 };
 
 use ether::EtherType;
-use netif::{
-    Interface, Netif,
-    testing::{Veth, group_of, set_option},
-};
+use netif::{Interface, Netif};
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect as connect_to, recvmsg, send, socket_with,
 };
 use weft_authority::Place;
+use weft_guest_driver_testkit::{Veth, group_of, set_option};
 
 use crate::{
     authority::Omxd,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use omx::{Board, Endpoint, EndpointOptions};
 use rustix::{
     io::Errno,
@@ -21,6 +21,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use weft_authority::{News, Place, Session, next_visit};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

@@ -3,12 +3,10 @@
 use std::{io::IoSlice, process::Command, thread};
 
 use ether::{EtherType, Time};
-use netif::{
-    AfPacket, AfPacketOptions, Netif,
-    testing::{Veth, has_direct_pools},
-};
+use netif::{AfPacket, AfPacketOptions, Netif};
 use omx::Board;
 use weft_authority::{DirectLimit, OpenedEndpoint, Session};
+use weft_guest_driver_testkit::{Veth, has_direct_pools};
 
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -3,9 +3,9 @@
 
 use std::{os::fd::AsFd, time::Duration};
 
-use netif::testing::Veth;
 use omx::{Address, Board, Endpoint, EndpointOptions, Segment, StatusCode};
 use weft_authority::{News, Session, next_visit};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

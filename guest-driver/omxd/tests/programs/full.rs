@@ -3,8 +3,8 @@
 
 use std::{sync::Barrier, thread};
 
-use netif::testing::Veth;
 use omx::{Counter, Endpoint, EndpointOptions, Request, Segment, StatusCode};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     rig::{LIMIT, in_own_world, wait_until},

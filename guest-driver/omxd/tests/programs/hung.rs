@@ -13,7 +13,7 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use omx::{Counter, Segment, StatusCode};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -25,6 +25,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 use weft_authority::{OmxdError, Place, Session};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

@@ -5,10 +5,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use netif::testing::Veth;
 use omx::{Board, Counter, Error, StatusCode};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use weft_authority::{News, OmxdError, PAIR_MEMORY_LEN, Session, next_visit};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     rig::{Echo, exchange, in_own_world, open, wait_until},

@@ -9,8 +9,8 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::testing::in_private_network;
 use omx::{Address, Endpoint, EndpointOptions, Error, StatusCode};
+use weft_guest_driver_testkit::in_private_network;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 const ECHO: &str = "OMX_TEST_ECHO";

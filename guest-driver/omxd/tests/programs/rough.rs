@@ -9,8 +9,9 @@ use std::{
 };
 
 use ether::EtherType;
-use netif::{AfPacket, AfPacketOptions, Interest, Interface, Netif, Wake, testing::Veth};
+use netif::{AfPacket, AfPacketOptions, Interest, Interface, Netif, Wake};
 use omx::{Address, Counter, Endpoint, StatusCode};
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{LIMIT, in_own_world, open};
 

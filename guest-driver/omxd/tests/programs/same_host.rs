@@ -3,9 +3,9 @@
 
 use std::{process::Command, thread, time::Duration};
 
-use netif::testing::Veth;
 use omx::{Address, Board, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode};
 use weft_authority::Session;
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 

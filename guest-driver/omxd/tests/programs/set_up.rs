@@ -7,10 +7,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use omx::Board;
 use rustix::process::{Pid, Signal, kill_process};
 use weft_authority::Session;
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

@@ -12,9 +12,10 @@ use mxoe::{
     engine::Counter,
     wire::{Dialect, Extension, HEAD_LEN, MARK, Packet, PacketType, Preset},
 };
-use netif::{AfPacket, AfPacketOptions, Netif, testing::Veth};
+use netif::{AfPacket, AfPacketOptions, Netif};
 use omx::{Board, Error, StatusCode};
 use weft_authority::Session;
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, wait_until};
 

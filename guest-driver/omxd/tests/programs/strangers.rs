@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
-use netif::{Interface, testing::Veth};
+use netif::Interface;
 use omx::{Board, Counter, Endpoint, EndpointOptions, Segment, StatusCode};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use weft_authority::{News, OmxdError, Place, Session, next_visit};
+use weft_guest_driver_testkit::Veth;
 
 use crate::{
     authority::Omxd,

@@ -3,9 +3,9 @@
 
 use std::{fs, process::Command};
 
-use netif::testing::Veth;
 use omx::{Board, Counter, Error, Segment, StatusCode};
 use weft_authority::{OmxdError, Session};
+use weft_guest_driver_testkit::Veth;
 
 use crate::rig::{Echo, LIMIT, exchange, in_own_world, open, sent_frames, wait_until};
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use vnic::testing::Service;
+use weft_vnic_testkit::Service;
 
 use crate::Options;
 use crate::dataplane::wait;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
-use vnic::testing::{
+use weft_vnic_testkit::{
     F_EVENT_IDX, F_INDIRECT_DESC, F_MRG_RXBUF, Frontend, FrontendConfig, HEADER_LEN, Interrupts, ProcessUse, load,
     pin_thread,
 };

@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use vnic::report::{LinkChange, LinkSettings};
-use vnic::testing::{load, pin_thread};
+use weft_vnic_testkit::{load, pin_thread};
 
 use crate::backends::{Backend, HugePages, Kind};
 use crate::dataplane::{Guests, Sample, Watch, median};

@@ -132,7 +132,7 @@ pub fn all_met(options: &Options, lines: &[Line]) -> bool {
     verdicts.all(|verdict| verdict == Verdict::Met)
 }
 
-fn mean(samples: &[Sample], of: impl Fn(&vnic::testing::load::OneWaySample) -> f64) -> Option<f64> {
+fn mean(samples: &[Sample], of: impl Fn(&weft_vnic_testkit::load::OneWaySample) -> f64) -> Option<f64> {
     let values: Vec<_> = samples
         .iter()
         .filter_map(|sample| Some(of(sample.stream.as_ref()?)))

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use vnic::testing::Service;
+use weft_vnic_testkit::Service;
 
 use crate::Options;
 use crate::backends::HugePages;

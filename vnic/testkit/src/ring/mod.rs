@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::memory::GuestMemory;
-use crate::memory::prefetch_for_write;
+use crate::memory::GuestMemory;
+use crate::prefetch::prefetch_for_write;
+
+mod hostile;
 
 /// Descriptor flag: another descriptor follows (`next` is valid).
 pub const DESC_NEXT: u16 = 1;
@@ -48,6 +50,17 @@ pub enum Interrupts {
     Always,
 }
 
+/// Where the three parts of a ring lie: guest addresses, and pointers to them in this process.
+#[derive(Debug)]
+struct Parts {
+    desc_addr: u64,
+    avail_addr: u64,
+    used_addr: u64,
+    desc: *mut Descriptor,
+    avail: *mut u16,
+    used: *mut u8,
+}
+
 /// The driver's half of a split ring.
 #[derive(Debug)]
 pub struct DriverRing {
@@ -55,12 +68,7 @@ pub struct DriverRing {
     size: u16,
     event_idx: bool,
     interrupts: Interrupts,
-    desc_addr: u64,
-    avail_addr: u64,
-    used_addr: u64,
-    desc: *mut Descriptor,
-    avail: *mut u16,
-    used: *mut u8,
+    parts: Parts,
     avail_idx: u16,
     published_idx: u16,
     used_seen: u16,
@@ -91,12 +99,14 @@ impl DriverRing {
             size,
             event_idx: false,
             interrupts: Interrupts::Never,
-            desc_addr,
-            avail_addr,
-            used_addr,
-            desc: memory.pointer(desc_addr, entries * DESC_LEN).cast(),
-            avail: memory.pointer(avail_addr, 6 + 2 * entries).cast(),
-            used: memory.pointer(used_addr, 6 + 8 * entries),
+            parts: Parts {
+                desc_addr,
+                avail_addr,
+                used_addr,
+                desc: memory.pointer(desc_addr, entries * DESC_LEN).cast(),
+                avail: memory.pointer(avail_addr, 6 + 2 * entries).cast(),
+                used: memory.pointer(used_addr, 6 + 8 * entries),
+            },
             avail_idx: 0,
             published_idx: 0,
             used_seen: 0,
@@ -123,7 +133,7 @@ impl DriverRing {
 
     /// Guest addresses of descriptor table, avail ring and used ring.
     pub fn addresses(&self) -> (u64, u64, u64) {
-        (self.desc_addr, self.avail_addr, self.used_addr)
+        (self.parts.desc_addr, self.parts.avail_addr, self.parts.used_addr)
     }
 
     /// The eventfd the driver writes when it made buffers available.
@@ -146,7 +156,7 @@ impl DriverRing {
             0
         };
         // SAFETY: `avail` points at 6 + 2*size bytes of mapped memory.
-        unsafe { self.avail.write_volatile(flags) };
+        unsafe { self.parts.avail.write_volatile(flags) };
         self.never_event = self.used_seen.wrapping_sub(1);
         self.write_used_event(self.used_seen);
     }
@@ -157,20 +167,26 @@ impl DriverRing {
             Interrupts::Never => self.never_event,
         };
         // SAFETY: the used_event field follows the `size` avail entries; the area was allocated for it.
-        unsafe { self.avail.add(2 + usize::from(self.size)).write_volatile(value) };
+        unsafe { self.parts.avail.add(2 + usize::from(self.size)).write_volatile(value) };
     }
 
     /// Asks for the cache line of descriptor `index` (modulo the size), which will be written soon.
     #[inline]
     pub fn prefetch_descriptor(&self, index: u16) {
-        prefetch_for_write(self.desc.wrapping_add(usize::from(index & (self.size - 1))).cast());
+        prefetch_for_write(
+            self.parts
+                .desc
+                .wrapping_add(usize::from(index & (self.size - 1)))
+                .cast(),
+        );
     }
 
     /// Puts a descriptor at `index` (modulo the size) of the table.
     pub fn write_descriptor(&self, index: u16, descriptor: Descriptor) {
         // SAFETY: the index is masked to the table's length.
         unsafe {
-            self.desc
+            self.parts
+                .desc
                 .add(usize::from(index & (self.size - 1)))
                 .write_volatile(descriptor)
         };
@@ -185,19 +201,19 @@ impl DriverRing {
         if self.shadow_avail[slot] != head {
             self.shadow_avail[slot] = head;
             // SAFETY: slot < size, entries start after the two 16-bit header fields.
-            unsafe { self.avail.add(2 + slot).write_volatile(head) };
+            unsafe { self.parts.avail.add(2 + slot).write_volatile(head) };
         }
         self.avail_idx = self.avail_idx.wrapping_add(1);
     }
 
     fn avail_idx_cell(&self) -> &AtomicU16 {
         // SAFETY: the avail index is the second, aligned 16-bit field of mapped memory that `self` keeps alive.
-        unsafe { AtomicU16::from_ptr(self.avail.add(1)) }
+        unsafe { AtomicU16::from_ptr(self.parts.avail.add(1)) }
     }
 
     fn used_idx_cell(&self) -> &AtomicU16 {
         // SAFETY: the used index is the second, aligned 16-bit field of mapped memory that `self` keeps alive.
-        unsafe { AtomicU16::from_ptr(self.used.cast::<u16>().add(1)) }
+        unsafe { AtomicU16::from_ptr(self.parts.used.cast::<u16>().add(1)) }
     }
 
     /// Shows all pushed chains to the device; returns whether it wants a kick for them.
@@ -214,7 +230,8 @@ impl DriverRing {
         if self.event_idx {
             // SAFETY: avail_event follows the `size` used elements; the area was allocated for it.
             let event = unsafe {
-                self.used
+                self.parts
+                    .used
                     .add(4 + 8 * usize::from(self.size))
                     .cast::<u16>()
                     .read_volatile()
@@ -222,7 +239,7 @@ impl DriverRing {
             need_event(event, self.avail_idx, old)
         } else {
             // SAFETY: the flags are the first field of the used ring.
-            unsafe { self.used.cast::<u16>().read_volatile() & USED_NO_NOTIFY == 0 }
+            unsafe { self.parts.used.cast::<u16>().read_volatile() & USED_NO_NOTIFY == 0 }
         }
     }
 
@@ -260,7 +277,7 @@ impl DriverRing {
         let slot = usize::from(self.used_seen.wrapping_add(offset) & (self.size - 1));
         // SAFETY: slot < size, elements of 8 bytes start after the two 16-bit header fields.
         let (id, len) = unsafe {
-            let element = self.used.add(4 + 8 * slot).cast::<u32>();
+            let element = self.parts.used.add(4 + 8 * slot).cast::<u32>();
             (element.read_volatile(), element.add(1).read_volatile())
         };
         assert!(
@@ -330,14 +347,19 @@ impl DriverRing {
     /// for a fresh device, anything else to be near the 16-bit wrap.
     pub fn reset(&mut self, base: u16) {
         let entries = usize::from(self.size);
-        self.memory.write(self.avail_addr, &vec![0; 6 + 2 * entries]);
-        self.memory.write(self.used_addr, &vec![0; 6 + 8 * entries]);
+        self.memory.write(self.parts.avail_addr, &vec![0; 6 + 2 * entries]);
+        self.memory.write(self.parts.used_addr, &vec![0; 6 + 8 * entries]);
         self.shadow_avail.fill(0);
         (self.avail_idx, self.published_idx, self.used_seen) = (base, base, base);
         self.avail_idx_cell().store(base, Ordering::Release);
         self.used_idx_cell().store(base, Ordering::Release);
         self.configure(self.event_idx, self.interrupts);
     }
+}
+
+/// Length in bytes of a descriptor table with `entries` descriptors.
+pub fn table_len(entries: usize) -> u32 {
+    (entries * DESC_LEN) as u32
 }
 
 /// Whether moving an index from `old` to `new` passes `event` (virtio 1.2, 2.7.10: vring_need_event).

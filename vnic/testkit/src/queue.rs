@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::memory::GuestMemory;
-use super::ring::DriverRing;
-use super::slots::{HEADER_LEN, Layout, Slots};
-use crate::memory::{prefetch, prefetch_for_write};
+use crate::memory::GuestMemory;
+use crate::prefetch::{prefetch, prefetch_for_write};
+use crate::ring::DriverRing;
+use crate::slots::{HEADER_LEN, Layout, Slots};
 
 /// Frames a merged receive chain may hold in bytes (64 KiB segment plus headers, rounded up).
 const MERGED_MAX: usize = 80 << 10;

@@ -1,17 +1,17 @@
-//! A network of one's own for a test: the test runs again as a child process inside a fresh network namespace.
+//! A private network for a test of the guest driver: the test runs again as a child process inside a fresh network namespace.
+//!
+//! The kit depends on none of the driver's crates, so that each of them can test itself with it, and is never part of a product.
 //!
 //! The namespace has no name: it cannot clash with another, and the kernel removes it with its last process, however
 //! that process ends. Needs `unshare` and `ip`; no root where the system lets users make user namespaces.
 
 use std::{
     env, io,
-    os::fd::BorrowedFd,
+    os::fd::{AsRawFd, BorrowedFd},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
-
-use crate::af_packet::socket;
 
 const INSIDE: &str = "WEFT_TEST_NAMESPACE";
 
@@ -56,7 +56,7 @@ pub fn in_private_network(test: &str, body: impl FnOnce()) {
 }
 
 /// Whether this kernel has AF_XDP sockets, and lets a process map the rings of those that another one made (Linux 6.4): what
-/// [`crate::DirectPool`] needs.
+/// `netif::DirectPool` needs.
 ///
 /// # Panics
 /// When the kernel does not say its version.
@@ -156,8 +156,20 @@ impl Drop for Veth {
 /// # Errors
 /// The kernel's.
 pub fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> Result<(), Option<i32>> {
-    let error = |error: io::Error| error.raw_os_error();
-    socket::set_option_of(socket, level, option, value).map_err(error)
+    // SAFETY: pointer and length describe `value`, which outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error().raw_os_error()),
+    }
 }
 
 /// By what others could join the group of a packet socket, an option's value; 0 where it is in none.
@@ -165,7 +177,20 @@ pub fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, option: i32, valu
 /// # Panics
 /// When it is no packet socket.
 pub fn group_of(socket: BorrowedFd<'_>) -> i32 {
-    socket::option(socket, libc::PACKET_FANOUT).expect("a packet socket")
+    let mut group = 0_i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: pointer and length describe `group`, which outlives the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT,
+            (&raw mut group).cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!(status, 0, "no packet socket: {}", io::Error::last_os_error());
+    group
 }
 
 fn shown(name: &str) -> String {

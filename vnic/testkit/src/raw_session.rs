@@ -1,148 +1,18 @@
-//! What no sound driver or frontend does: any content anywhere in the rings, raw vhost-user messages
-//! with any size, order and files. Only means; which nonsense is told is the tests' business.
+//! A vhost-user connection that sends messages of any size, order and files, as no sound frontend does. Which nonsense is
+//! told is the tests' business.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
 use vhost::VhostUserMemoryRegionInfo;
-
-use super::frontend::{Error, Frontend};
-use super::ring::{DESC_LEN, Descriptor, DriverRing};
-
-/// A seeded source of test values (splitmix64): the same seed gives the same cases on every machine.
-#[derive(Debug, Clone)]
-pub struct Seed(u64);
-
-impl Seed {
-    /// A stream of values named by `seed`.
-    pub fn new(seed: u64) -> Self {
-        Seed(seed)
-    }
-
-    /// Any 64-bit value.
-    pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    /// A value from `low` to `high`, both included.
-    pub fn range(&mut self, low: u64, high: u64) -> u64 {
-        debug_assert!(low <= high);
-        match (high - low).checked_add(1) {
-            Some(span) => low + self.any() % span,
-            None => self.any(),
-        }
-    }
-
-    /// True with a chance of `numerator` in `denominator`.
-    pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
-        self.any() % denominator < numerator
-    }
-
-    /// One of `choices`.
-    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.range(0, choices.len() as u64 - 1) as usize]
-    }
-
-    /// A length or index as tests like them: often near a border.
-    pub fn odd_number(&mut self) -> u64 {
-        let border = self.pick(&[
-            0,
-            1,
-            12,
-            16,
-            64,
-            256,
-            4096,
-            65_535,
-            1 << 31,
-            1 << 32,
-            1 << 47,
-            1 << 63,
-            u64::MAX,
-        ]);
-        match self.range(0, 3) {
-            0 => border,
-            1 => border.wrapping_add(self.range(0, 17)),
-            2 => border.wrapping_sub(self.range(0, 17)),
-            _ => self.any() >> self.range(0, 63),
-        }
-    }
-}
-
-impl DriverRing {
-    /// Writes avail entry `slot` (modulo the size) without moving the index.
-    pub fn raw_avail_entry(&self, slot: u16, value: u16) {
-        let at = 4 + 2 * u64::from(slot & (self.size() - 1));
-        self.memory().write(self.addresses().1 + at, &value.to_le_bytes());
-    }
-
-    /// Writes the avail index.
-    pub fn raw_avail_idx(&self, value: u16) {
-        self.memory().write(self.addresses().1 + 2, &value.to_le_bytes());
-    }
-
-    /// Writes the avail flags.
-    pub fn raw_avail_flags(&self, value: u16) {
-        self.memory().write(self.addresses().1, &value.to_le_bytes());
-    }
-
-    /// Writes used_event.
-    pub fn raw_used_event(&self, value: u16) {
-        let at = 4 + 2 * u64::from(self.size());
-        self.memory().write(self.addresses().1 + at, &value.to_le_bytes());
-    }
-
-    /// Writes the used index, which belongs to the device.
-    pub fn raw_used_idx(&self, value: u16) {
-        self.memory().write(self.addresses().2 + 2, &value.to_le_bytes());
-    }
-
-    /// Writes `chain` to descriptors 0, 1, … as it is, makes `heads` available after the `start` entries before them,
-    /// and kicks.
-    pub fn raw_post(&mut self, start: u16, chain: &[Descriptor], heads: &[u16]) {
-        for (index, descriptor) in chain.iter().enumerate() {
-            self.write_descriptor(index as u16, *descriptor);
-        }
-        for (index, head) in heads.iter().enumerate() {
-            self.raw_avail_entry(start.wrapping_add(index as u16), *head);
-        }
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.raw_avail_idx(start.wrapping_add(heads.len() as u16));
-        self.kick();
-    }
-}
-
-impl Frontend {
-    /// Stops all rings and empties them (GET_VRING_BASE, driver reset with indices at `base`), within the session.
-    pub fn stop_rings(&mut self, base: u16) -> Result<(), Error> {
-        for index in 0..self.pairs.len() * 2 {
-            self.stop_ring(index)?;
-        }
-        for pair in &mut self.pairs {
-            pair.rx.reset(base);
-            pair.tx.reset(base);
-        }
-        Ok(())
-    }
-
-    /// Starts and enables vring `index` where it stands, without posting receive buffers and without a kick.
-    pub fn start_only(&mut self, index: usize) -> Result<(), Error> {
-        self.start_ring(index)?;
-        self.enable_ring(index, true)
-    }
-}
 
 /// Length of a vhost-user message header.
 const MESSAGE_HEADER_LEN: usize = 12;
@@ -241,14 +111,14 @@ impl RawSession {
     /// Whether the backend has closed the connection (looks for up to `wait`).
     pub fn is_closed_within(&self, wait: Duration) -> bool {
         // Answers that are still under way come before the end.
-        let deadline = std::time::Instant::now() + wait;
+        let deadline = Instant::now() + wait;
         loop {
             match self.receive() {
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                 Err(_) => return true,
             }
-            if std::time::Instant::now() >= deadline {
+            if Instant::now() >= deadline {
                 return false;
             }
         }
@@ -271,9 +141,4 @@ pub fn shift_user_address(region: &VhostUserMemoryRegionInfo, shift: u64) -> Vho
         userspace_addr: region.userspace_addr.wrapping_add(shift),
         ..*region
     }
-}
-
-/// Length in bytes of a descriptor table with `entries` descriptors.
-pub fn table_len(entries: usize) -> u32 {
-    (entries * DESC_LEN) as u32
 }

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::memory::GuestMemory;
-use super::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor, DriverRing};
+use crate::memory::GuestMemory;
+use crate::ring::{DESC_INDIRECT, DESC_LEN, DESC_NEXT, DESC_WRITE, Descriptor, DriverRing};
 
 /// Bytes of the virtio-net header under VERSION_1 (with num_buffers).
 pub const HEADER_LEN: usize = 12;

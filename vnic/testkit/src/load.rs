@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::frontend::Frontend;
-use super::slots::HEADER_LEN;
+use crate::frontend::Frontend;
+use crate::slots::HEADER_LEN;
 
 /// Frames per transmit burst, as DPDK's generators send them.
 pub const BURST: u16 = 32;
@@ -70,7 +70,7 @@ fn write_frame(buffer: &mut [u8], source: [u8; 6], destination: [u8; 6]) {
     buffer[HEADER_LEN + 12..HEADER_LEN + 14].copy_from_slice(&[0x90, 0x00]);
 }
 
-fn drain(tx: &mut super::TxRing) {
+fn drain(tx: &mut crate::TxRing) {
     let deadline = Instant::now() + DRAIN;
     while tx.free() < tx.slots() && Instant::now() < deadline {
         std::hint::spin_loop();
