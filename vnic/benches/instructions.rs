@@ -48,7 +48,7 @@ fn marked(strategy: StrategyKind) -> Rig {
     rig
 }
 
-/// Frames of two protocols in turn, so that none follows the way of the one before.
+/// Frames of two protocols in turn, so that none is part of a burst.
 fn mixed() -> Rig {
     let mut rig = rig(ALL_FEATURES, StrategyKind::Timeout);
     for index in 0..FRAMES {
@@ -79,7 +79,7 @@ fn modelled() -> Rig {
 /// Guests besides the sender in the benchmark of multicast in the card (M-BV5).
 const MEMBERS: usize = 64;
 
-/// Rounds of the shard that are counted, alike in all respects: so many that every card has given its credits back several
+/// Rounds of the data plane that are counted, alike in all respects: so many that every card has given its credits back several
 /// times.
 const ROUNDS: usize = 64;
 

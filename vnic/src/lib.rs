@@ -1,7 +1,7 @@
 //! The vhost-user network card: sessions, rings, guest memory, and the data plane that carries frames between ports.
 //!
-//! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (ways and faults); this
-//! crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
+//! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (destinations and
+//! faults); this crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
 
 pub mod config;
 pub mod control;

@@ -1,4 +1,4 @@
-//! The shard's data path allocates nothing per frame, whatever its cards do: coalesce by any strategy, watch, record, spread
+//! The data plane allocates nothing per frame, whatever its cards do: coalesce by any strategy, watch, record, spread
 //! a multicast. Batches, queues and pools grow to their size with the first frames; control and settings are not of this.
 
 use firmware::StrategyKind;
@@ -13,9 +13,9 @@ const FRAMES: u16 = 64;
 /// What the sender's ring gets before a round.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Frames in a row to one guest.
+    /// A burst of frames to one guest.
     Run,
-    /// Marked MXoE frames in a row.
+    /// A burst of marked MXoE frames.
     Marked,
     /// To each guest in turn: each frame is looked up.
     Mixed,

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Requests that a card serves per second in the long run. A person or a monitoring program needs a few; a guest that
-/// sends more must not spend the shard's time, which belongs to its neighbours too.
+/// sends more must not spend the data plane's time, which belongs to its neighbours too.
 pub const CONTROL_REPLIES_PER_S: u64 = 1_000;
 /// Requests that a card serves at once after a pause: reading every counter of a card with many queues.
 pub const CONTROL_REPLIES_BURST: u64 = 256;

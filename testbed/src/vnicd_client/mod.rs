@@ -6,7 +6,7 @@ pub mod config;
 pub mod trace;
 
 pub use capture::{Capture, CaptureEnd, Ends};
-pub use vnic::{report, shard::SettingsEvent};
+pub use vnic::{dataplane::SettingsEvent, report};
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -163,11 +163,11 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "vnic/src/session/rules_tests.rs odd_messages_are_refused_with_one_sentence",
         STORY,
     ),
-    exception("vnic/src/shard/stats.rs Inner::stats", TABLE),
-    exception("vnic/src/shard/tests_shortcuts.rs batch", STORY),
-    exception("vnic/src/shard/tests_shortcuts.rs compare", STORY),
+    exception("vnic/src/dataplane/handle/stats.rs DataPlane::stats", TABLE),
+    exception("vnic/src/dataplane/tests/shortcuts.rs batch", STORY),
+    exception("vnic/src/dataplane/tests/shortcuts.rs compare", STORY),
     exception(
-        "vnic/src/shard/tests_ways.rs each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take",
+        "vnic/src/dataplane/tests/ways.rs each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take",
         STORY,
     ),
     exception("vnic/tests/bad_input/attacks.rs Ground::attack", TABLE),
@@ -214,8 +214,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("vnic/src/report/mod.rs PortStats", NOT_YET),
     exception("vnic/src/report/settings.rs LinkChange", NOT_YET),
     exception("vnic/src/report/settings.rs LinkSettings", NOT_YET),
-    exception("vnic/src/shard/mod.rs Inner", NOT_YET),
-    exception("vnic/src/shard/port.rs Port", NOT_YET),
 ];
 
 /// Inherent methods beside their type.
@@ -247,19 +245,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("testbed/src/qemu/arguments.rs Qemu", NOT_YET),
     exception("testbed/src/qemu/process.rs Qemu", NOT_YET),
     exception("vnic/src/session/refusal.rs SessionRule", NOT_YET),
-    exception("vnic/src/shard/card_settings.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/cards.rs Port", NOT_YET),
-    exception("vnic/src/shard/drain.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/forward.rs Port", NOT_YET),
-    exception("vnic/src/shard/groups.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/hold.rs Port", NOT_YET),
-    exception("vnic/src/shard/host_state.rs RxSide", NOT_YET),
-    exception("vnic/src/shard/stats.rs Port", NOT_YET),
-    exception("vnic/src/shard/switch_handle.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/timed.rs Port", NOT_YET),
-    exception("vnic/src/shard/trace.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/trunk.rs Fabric", NOT_YET),
-    exception("vnic/src/shard/watch.rs Fabric", NOT_YET),
 ];
 
 /// Files of Rust that no program names.

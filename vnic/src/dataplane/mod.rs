@@ -4,7 +4,6 @@
 //! The vhost-user session, the control socket and the metrics use it through [`Fabric`]. Interrupts are decided by the
 //! firmware, destinations by the switches, and how a frame gets over the next link by `route`.
 
-mod burst;
 mod card;
 mod containment;
 mod drops;
@@ -13,7 +12,6 @@ mod forwarding;
 mod frames;
 mod handle;
 mod in_band_control;
-mod loopback;
 mod multicast_groups;
 mod observers;
 mod polling_backoff;
@@ -35,13 +33,13 @@ pub use drops::{RxDrop, TxDrop};
 pub use error::FabricError;
 pub use fabric::{QUEUE_FRAMES_MAX, TrunkGraph};
 pub use handle::drain::{Drain, UnderWay};
-pub use handle::fabric::{Fabric, LINK_DELAY_NS_MAX, SwitchId, TIMER_NS_MIN};
 pub use handle::flight_recorder::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
-pub use handle::switch::TrunkOptions;
 pub use handle::watch::{SettingsEvent, Watch};
+pub use handle::{Fabric, LINK_DELAY_NS_MAX, SwitchId, TIMER_NS_MIN};
 pub use observers::capture::{CaptureReader, Chunk};
 pub(crate) use runner::Runner;
 pub use settings::{FabricSettings, QUEUE_PAIRS_MAX};
+pub use wiring::trunk::TrunkOptions;
 
 use forwarding::Forwarding;
 use multicast_groups::MulticastGroups;

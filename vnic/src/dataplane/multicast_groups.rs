@@ -12,8 +12,7 @@ use firmware::multicast::{GROUPS_MAX, GroupTable, MEMBERS_MAX, TreeShape, rows};
 
 use super::error::invalid;
 use super::observers::watchers::Subject;
-use super::{Card, DataPlane, Fabric, FabricError};
-use crate::report::{GroupInfo, GroupMember};
+use super::{Card, DataPlane, FabricError};
 
 /// Those who are in a group and can reach each other: address and port (index), in the order of addresses.
 type Members = Vec<(MacAddr, usize)>;
@@ -44,6 +43,18 @@ impl MulticastGroups {
     /// Groups whose tree was chosen, and the tree.
     pub(super) fn shapes(&self) -> impl Iterator<Item = (u16, TreeShape)> {
         self.shapes.iter().map(|(number, shape)| (*number, *shape))
+    }
+
+    /// The groups of each network with their members, and those whose tree was chosen and that have no member in any network.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u16, &[(MacAddr, usize)])> {
+        let with_members = self.members.iter();
+        let empty = self.shapes.keys().filter(|number| {
+            let mut networks = self.members.range((**number, 0)..=(**number, usize::MAX));
+            networks.next().is_none()
+        });
+        with_members
+            .map(|((number, _), members)| (*number, &members[..]))
+            .chain(empty.map(|number| (*number, &[][..])))
     }
 
     /// True if any card is in a group.
@@ -186,80 +197,5 @@ impl DataPlane {
             }
         }
         self.settings_changed(Subject::Group(number));
-    }
-
-    /// Each group of each network, and the trees that wait for members.
-    fn group_infos(&self) -> Vec<GroupInfo> {
-        let name = |card: usize| self.cards()[card].name().to_owned();
-        let info = |number: u16, members: &[(MacAddr, usize)]| {
-            let shape = self.groups.shape(number);
-            let member = |own: usize| {
-                let row = rows(shape, members.len(), own).swap_remove(own);
-                let (mac, port) = members[own];
-                let children = row.children().iter();
-                GroupMember {
-                    port: name(port),
-                    mac: mac.to_string(),
-                    children: children.map(|child| name(members[usize::from(child.rank)].1)).collect(),
-                }
-            };
-            GroupInfo {
-                group: number,
-                tree: shape.name().to_owned(),
-                members: (0..members.len()).map(member).collect(),
-            }
-        };
-        let with_members = &self.groups.members;
-        let waiting = self.groups.shapes.keys().filter(|number| {
-            let mut networks = with_members.range((**number, 0)..=(**number, usize::MAX));
-            networks.next().is_none()
-        });
-        let mut infos: Vec<_> = with_members
-            .iter()
-            .map(|((number, _), members)| info(*number, members))
-            .chain(waiting.map(|number| info(*number, &[])))
-            .collect();
-        infos.sort_by_key(|info| info.group);
-        infos
-    }
-}
-
-impl Fabric {
-    /// All multicast groups with their members.
-    pub fn groups(&self) -> Vec<GroupInfo> {
-        self.runner.with(|plane, _| plane.group_infos())
-    }
-
-    /// Makes the card of a port a member of a group, or not one any more; returns all groups.
-    ///
-    /// # Errors
-    /// No such port, group 0, an address that is not known, or a limit; then nothing was changed.
-    pub fn change_group(&self, port: &str, group: u16, join: bool) -> Result<Vec<GroupInfo>, FabricError> {
-        self.runner.with(|plane, now| {
-            let index = plane
-                .card_index(port)
-                .ok_or_else(|| FabricError::NoSuchPort(port.to_owned()))?;
-            if join {
-                plane.join_configured(index, group, now)?;
-            } else {
-                plane.change_group(index, group, false, None, now).map_err(invalid)?;
-            }
-            Ok(plane.group_infos())
-        })
-    }
-
-    /// Chooses the tree of a group, which may have no members yet; returns all groups.
-    ///
-    /// # Errors
-    /// Group 0 or an unknown shape; then nothing was changed.
-    pub fn set_tree(&self, group: u16, tree: &str) -> Result<Vec<GroupInfo>, FabricError> {
-        let shape: TreeShape = tree.parse().map_err(invalid)?;
-        if group == 0 {
-            return Err(invalid("groups are numbered from 1"));
-        }
-        self.runner.with(|plane, now| {
-            plane.set_tree(group, shape, now);
-            Ok(plane.group_infos())
-        })
     }
 }

@@ -5,7 +5,7 @@
 
 use ether::Time;
 
-/// Work that came soon after the data plane had gone to sleep, so many times in a row, makes it poll.
+/// Work that came soon after the data plane had gone to sleep, so many consecutive times, makes it poll.
 const SOON_MIN: u32 = 16;
 /// A round without work takes less than a microsecond; one that took so long gave the processor to another process.
 const PREEMPTED_NS: u64 = 50_000;
@@ -17,7 +17,7 @@ const SHORTEST_PART: u64 = 8;
 pub struct PollingBackoff {
     longest_ns: u64,
     window_ns: u64,
-    /// Work that came soon, in a row.
+    /// How often work came soon, without a break.
     soon: u32,
     last_work: Time,
 }

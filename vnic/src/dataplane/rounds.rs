@@ -3,9 +3,9 @@
 use ether::Time;
 
 use super::DataPlane;
-use super::burst::Burst;
 use super::card::transmit_batch::TransmitBatch;
 use super::containment::contain;
+use super::forwarding::burst::Burst;
 use super::frames::frame_ref::FrameRef;
 use super::frames::pool::Stage;
 use super::frames::transit::Transit;

@@ -1,7 +1,7 @@
 //! Routes: how a frame, or a burst of frames alike, gets over its next hop. The conditions for that stand here and nowhere else.
 //!
-//! A frame crosses one link after the other: from its guest to a switch, over trunks, to the next guest. Each function here looks
-//! at one such hop and changes nothing; `wiring` and `forwarding` carry out what it returns.
+//! A frame crosses one link after the other: from its guest to a switch, over trunks, to the next guest. Each function here concerns
+//! one such hop and changes nothing; `wiring` and `forwarding` carry out what it returns.
 
 use ether::Time;
 use fabric::{Link, LinkDrop};
@@ -138,7 +138,7 @@ pub enum Condition {
     SenderIsNotCaptured,
     /// The receiver of a burst is not captured.
     ReceiverIsNotCaptured,
-    /// The sender's injector looks at no frame.
+    /// The sender's injector changes no frame.
     NoInjector,
 }
 

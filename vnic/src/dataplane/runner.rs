@@ -21,7 +21,7 @@ use super::{DataPlane, FabricSettings};
 
 /// A kick's thread that has run the data plane for so long hands over: its connection's other events wait behind it.
 const HANDOVER_NS: u64 = 500_000;
-/// Idle polling goes on for so long without giving the processor away; after it, whoever wants the core gets it. Long
+/// Idle polling goes on for so long without giving the processor away; after it, any process that wants the core gets it. Long
 /// enough for a peer that polls too, short enough not to matter to a guest that shares the core.
 const SPIN_NS: u64 = 5_000;
 

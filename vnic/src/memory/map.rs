@@ -46,7 +46,7 @@ impl Piece {
     };
 }
 
-// SAFETY: a piece is an address and a length; whoever copies through it holds the map it came from, in whatever thread.
+// SAFETY: a piece is an address and a length; a thread that copies through it keeps the map it came from alive.
 unsafe impl Send for Piece {}
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ pub struct MemoryMap {
     _table: Arc<GuestMemoryMmap>,
 }
 
-// SAFETY: the pointers are to shared mappings which the held table keeps alive in every thread; nothing in here is tied
+// SAFETY: the pointers are to shared mappings which the table keeps alive in every thread; nothing in here is tied
 // to the thread that made it.
 unsafe impl Send for MemoryMap {}
 

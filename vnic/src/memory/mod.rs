@@ -1,4 +1,4 @@
-//! Guest memory as the data path sees it: one translation function, one kind of piece, one way to copy.
+//! Guest memory as the data path sees it: one translation function, one kind of piece, one function that copies.
 //!
 //! A [`MemoryMap`] is a snapshot of a port's memory table; it keeps the mappings alive, so pointers made from it stay
 //! valid for as long as it does, whatever the frontend does to the table meanwhile. A frontend that truncates its

@@ -99,7 +99,7 @@ impl NetHeader {
         (self.request >> 8) as u8
     }
 
-    /// True if the frame is complete as it is and nobody has to know anything about it.
+    /// True if the frame is complete as it is: no card has to finish it.
     #[inline]
     pub fn is_plain(self) -> bool {
         self.request & ASKS == 0

@@ -18,7 +18,7 @@ use crate::memory::{Access, MemoryMap, Piece};
 pub const RING_SIZE_MAX: u16 = 1024;
 
 /// Pieces (and descriptors) of one chain: what the most scattered driver uses, Windows' with 256 fragments and their
-/// headers; Linux needs 19 for a frame of 64 KiB, or 47 where it was built so, DPDK 33. The shard works on a chain while all
+/// headers; Linux needs 19 for a frame of 64 KiB, or 47 where it was built so, DPDK 33. The data plane works on a chain while all
 /// its ports wait, so a chain of a whole large ring of single bytes would be their time.
 pub const CHAIN_PIECES_MAX: usize = 258;
 
@@ -30,7 +30,7 @@ const FLAG_NEXT: u16 = 1;
 const FLAG_WRITE: u16 = 2;
 const FLAG_INDIRECT: u16 = 4;
 
-/// Which way the device moves data on a ring.
+/// In which direction the device moves data on a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The driver sends: the device only reads.
@@ -135,7 +135,7 @@ impl Table {
 }
 
 /// The only piece of the chain at `head`, if it is one descriptor with one good piece; `None` says nothing but that
-/// [`walk`] must look.
+/// [`walk`] must be used.
 #[inline(always)]
 fn single(table: Table, head: u16, map: &MemoryMap, direction: Direction) -> Option<Piece> {
     let descriptor = table.read(head)?;

@@ -73,7 +73,7 @@ pub struct DriverWords {
     pub unsignalled: u32,
 }
 
-// SAFETY: the pointers point into mappings that the port's memory map keeps alive in every thread; the shard's lock
+// SAFETY: the pointers point into mappings that the card's memory map keeps alive in every thread; the data plane's lock
 // makes sure that one thread at a time uses them.
 unsafe impl Send for SplitRing {}
 
@@ -223,7 +223,7 @@ impl SplitRing {
     }
 
     /// Takes the next available entries into `heads`, as many as it has, and asks for their descriptors and for the used
-    /// entries in which they will come back, so that all are on their way while the first ones are walked. There must be
+    /// entries in which they will come back, so that all are being fetched while the first ones are walked. There must be
     /// as many.
     #[inline]
     pub fn take_heads(&mut self, heads: &mut [u16]) {
@@ -259,7 +259,7 @@ impl SplitRing {
     }
 
     /// The only buffer of the chain at `head` if that is easy to see; otherwise, nothing was decided, and
-    /// [`walk`](Self::walk) must look (it reads the chain anew, and what it reads then is what counts).
+    /// [`walk`](Self::walk) must be used (it reads the chain anew, and what it reads then is what counts).
     #[inline(always)]
     pub fn single(&self, map: &MemoryMap, head: u16, direction: Direction) -> Option<Piece> {
         single(self.table(), head, map, direction)
@@ -337,7 +337,7 @@ impl SplitRing {
         let old = self.decided;
         let new = self.published;
         self.decided = new;
-        // The driver publishes its wish, then looks at the used index; we published the index and now read the wish.
+        // The driver publishes its wish, then reads the used index; the device published the index and now reads the wish.
         fence(Ordering::SeqCst);
         if self.event_idx {
             let at = 4 + 2 * usize::from(self.size);

@@ -169,7 +169,7 @@ enum RelayEnd {
     Failed(String),
 }
 
-/// Carries messages between the frontend and the daemon. One thread does both ways, and while the daemon owes an answer the
+/// Carries messages between the frontend and the daemon. One thread serves both directions, and while the daemon owes an answer the
 /// frontend's next message waits in its socket: so answers of the front itself never overtake those of the daemon.
 fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, judge: &mut Judge) -> RelayEnd {
     let mut owed = Owed::default();

@@ -1,4 +1,4 @@
-//! What a file is that a frontend sends along, found out without asking anybody who could keep us waiting: the server of a FUSE or
+//! What a file is that a frontend sends along, found out without asking a process that could keep this one waiting: the server of a FUSE or
 //! network file system is asked nothing. Says only what the kernel says; what follows is in `rules` and `regions`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, fcntl_get_seals, fstat, statx};
 
 use super::regions::FileKind;
 
-/// Disk file systems whose pages come without anybody outside the kernel: not FUSE, not fuseblk, no network. Memory files need
+/// Disk file systems whose pages come without a process outside the kernel: not FUSE, not fuseblk, no network. Memory files need
 /// not be named, they are told by their seals.
 const LOCAL: [&str; 10] = [
     "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "overlay", "ramfs",
@@ -43,7 +43,7 @@ pub fn kind_of(file: BorrowedFd<'_>) -> FileKind {
     }
 }
 
-/// Whether a page of the file comes without asking anybody outside the kernel and its disks. One that does not would keep whoever
+/// Whether a page of the file comes without asking a process outside the kernel and its disks. One that does not would keep the thread that
 /// touches it waiting for as long as its server likes, and with it every port of the process.
 fn is_prompt(file: BorrowedFd<'_>, on_block_device: bool) -> bool {
     // Only files of tmpfs (memfds, too) and hugetlbfs have seals.

@@ -59,7 +59,7 @@ impl Ender {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// True once somebody ended the connection.
+    /// True once the connection was ended.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::socket::{ClaimError, ClaimedSocket, check_path};
 use super::vring::{self, NoSignals};
 
-/// Time between two attempts to reach a frontend's socket that nobody listens on: a guest that boots waits for it, and
+/// Time between two attempts to reach a frontend's socket that no process listens on: a guest that boots waits for it, and
 /// fifty attempts a second cost next to nothing.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -267,7 +267,7 @@ impl<D: SessionDevice> Port<D> {
             return true;
         };
         let end = current.thread.join();
-        // Also wakes whoever still holds the frontend's socket after a panic.
+        // Also wakes the thread that still has the frontend's socket after a panic.
         current.ender.end();
         // The event says nothing more than the join just did.
         let _ = rustix::io::read(&self.done, &mut [0; 8]);
@@ -311,7 +311,7 @@ impl<D: SessionDevice> Port<D> {
     }
 }
 
-/// Signals its event when the thread that owns it is through, by whatever way.
+/// Signals its event when the thread that owns it ends, for whatever reason.
 struct SignalOnDrop(Arc<OwnedFd>);
 
 impl Drop for SignalOnDrop {

@@ -82,7 +82,7 @@ session_rules! {
     MemoryRegion = "memory_region",
     /// A file that is smaller than its region.
     MemoryFileTooSmall = "memory_file_too_small",
-    /// A file of a file system that may keep whoever touches it waiting.
+    /// A file of a file system that may keep a thread that touches it waiting.
     MemoryFileSystem = "memory_file_system",
     /// Regions overlap.
     MemoryOverlap = "memory_overlap",

@@ -1,5 +1,5 @@
 //! The front's picture of the guest memory that a frontend shares: which regions there are, so that repeats are known, and
-//! whether each is sound before anybody maps it. Maps nothing itself.
+//! whether each is sound before it is mapped. Nothing is mapped here.
 
 use super::refusal::{Refusal, SessionRule};
 
@@ -25,7 +25,7 @@ pub enum FileKind {
         /// Bytes at the time of the message.
         len: u64,
     },
-    /// A regular file of a file system that may keep whoever touches a page of it waiting.
+    /// A regular file of a file system that may keep a thread that touches a page of it waiting.
     Slow,
     /// An eventfd.
     Event,

@@ -2,7 +2,7 @@
 //! sentence. Knows the order of a session, the limits of the card and the gaps of the published backend behind it. No I/O.
 //!
 //! Gaps closed here (each was seen with stock frontends, or would stop or spin a thread of the published backend):
-//! SET_VRING_ENABLE before SET_FEATURES is held back and replayed; memory regions that are announced again are dropped; memory
+//! SET_VRING_ENABLE before SET_FEATURES is deferred and replayed; memory regions that are announced again are dropped; memory
 //! tables are sorted; the kick of a running ring is exchanged with the ring switched off in between; ring sizes, places, features
 //! and files that the backend would take without effect are refused, and so are rings whose frames would have the 10-byte
 //! header of legacy virtio-net.
@@ -48,7 +48,7 @@ pub enum Marking {
     Never,
     /// When the rings are off that it switches off.
     RingsOff,
-    /// Before the backend's answer to it reaches the frontend, which may look then.
+    /// Before the backend's answer to it reaches the frontend, which may read the log then.
     BeforeAnswer,
     /// For the last time: the log is let go behind it.
     Last,
@@ -77,7 +77,7 @@ struct Ring {
     enabled: bool,
     /// Descriptor table, used ring and available ring of the last SET_VRING_ADDR.
     addresses: Option<[u64; 3]>,
-    /// Value of the last SET_VRING_ENABLE that is held back.
+    /// Value of the last SET_VRING_ENABLE that is deferred.
     held: Option<bool>,
 }
 
@@ -275,7 +275,7 @@ impl Rules {
         Ok(form)
     }
 
-    /// Whether the backend answers a message that asks for it: it looks at the offered bit 30 once it was asked for its features.
+    /// Whether the backend answers a message that asks for it: it heeds the offered bit 30 once it was asked for its features.
     fn acks(&self) -> bool {
         self.features_asked
             && self.limits.features & VIRTIO_PROTOCOL_FEATURES != 0
@@ -294,7 +294,7 @@ impl Rules {
             .pop()
             .ok_or_else(|| SessionRule::FileCount.broken("SET_LOG_BASE comes without its file"))?;
         let log = DirtyLog::new(file, kind, message.long(0), message.long(8))?;
-        // Some frontends want the description back, others look at the number of the request alone.
+        // Some frontends want the description back, others check the number of the request alone.
         message.flags = FLAG_VERSION | FLAG_REPLY;
         Ok(Verdict::Log(log, message))
     }

@@ -129,7 +129,7 @@ impl Drop for ClaimedSocket {
             .ok()
             .map(|found| (found.dev(), found.ino()));
         if now.is_some() && now == self.identity {
-            // Nothing is lost if it fails: a file nobody listens on is replaced by the next owner.
+            // Nothing is lost if it fails: a file that no process listens on is replaced by the next owner.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -113,7 +113,7 @@ fn all_memory_is_in_the_log_when_its_frontend_looks_for_the_last_time() {
     client.ask(REM_MEM_REG, &[0, 0, 0x10000, USER, 0], Vec::new());
     assert_eq!(marked(&log), all);
     client.ask(ADD_MEM_REG, &[0, 0, 0x10000, USER, 0], vec![memory()]);
-    // Logging ends: the rest is marked, and then the log is nobody's business any more.
+    // Logging ends: the rest is marked, and then the log is not written any more.
     assert_eq!(client.ask(SET_FEATURES, &[FEATURES], Vec::new()).long(0), 0);
     assert_eq!(marked(&log), all);
     client.ask(GET_VRING_BASE, &[0], Vec::new());

@@ -17,11 +17,11 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 
-/// A ring of a session, as the daemon and the shard share it. Clones are the same ring.
+/// A ring of a session, as the daemon and the data plane share it. Clones share one ring.
 #[derive(Clone)]
 pub struct SessionVring {
     inner: VringRwLock,
-    /// Not those inside `inner`: whoever reads or signals must not wait for the lock there either. Held for one call of the
+    /// Not those inside `inner`: a thread that reads or signals must not wait for the lock there either. Held for one call of the
     /// kernel that does not wait.
     files: Arc<Mutex<Files>>,
 }
@@ -30,7 +30,7 @@ pub struct SessionVring {
 struct Files {
     kick: Option<File>,
     call: Option<File>,
-    /// The driver was signalled in this connection, perhaps by a file that nobody listened to.
+    /// The driver was signalled in this connection, perhaps by a file that no driver listened to.
     was_signalled: bool,
 }
 
@@ -150,7 +150,7 @@ impl VringT<Memory> for SessionVring {
 
     /// A running ring's new file is signalled if the one before was: QEMU gives a ring its kick, by which it runs, before the
     /// file that it listens to, and throws away what came by the one that it gave at first. The driver, which waits for the
-    /// signal of a certain entry, would get no other for the next 65 535. One too many costs it a look.
+    /// signal of a certain entry, would get no other for the next 65 535. One too many costs it one check of its ring.
     fn set_call(&self, file: Option<File>) {
         let mut files = self.files();
         files.call = file;
@@ -192,7 +192,7 @@ struct Request {
 
 /// Adds 1 to eventfds without ever waiting: asks the kernel for an asynchronous read of nothing and to signal the eventfd when it
 /// is done, which is at once. The kernel signals by its own `eventfd_signal`, which stops at the counter's end, whereas write(2)
-/// waits there unless the file is non-blocking, and knows no RWF_NOWAIT for eventfds. To look before writing, or to interrupt a
+/// waits there unless the file is non-blocking, and knows no RWF_NOWAIT for eventfds. To check before writing, or to interrupt a
 /// write from a watchdog, leaves the frontend a gap to race for; this has none. Costs about 0.4 µs more than write(2).
 struct Signaller {
     context: libc::c_ulong,
@@ -306,7 +306,7 @@ impl NoSignals {
 const SEMAPHORE_ATTEMPTS: usize = 16;
 
 /// True for an eventfd that gives one signal per read (EFD_SEMAPHORE). A counter of 2⁶³ in it would keep the thread that reads it
-/// busy for ever at no cost to whoever wrote it. Found out by trying, since kernels tell only since Linux 6.5: two signals that
+/// busy for ever at no cost to the process that wrote it. Found out by trying, since kernels tell only since Linux 6.5: two signals that
 /// no read takes together. Signals that were there before are there afterwards, as one.
 ///
 /// # Errors
@@ -318,7 +318,7 @@ pub fn is_semaphore(kick: impl AsFd) -> io::Result<bool> {
         signaller.signal(kick.as_raw_fd())?;
         signaller.signal(kick.as_raw_fd())?;
         match read_at_once(kick) {
-            // One of them, or none: somebody else may have been quicker.
+            // One of them, or none: another process may have been quicker.
             Ok(0 | 1) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(2) => return Ok(false),
             Ok(_) => return signaller.signal(kick.as_raw_fd()).map(|()| false),

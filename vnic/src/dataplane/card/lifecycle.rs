@@ -263,7 +263,7 @@ impl Card {
 
     /// The guest broke `rule`: the card stops until its driver or frontend starts anew.
     pub fn fail_rule(&mut self, rule: Rule, now: Time) {
-        // Zero pages in place of truncated ones look like all kinds of broken rules.
+        // Zero pages in place of truncated ones can break any rule.
         let rule = if self.take_memory_fault() {
             Rule::MemoryTruncated
         } else {

@@ -2,7 +2,9 @@
 //!
 //! A switch is asked once about a frame; what it answers is carried out here, over the hops of `wiring`.
 
+pub mod burst;
 mod card_to_card;
+pub mod loopback;
 mod switch_frames;
 pub mod switch_state;
 mod trunk;

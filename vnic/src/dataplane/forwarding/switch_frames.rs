@@ -37,7 +37,7 @@ impl Forwarding {
             let transit = Transit::from_switch();
             let frame = FrameRef::of_bytes(frame.bytes(), &mut rest, NetHeader::default(), transit);
             match egress {
-                // By way of the pool: the answer of the switch at the other end, and what follows from it, has its own turn.
+                // Through the pool: the answer of the switch at the other end, and what follows from it, has its own turn.
                 Egress::Trunk(trunk) => {
                     let hop = self.hop_over_trunk(switch, trunk);
                     self.wiring.cross_by_pool(hop, &frame, &mut self.segments, now);

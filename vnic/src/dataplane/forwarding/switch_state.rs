@@ -1,10 +1,11 @@
 //! A switch of the data plane: the state machine of `fabric`, its settings, and which card is behind each of its ports.
 
-use fabric::{Forward, PortId, Switch};
+use ether::{MacAddr, Time};
+use fabric::{Forward, PortId, StpConfig, Switch};
 
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::offload::OnWire;
-use crate::report::SwitchSettings;
+use crate::report::{Reserved, SwitchSettings};
 
 /// A switch with its name and settings.
 pub struct SwitchState {
@@ -56,4 +57,29 @@ impl SwitchState {
                 .count_repeated(ingress, frame.inline, u64::from(frames - 1), more);
         }
     }
+
+    /// Makes the switch, the `number`-th of its process, work as its settings say.
+    pub fn apply_settings(&mut self, number: usize, now: Time) {
+        self.switch
+            .set_forwards_reserved(self.settings.reserved == Reserved::Forward);
+        if let Some(stp) = &self.settings.stp {
+            let config = StpConfig {
+                priority: stp.priority,
+                ..StpConfig::new(address_of(number))
+            };
+            self.switch.enable_spanning_tree(config, now);
+        }
+        if self.settings.snooping {
+            self.switch.set_snooping(Some(address_of(number)));
+        }
+    }
+}
+
+/// First bytes of the addresses of switches, which no guest has unless it chooses to.
+const SWITCH_ADDRESS: [u8; 4] = [0x02, 0x57, 0x45, 0x46];
+
+/// The address of a switch: told apart from the cards' by its fifth byte.
+fn address_of(switch: usize) -> MacAddr {
+    let [a, b, c, d] = SWITCH_ADDRESS;
+    MacAddr([a, b, c, d, 0x60 + (switch >> 8) as u8, switch as u8])
 }

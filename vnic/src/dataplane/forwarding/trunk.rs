@@ -15,7 +15,7 @@ use crate::dataplane::wiring::link_crossing::Hop;
 /// a part of the stack.
 const DIRECT_TRUNKS_MAX: u32 = 32;
 
-/// Trunks that one frame and its copies cross directly; further ones are crossed by way of the pool, which is as right. In a
+/// Trunks that one frame and its copies cross directly; further ones are crossed through the pool, which is as right. In a
 /// loop, copies could double at every switch, and nothing but this would end that: what is in the pool has a limit.
 const DIRECT_CROSSINGS_MAX: u32 = 64;
 

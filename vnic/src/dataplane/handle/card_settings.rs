@@ -3,7 +3,7 @@
 
 use firmware::{Firmware, SteeringMode};
 
-use super::fabric::Fabric;
+use super::Fabric;
 use crate::dataplane::card::Card;
 use crate::dataplane::error::{FabricError, invalid};
 use crate::report::{MisorderChange, MisorderSettings, QueueStats, SteeringChange, SteeringSettings};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::report::ArmedTimer;
 
-use super::fabric::Fabric;
+use super::Fabric;
 use crate::dataplane::timers::PortTimer;
 use crate::dataplane::{DataPlane, Runner};
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::fabric::Fabric;
+use super::Fabric;
 use crate::dataplane::Runner;
 use crate::dataplane::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 use crate::dataplane::error::FabricError;

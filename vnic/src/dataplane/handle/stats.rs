@@ -7,9 +7,10 @@ use firmware::multicast::TagRefusal;
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 
 use super::card_settings::queue_stats;
+use crate::dataplane::DataPlane;
 use crate::dataplane::card::Card;
 use crate::dataplane::drops::{RxDrop, TxDrop};
-use crate::dataplane::{DataPlane, loopback};
+use crate::dataplane::forwarding::loopback;
 use crate::report::{
     AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
     TrafficStats, TxInterruptStats,

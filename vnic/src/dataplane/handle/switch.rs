@@ -2,33 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use ether::{MacAddr, Time};
+use ether::Time;
 use fabric::{
-    DropReason, Egress, LinkDrop, PortCounters, PortId, PortVlans, SnoopingCounters, StpConfig, StpPortStatus, Switch,
-    VlanId,
+    DropReason, Egress, LinkDrop, PortCounters, PortId, PortVlans, SnoopingCounters, StpPortStatus, Switch, VlanId,
 };
 
-use super::fabric::{Fabric, SwitchId};
+use super::{Fabric, SwitchId};
 use crate::dataplane::DataPlane;
 use crate::dataplane::error::{FabricError, invalid};
-use crate::dataplane::forwarding::switch_state::SwitchState;
 use crate::dataplane::observers::watchers::Subject;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkLosses};
 use crate::report::{
-    Counts, ITSELF, MembershipInfo, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo,
-    StpSettings, SwitchInfo, SwitchPortInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
+    Counts, ITSELF, MembershipInfo, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo, StpSettings,
+    SwitchInfo, SwitchPortInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
 };
-
-/// What a trunk may have beyond its links.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrunkOptions {
-    /// VLANs that both of its ends carry; none: nobody said so, or the first trunk of its aggregate does.
-    pub vlans: Option<VlanSettings>,
-    /// Name of the aggregate that it is in with other trunks between the same switches.
-    pub aggregate: Option<String>,
-    /// What the way over it costs in the spanning tree; none: by its rate, or as the first trunk of its aggregate says.
-    pub stp_cost: Option<u32>,
-}
 
 /// VLANs of a port as the switch wants them.
 pub(in crate::dataplane) fn vlans_from(settings: &VlanSettings) -> Result<PortVlans, FabricError> {
@@ -99,33 +86,6 @@ fn lost_of(trunk: &Trunk, from: usize) -> Counts {
     let of_link = LinkDrop::ALL.map(|reason| (reason.name(), counters.dropped(reason)));
     let all = own.into_iter().chain(of_link);
     all.map(|(reason, count)| (reason.replace('-', "_"), count)).collect()
-}
-
-/// First bytes of the addresses of switches, which no guest has unless it chooses to.
-const SWITCH_ADDRESS: [u8; 4] = [0x02, 0x57, 0x45, 0x46];
-
-/// The address of a switch: told apart from the cards' by its fifth byte.
-fn address_of(switch: usize) -> MacAddr {
-    let [a, b, c, d] = SWITCH_ADDRESS;
-    MacAddr([a, b, c, d, 0x60 + (switch >> 8) as u8, switch as u8])
-}
-
-impl SwitchState {
-    /// Makes the switch, the `number`-th of its process, work as its settings say.
-    fn apply_settings(&mut self, number: usize, now: Time) {
-        self.switch
-            .set_forwards_reserved(self.settings.reserved == Reserved::Forward);
-        if let Some(stp) = &self.settings.stp {
-            let config = StpConfig {
-                priority: stp.priority,
-                ..StpConfig::new(address_of(number))
-            };
-            self.switch.enable_spanning_tree(config, now);
-        }
-        if self.settings.snooping {
-            self.switch.set_snooping(Some(address_of(number)));
-        }
-    }
 }
 
 impl Fabric {

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use ether::Time;
 use fabric::{StpPortConfig, TrunkGraph};
 
-use super::fabric::{Fabric, trunk_from};
-use super::switch::TrunkOptions;
+use super::{Fabric, trunk_from};
 use crate::dataplane::DataPlane;
 use crate::dataplane::error::{FabricError, invalid};
 use crate::dataplane::observers::watchers::Subject;
-use crate::dataplane::wiring::trunk::Trunk;
+use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
 use crate::report::{LinkChange, TrunkLinks};
 
 impl DataPlane {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Fabric;
 use super::card_settings::{misorder_of, steering_of};
-use super::fabric::Fabric;
-use super::fabric::{coalescing_of, dma_settings};
+use super::{coalescing_of, dma_settings};
 use crate::dataplane::observers::watchers::Subject;
 use crate::dataplane::{DataPlane, Runner};
 use crate::report::{

@@ -1,4 +1,4 @@
-//! Captures hold every frame, on whatever way it went, and leave nothing behind.
+//! Captures hold every frame, on whatever path it went, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -242,7 +242,7 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
     drop(reader);
     rig.end_captures();
     assert!(!rig.is_captured(1));
-    // The same for a shard with a thread of its own that is idle, without another frame.
+    // Likewise for a data plane with a thread that is idle, without another frame.
     let fabric = Fabric::new(FabricSettings::default()).expect("a shard");
     let switch = fabric.add_switch("s");
     let settings = PortSettings {

@@ -46,7 +46,7 @@ fn a_panic_in_the_code_of_a_receiver_fails_the_receiver_and_the_senders_batch_go
             expected,
             "each frame to the third guest once and in order"
         );
-        // Frames in a row are announced together: the row in which the port failed is lost to it, none before.
+        // Frames of a burst are announced together: the burst in which the card failed is lost to it, none before.
         let delivered = if alternately { deliveries } else { deliveries.min(1) };
         assert_eq!(
             seeds(&mut rig, 1).len(),
@@ -267,7 +267,7 @@ fn a_frame_waits_no_longer_than_the_bound_however_many_frames_overtake_it() {
     }
     assert!(rig.now.nanos_since(start) <= WAIT_NS_MAX + 20_000);
     assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 1);
-    // Nobody waits any more, so buffers posted now keep nobody awake.
+    // No frame waits any more, so buffers posted now keep no thread awake.
     rig.post(1, 0);
     rig.settle();
     assert!(!rig.finds_work_before_sleep());

@@ -1,9 +1,9 @@
-//! What links do to whole frames on their way through a shard. When they do it is tested in `fabric`. In virtual time.
+//! What links do to whole frames on their path through the data plane. When they do it is tested in `fabric`. In virtual time.
 
 use ether::checksum;
 
 use super::introduce;
-use crate::dataplane::handle::fabric::{SEED_TO_GUEST, link_from};
+use crate::dataplane::handle::{SEED_TO_GUEST, link_from};
 use crate::dataplane::rig::{Rig, frame};
 use crate::report::LinkSettings;
 

@@ -229,7 +229,7 @@ fn a_receiver_without_buffers_holds_the_sender_for_a_moment_then_costs_frames() 
     assert_eq!(rig.completed(0), 11);
     assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 10);
     assert_eq!(rig.received(2).len(), 1, "the frame behind them arrives");
-    // From now on a dead receiver costs nobody time.
+    // From now on a dead receiver costs no sender time.
     rig.send(0, 0, &frame(1, 0, 60, 0));
     rig.settle();
     assert_eq!(rig.completed(0), 1);

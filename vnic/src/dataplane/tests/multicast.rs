@@ -130,7 +130,7 @@ fn m_bv5_packets_of_a_group_that_had_no_members_meanwhile_are_refused() {
 fn m_bv5_a_group_is_another_one_on_switches_that_no_trunk_joins() {
     let mut rig = Rig::new(&[ALL_FEATURES; 3]);
     let alone = rig.add_switch_alone();
-    // The lowest address and another one are where nobody of the first switch gets to.
+    // The lowest address and another one are where no frame from the first switch gets to.
     let far = [rig.add_guest(alone, ALL_FEATURES), rig.add_guest(alone, ALL_FEATURES)];
     for guest in [far[0], 0, far[1], 1, 2] {
         rig.join(guest, GROUP);

@@ -1,5 +1,5 @@
 //! Multicast in the card (M-BV5) at guests that take nothing for a while: what waits for them, in which order, how long, and
-//! that it concerns nobody else.
+//! that it concerns no other card.
 
 use firmware::multicast::Tag;
 use firmware::recorder::RecordKind;

@@ -1,8 +1,8 @@
-//! The one test that holds every short way equal to the plain one: the same seeded traffic on two shards, one of which has all
-//! short ways closed, so that each frame goes by itself through private memory, links and pool. Equal are what guests receive and
+//! The one test that holds every short path equal to the plain one: seeded traffic on two data planes, one of which has all
+//! short paths closed, so that each frame goes by itself through private memory, links and pool. Equal are what guests receive and
 //! when, their chains' and their own calls, all counters, and captures.
 //!
-//! Segmented frames may reach a guest uncut on a short way. There, what they are on the wire is compared, and not how often the
+//! Segmented frames may reach a guest uncut on a short path. There, what they are on the wire is compared, and not how often the
 //! guest was interrupted for it.
 
 use ether::Time;
@@ -64,7 +64,7 @@ fn batch(random: &mut Random, kind: u64, most: usize) -> Vec<Sent> {
         let mut bytes = frame(if kind == 0 { one } else { each }, 0, len, seed);
         let mut header = PLAIN;
         match kind {
-            // In a row to one, and to all in turn.
+            // A burst to one, and frames to all in turn.
             0 | 1 => {}
             // Short bursts to one after the other, of which some do not fit into one buffer or the card.
             2 => {
@@ -90,7 +90,7 @@ fn batch(random: &mut Random, kind: u64, most: usize) -> Vec<Sent> {
                 }
             }
             5 => bytes = mxoe_frame(one, 0, len, random.below(3) == 0),
-            // Types that cards look at, to others.
+            // Types that cards serve, to others.
             6 => {
                 let types: [[u8; 4]; 5] = [
                     [0x88, 0xb5, 0x57, 0x43],
@@ -172,7 +172,7 @@ impl std::fmt::Debug for Seen {
     }
 }
 
-/// One shard with its guests, and what came of the traffic so far.
+/// One data plane with its guests, and what came of the traffic so far.
 struct Side {
     rig: Rig,
     seen: Vec<Seen>,
@@ -312,7 +312,7 @@ impl Side {
         (of_ports.collect(), links.map(|link| *link.counters()).collect())
     }
 
-    /// Sends plain frames, and lets nobody who does not look see them.
+    /// Sends plain frames, which only captures see.
     fn send_unseen(&mut self, frames: &[(usize, Vec<u8>)]) {
         let mut next = [0; GUESTS];
         for (guest, bytes) in frames {
@@ -467,7 +467,7 @@ struct Scenario {
     is_cut: bool,
     switches: Switches,
     seed: u64,
-    /// What the side with the short ways forgets.
+    /// What the side with the short paths forgets.
     forgotten: Option<Condition>,
 }
 
@@ -611,7 +611,7 @@ fn short_ways_are_equal_to_the_plain_one_everywhere_at_once() {
     scenarios(3).iter().for_each(compare);
 }
 
-/// Frames of the sender to a guest that has posted no buffers for them, in rows, and of another guest to the sender and to itself.
+/// Frames of the sender to a guest that has posted no buffers for them, in bursts, and of another guest to the sender and to itself.
 fn beside_a_guest_without_buffers(random: &mut Random, stalled: usize, count: usize) -> Vec<(usize, Vec<u8>)> {
     let other = 1 + (stalled + random.below(3) as usize) % 4;
     let mut frames = Vec::new();

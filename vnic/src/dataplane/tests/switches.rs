@@ -50,7 +50,7 @@ fn data(rig: &mut Rig, guest: usize) -> Vec<Vec<u8>> {
     received.filter(|frame| !is_bpdu(frame)).collect()
 }
 
-/// Lets so much time go by, with a look whenever something is due.
+/// Lets so much time go by, with a round whenever something is due.
 fn wait(rig: &mut Rig, ns: u64) {
     let end = rig.now.plus_nanos(ns);
     rig.settle();
@@ -132,7 +132,7 @@ fn guests_hear_bpdus_every_two_seconds_and_no_row_follows_them() {
     let bpdus = rig.received(0);
     assert_eq!(bpdus.len(), 5);
     assert!(bpdus.iter().all(|(_, frame)| is_bpdu(frame) && frame.len() == 60));
-    // A guest that sends BPDUs of its own in a row: each is read, none reaches anybody.
+    // A guest that sends a burst of BPDUs: each is read, none reaches a guest.
     let status = |rig: &Rig| {
         let switch = &rig.plane.forwarding.switches[0].switch;
         switch.spanning_tree_port(PortId(0)).unwrap()
@@ -200,7 +200,7 @@ fn frames_to_reserved_addresses_are_dropped_under_their_reason_or_forwarded() {
     let switch = &mut rig.plane.forwarding.switches[0].switch;
     assert_eq!(switch.counters(PortId(0)).dropped(DropReason::ReservedAddress), 1);
     switch.set_forwards_reserved(true);
-    // A row, each of which is forwarded.
+    // A burst, each frame of which is forwarded.
     for index in 0..10 {
         rig.send(0, index, &lldp(index as u8));
     }
@@ -233,7 +233,7 @@ fn frames_that_circle_over_ideal_trunks_end_and_are_counted() {
         let ended: u64 = losses.iter().map(|losses| losses.too_many_trunks).sum();
         let no_room: u64 = losses.iter().map(|losses| losses.pool_share).sum();
         if trunks == 2 {
-            // One circles each way, and crosses as many as there are.
+            // One circles in each direction, and crosses as many as there are.
             assert_eq!((ended, no_room), (2, 0));
             let links = rig.plane.forwarding.wiring.trunks.iter().flat_map(|trunk| &trunk.links);
             let passed: u64 = links.map(|link| link.counters().delivered_frames).sum();
@@ -309,7 +309,7 @@ fn frames_to_a_group_reach_those_that_want_it_over_trunks_too() {
     rig.settle();
     assert_eq!(to_group(&mut rig, member), (0..10).map(sent).collect::<Vec<_>>());
     assert_eq!(to_group(&mut rig, 1).len() + to_group(&mut rig, other).len(), 0);
-    // A group that nobody wants ends where it came in, under its reason.
+    // A group that no port wants ends where it came in, under its reason.
     rig.send(0, 1, &to_ip_group(0, 8, &[0; 100]));
     rig.settle();
     let counters = rig.plane.forwarding.switches[0].switch.counters(PortId(0));
@@ -562,7 +562,7 @@ fn every_frame_that_comes_in_is_forwarded_taken_or_dropped_segmented_ones_too() 
     introduce(&mut rig, 0, 1);
     let before = *rig.plane.forwarding.switches[0].switch.counters(PortId(0));
     let to = |dst: [u8; 6]| [&dst, &tcp_frame(1, 1900)[6..]].concat();
-    // To a station, to bridges, to nobody.
+    // To a station, to bridges, to no station.
     for (index, dst) in (1..).zip([[2, 0, 0, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0], [1, 0x80, 0xc2, 0, 0, 3]]) {
         rig.send_with_header(0, index, &TSO4, &to(dst));
     }

@@ -115,7 +115,7 @@ fn m_bv8_a_guest_whose_event_was_passed_over_is_called_by_the_watchdog() {
     }
     let stats = rig.stats(1).interrupts;
     assert_eq!((stats.by_reason["mark"], stats.suppressed, rig.calls(1)), (3, 3, 0));
-    // It stops polling, without another look: the event that it asks for is behind all that was decided.
+    // It stops polling, without another check: the event that it asks for is behind all that was decided.
     rig.want_call_after(1, 0);
     run_until(&mut rig, start + 99_999);
     assert_eq!(rig.calls(1), 0);

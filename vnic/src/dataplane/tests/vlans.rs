@@ -1,4 +1,4 @@
-//! VLANs through the whole data path: tags pushed and popped for single frames, rows, floods, segments and trunks, each held
+//! VLANs through the whole data path: tags pushed and popped for single frames, bursts, floods, segments and trunks, each kept
 //! equal to what 802.1Q makes of the frame.
 
 use fabric::{PortVlans, VlanId, VlanSet};
@@ -78,7 +78,7 @@ fn rows_of_frames_with_the_same_first_bytes_go_where_their_tags_say() {
     assert_eq!([1, 2].map(|guest| frames(&mut rig, guest)), expected);
     assert_eq!(frames(&mut rig, 3).len(), 0);
     assert_eq!(rig.completed(0), 60);
-    // And a row without tags from an access port to a tagged one.
+    // And a burst without tags from an access port to a tagged one.
     let rows: Vec<_> = (0..60).map(|index| frame(0, 9, 100 + index, 5)).collect();
     for (index, sent) in (100..).zip(&rows) {
         rig.send(1, index, sent);
@@ -161,7 +161,7 @@ fn segments_and_checksums_stay_right_when_a_tag_comes_or_goes() {
             drop(reader);
         }
     }
-    // And the other way: a guest with tags of its own, whose offsets count them.
+    // And in the other direction: a guest with tags of its own, whose offsets count them.
     let mut rig = Rig::new(&[ALL_FEATURES, 0]);
     set(&mut rig, 0, tagged_port(&[10]));
     set(&mut rig, 1, PortVlans::access(vlan(10)));

@@ -1,4 +1,4 @@
-//! What links do to frames, whichever way these take through the shard: faults as often as is set, buffers back when a frame has
+//! What links do to frames, whichever path they take through the data plane: faults as often as is set, buffers back when a frame has
 //! left the card, queues that fill and drop, and room that is bounded.
 
 use ether::Time;
@@ -14,9 +14,9 @@ pub(super) const TSO4_SHORT: [u8; 12] = [1, 1, 54, 0, 200, 0, 34, 0, 16, 0, 0, 0
 /// What a sender's ring is filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// To two guests in turn: none follows the way of the one before.
+    /// To two guests in turn: none is part of a burst.
     Single,
-    /// In a row to one guest.
+    /// A burst to one guest.
     Row,
     /// Frames that are still to be cut.
     Segmented,
@@ -318,7 +318,7 @@ fn a_distant_congested_port_drops_what_its_queue_cannot_hold() {
 }
 
 /// One bulk flow of a sender with a window that grows with every acknowledgement and is halved when a frame is lost, through a
-/// queue of `queue_bytes` at 10 Mbit/s with 5 ms of delay each way. Returns the most that was queued, and the longest round trip.
+/// queue of `queue_bytes` at 10 Mbit/s with 5 ms of delay in each direction. Returns the most that was queued, and the longest round trip.
 fn bulk_flow(queue_bytes: u64) -> (u64, u64) {
     let to_receiver = LinkSettings {
         rate_bps: 10_000_000,

@@ -31,7 +31,7 @@ pub enum Hop {
 }
 
 impl Wiring {
-    /// Sends a frame over a link by way of the pool. Returns when it has left the card or switch that sends it.
+    /// Sends a frame over a link through the pool. Returns when it has left the card or switch that sends it.
     #[inline(never)]
     pub fn cross(
         &mut self,
@@ -56,7 +56,7 @@ impl Wiring {
         left_at
     }
 
-    /// Sends a frame over a link by way of the pool, even where it could pass directly.
+    /// Sends a frame over a link through the pool, even where it could pass directly.
     pub fn cross_by_pool(&mut self, hop: Hop, frame: &FrameRef<'_>, segments: &mut SegmentBuffer, now: Time) {
         let Some(wire) = frame.on_wire() else {
             // Its sender changed the headers after its card had checked them.

@@ -1,6 +1,6 @@
 //! Everything that a frame meets on one hop: cards with their cables, trunks, and the pool of frames under way.
 //!
-//! Switches are not here: `forwarding` carries out what they decide. Whether a frame goes directly, by way of the pool or not
+//! Switches are not here: `forwarding` carries out what they decide. Whether a frame goes directly, through the pool or not
 //! at all is decided in `route`.
 
 pub mod card_frames;

@@ -3,12 +3,11 @@
 use fabric::{Link, PortId};
 
 use super::Wiring;
-use crate::dataplane::TrunkOptions;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::transit::Transit;
 use crate::dataplane::route::Loss;
-use crate::report::TrunkLinks;
+use crate::report::{TrunkLinks, VlanSettings};
 
 /// Trunks that a frame crosses, if there are as many; then it is dropped. Without a loop it crosses none twice, and loops are
 /// refused or cut by the spanning tree: so a frame that crosses more than there are circles by mistake, and over ideal trunks
@@ -27,6 +26,17 @@ pub struct Trunk {
     pub options: TrunkOptions,
     /// Frames that do not arrive over it for other reasons than its link's, away from each end.
     pub losses: [TrunkLosses; 2],
+}
+
+/// What a trunk may have beyond its links.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrunkOptions {
+    /// VLANs that both of its ends carry; none if they were not given, or as the first trunk of its aggregate has them.
+    pub vlans: Option<VlanSettings>,
+    /// Name of the aggregate that it is in with other trunks between the same switches.
+    pub aggregate: Option<String>,
+    /// What its path costs in the spanning tree; none: by its rate, or as the first trunk of its aggregate says.
+    pub stp_cost: Option<u32>,
 }
 
 /// Frames that leave a switch over a trunk and do not arrive, its link's own drops aside.

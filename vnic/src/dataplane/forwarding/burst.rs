@@ -1,15 +1,15 @@
 //! Bursts: frames of one batch behind a frame that went directly from one card to another. They go the same route without being
 //! decided on again, so switch and links are asked, and counters written, once for all of them.
 //!
-//! Which frames may follow is decided here and in [`Shortcuts::burst_len_max`](super::route::Shortcuts::burst_len_max).
+//! Which frames may follow is decided here and in [`Shortcuts::burst_len_max`](crate::dataplane::route::Shortcuts::burst_len_max).
 
 use ether::Time;
 
-use super::card::transmit_batch::{CompactFrame, TransmitBatch};
-use super::forwarding::Forwarding;
-use super::frames::frame_ref::FrameRef;
-use super::frames::transit::Transit;
-use super::wiring::Wiring;
+use super::Forwarding;
+use crate::dataplane::card::transmit_batch::{CompactFrame, TransmitBatch};
+use crate::dataplane::frames::frame_ref::FrameRef;
+use crate::dataplane::frames::transit::Transit;
+use crate::dataplane::wiring::Wiring;
 
 /// Frames of these types are decided on one by one: more than the Ethernet header says where they go.
 const ETHER_TYPES_ALONE: [ether::EtherType; 3] = [

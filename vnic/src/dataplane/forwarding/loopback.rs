@@ -6,23 +6,23 @@ use ether::Time;
 use firmware::Firmware;
 use firmware::copy_engine::{COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyRequest, Place};
 
-use super::FabricError;
-use super::card::transmit_ring::Blocked;
-use super::forwarding::Forwarding;
-use super::forwarding::switch_state::SwitchState;
-use super::frames::LINK_OVERHEAD;
-use super::frames::frame_ref::FrameRef;
-use super::route::{self, Loss, Route};
-use super::wiring::Outcome;
-use super::wiring::link_crossing::Hop;
+use super::Forwarding;
+use super::switch_state::SwitchState;
+use crate::dataplane::card::transmit_ring::Blocked;
+use crate::dataplane::error::FabricError;
+use crate::dataplane::frames::LINK_OVERHEAD;
+use crate::dataplane::frames::frame_ref::FrameRef;
+use crate::dataplane::route::{self, Loss, Route};
+use crate::dataplane::wiring::Outcome;
+use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
 use crate::report::{Counts, ITSELF, PortLinks, PortSettings};
 
-const _: () = assert!(super::settings::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
+const _: () = assert!(crate::dataplane::settings::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
-pub(super) fn connect(nic: &mut Firmware, settings: &PortSettings) {
+pub fn connect(nic: &mut Firmware, settings: &PortSettings) {
     if settings.loopback {
         nic.connect_to_itself(CopyEngineConfig {
             mtu: settings.mtu + LINK_OVERHEAD,
@@ -32,7 +32,7 @@ pub(super) fn connect(nic: &mut Firmware, settings: &PortSettings) {
 }
 
 /// Whether a port of these settings can be wired to itself, if it shall be.
-pub(super) fn check(settings: &PortSettings) -> Result<(), FabricError> {
+pub fn check(settings: &PortSettings) -> Result<(), FabricError> {
     if settings.loopback && settings.queue_pairs != 1 {
         return Err(FabricError::Invalid(format!(
             "port {:?} is connected to itself, which takes one queue pair, not {}: a copy engine has one ring",
@@ -43,7 +43,7 @@ pub(super) fn check(settings: &PortSettings) -> Result<(), FabricError> {
 }
 
 /// Whether a port of these settings may have this link.
-pub(super) fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<(), FabricError> {
+pub fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<(), FabricError> {
     if settings.loopback && *link != PortLinks::default() {
         return Err(FabricError::Invalid(format!(
             "port {:?} is connected to itself: there is no link whose settings could differ from the ideal",
@@ -54,7 +54,7 @@ pub(super) fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<()
 }
 
 /// The counters of a copy engine, by name.
-pub(super) fn counters(nic: &Firmware) -> Option<Counts> {
+pub fn counters(nic: &Firmware) -> Option<Counts> {
     let engine = nic.copy_engine()?;
     let counters = engine.counters();
     let mut named: Counts = [
