@@ -8,16 +8,16 @@ use anyhow::{Context, Result, bail};
 use crate::guest_channel::{Event, Exec, GuestChannel, Running};
 
 /// How long any one tool may take before whoever measures gives up.
-pub(crate) const TOOL_PATIENCE: Duration = Duration::from_secs(60);
+pub const TOOL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time in a line such as `64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms`.
-pub(crate) fn ping_ms(line: &str) -> Option<f64> {
+pub fn ping_ms(line: &str) -> Option<f64> {
     let (_, rest) = line.split_once("time=")?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
 /// Runs a tool to its end and gives what it printed.
-pub(crate) fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
+pub fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
     let command = argv.join(" ");
     let output = channel
         .output(argv, TOOL_PATIENCE)
@@ -37,7 +37,7 @@ pub(crate) fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
 }
 
 /// Starts a server in a guest and waits until it says `word`.
-pub(crate) fn start_server(channel: &GuestChannel, argv: &[&str], word: &str) -> Result<Running> {
+pub fn start_server(channel: &GuestChannel, argv: &[&str], word: &str) -> Result<Running> {
     let command = argv.join(" ");
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
     let mut running = channel.exec(&Exec {

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "fabric",
     "fabric/ether",
     "firmware",
@@ -22,6 +22,7 @@ const CRATES: [&str; 14] = [
     "guest-driver/tools",
     "testbed",
     "testbed/agent",
+    "testbed/bench",
     "vnic",
 ];
 

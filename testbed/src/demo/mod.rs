@@ -16,7 +16,6 @@ use std::{
 
 use anyhow::Result;
 
-pub(crate) use self::result::median;
 use self::{
     measure::{Bench, Setting},
     result::Demo,

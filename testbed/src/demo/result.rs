@@ -155,7 +155,7 @@ pub(crate) struct Demo {
 }
 
 /// The value in the middle; of an even number, the mean of the two in the middle.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -28,7 +28,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "firmware/tests/no_allocation.rs m_gf6_m_gf9_m_bv8_m_bv10_no_allocation_while_steering_misordering_watching_and_ringing",
         STORY,
     ),
-    exception("guest-driver/bench/src/plan.rs plan", TABLE),
     exception(
         "guest-driver/mxoe/tests/engine/bad_control.rs connects_from_nowhere_to_nowhere_and_with_wrong_keys_are_refused",
         STORY,
@@ -156,7 +155,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "testbed/tests/lab/watchdog.rs m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers_and_m_gf7_m_gf8",
         STORY,
     ),
-    exception("vnic/src/bin/vnic-bench/table.rs text", TABLE),
     exception("vnic/src/control/request.rs run", TABLE),
     exception("vnic/src/session/rules.rs Rules::decide", TABLE),
     exception(
@@ -208,7 +206,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("testbed/src/lab/file.rs NicFile", OPTIONS),
     exception("testbed/src/lab/file.rs NodeFile", OPTIONS),
     exception("testbed/src/vnicd_client/config.rs PortConfig", RECORD),
-    exception("vnic/src/bin/vnic-bench/main.rs Options", OPTIONS),
     exception("vnic/src/config.rs PortEntry", OPTIONS),
     exception("vnic/src/report/mod.rs PortSettings", NOT_YET),
     exception("vnic/src/report/mod.rs PortStats", NOT_YET),
@@ -241,7 +238,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("guest-driver/omx/src/blocking.rs Shared", NOT_YET),
     exception("guest-driver/omx/src/completion.rs Endpoint", NOT_YET),
     exception("testbed/agent/src/message.rs Frame", NOT_YET),
-    exception("testbed/src/guest_bench/table.rs Record", NOT_YET),
     exception("testbed/src/qemu/arguments.rs Qemu", NOT_YET),
     exception("testbed/src/qemu/process.rs Qemu", NOT_YET),
     exception("vnic/src/session/refusal.rs SessionRule", NOT_YET),

@@ -8,7 +8,7 @@ use crate::slots::HEADER_LEN;
 
 /// Frames per transmit burst, as DPDK's generators send them.
 pub const BURST: u16 = 32;
-/// Rounds of the generator loop between two looks at the clock.
+/// Rounds of the generator loop between two readings of the clock.
 const ROUNDS_PER_CLOCK: u32 = 64;
 /// How long frames in flight may take to arrive after the stream stopped.
 const DRAIN: Duration = Duration::from_millis(200);

@@ -357,6 +357,6 @@ unsafe fn filled_slice<'a>(slots: &Slots, slot: u16, len: u32) -> &'a [u8] {
         len <= slots.capacity(),
         "backend fault: {len} bytes written to a smaller buffer"
     );
-    // SAFETY: within the slot's `capacity` bytes of mapped memory; nobody writes to it (the caller's promise).
+    // SAFETY: within the slot's `capacity` bytes of mapped memory; nothing writes to it (the caller's promise).
     unsafe { std::slice::from_raw_parts(slots.pointer(slot), len) }
 }

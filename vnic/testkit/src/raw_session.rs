@@ -108,7 +108,7 @@ impl RawSession {
         })
     }
 
-    /// Whether the backend has closed the connection (looks for up to `wait`).
+    /// Whether the backend has closed the connection (checks for up to `wait`).
     pub fn is_closed_within(&self, wait: Duration) -> bool {
         // Answers that are still under way come before the end.
         let deadline = Instant::now() + wait;

@@ -1,6 +1,6 @@
-//! The source of test values that are the same for one seed on every machine, so that a failing case can be run again.
+//! The source of test values, which depend on a seed alone, so that a failing case can be run again on any machine.
 
-/// A seeded source of test values (splitmix64): the same seed gives the same cases on every machine.
+/// A seeded source of test values (splitmix64): a seed gives equal cases on every machine.
 #[derive(Debug, Clone)]
 pub struct Seed(u64);
 

@@ -1,0 +1,58 @@
+//! What all comparisons have in common: rounds in which rivals take turns, statistics of their samples, bars and verdicts, tables,
+//! JSON, progress, and the end at Ctrl-C. A scenario gives a [`Plan`], measures a [`Turn`] when it is asked to, and says what must
+//! be known to read the table.
+
+mod bar;
+mod json;
+mod plan;
+mod progress;
+mod record;
+mod rounds;
+pub mod stats;
+mod stop;
+pub mod table;
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+use testbed::report::table::print_json;
+
+pub use bar::{Bar, Limit, Weight};
+pub use plan::{Cell, Measurement, Pairing, Plan, Turn, Unit};
+pub use record::{Record, Sample};
+pub use rounds::{Scenario, run};
+pub use stop::{Interrupted, Stop};
+
+/// How a scenario shows its result.
+pub struct Report {
+    /// The table or tables, and what must be known to read them.
+    pub text: String,
+    /// What JSON says beside the samples and bars.
+    pub conditions: Map<String, Value>,
+}
+
+/// Prints the result; whether every bar is met that the exit status depends on.
+pub fn conclude(record: &Record, report: Report, as_json: bool) -> Result<bool> {
+    if as_json {
+        print_json(&json::json(record, report.conditions))?;
+    } else {
+        write!(io::stdout().lock(), "{}", report.text).context("cannot print the table")?;
+    }
+    Ok(record.all_met())
+}
+
+/// Runs `compare` such that Ctrl-C and its relatives end it: what it started is then stopped and removed.
+pub fn until_stopped<T>(compare: impl FnOnce(&Stop) -> Result<T>) -> Result<T> {
+    let stop = Stop::at_signals()?;
+    // What fails after a signal fails because of it.
+    compare(&stop).map_err(|error| if stop.is_asked() { Interrupted.into() } else { error })
+}
+
+/// The fields of a JSON object.
+pub fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

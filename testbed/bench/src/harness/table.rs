@@ -1,0 +1,197 @@
+//! The tables of results: their style, and the layouts that scenarios choose from.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table as Grid, presets};
+
+use super::bar::Limit;
+use super::plan::Cell;
+use super::record::Record;
+
+/// Whether a table has lines around its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Lines between columns, headings as they are.
+    Framed,
+    /// Nothing but blanks, easy to cut with other tools; headings in capitals.
+    Plain,
+}
+
+/// A table under construction.
+pub struct Table {
+    style: Style,
+    grid: Grid,
+    numeric: Vec<bool>,
+}
+
+impl Table {
+    /// A table with these columns: headings, and whether numbers stand below them.
+    pub fn new(style: Style, columns: &[(String, bool)]) -> Self {
+        let mut grid = Grid::new();
+        grid.load_preset(match style {
+            Style::Framed => presets::UTF8_FULL_CONDENSED,
+            Style::Plain => presets::NOTHING,
+        });
+        grid.set_header(columns.iter().map(|(heading, _)| match style {
+            Style::Framed => heading.clone(),
+            Style::Plain => heading.to_uppercase(),
+        }));
+        Self {
+            style,
+            grid,
+            numeric: columns.iter().map(|(_, numeric)| *numeric).collect(),
+        }
+    }
+
+    /// Adds a row, one text per column.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.grid.add_row(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut grid = self.grid.clone();
+        let last = self.numeric.len().saturating_sub(1);
+        for (index, numeric) in self.numeric.iter().enumerate() {
+            let Some(cells) = grid.column_mut(index) else { continue };
+            if self.style == Style::Plain {
+                cells.set_padding((0, if index == last { 0 } else { 2 }));
+            }
+            if *numeric {
+                cells.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        grid.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+    }
+}
+
+/// A column of words with this heading.
+pub fn words(heading: impl Into<String>) -> (String, bool) {
+    (heading.into(), false)
+}
+
+/// A column of numbers with this heading.
+pub fn numbers(heading: impl Into<String>) -> (String, bool) {
+    (heading.into(), true)
+}
+
+/// The last three columns of a table.
+fn judged() -> [(String, bool); 3] {
+    [numbers("ratio"), words("bar"), words("met")]
+}
+
+/// A column that each rival has: its heading for a rival's name, and what stands in a cell.
+pub struct RivalColumn {
+    /// The heading, for a rival of this name.
+    pub heading: fn(&str) -> String,
+    /// What stands in the column.
+    pub cell: fn(&Record, Cell) -> String,
+}
+
+/// A row for each measurement, with the rivals beside each other; `ours` is the rival whose bars are shown.
+pub fn across(record: &Record, style: Style, labels: &[(String, bool)], rivals: &[RivalColumn], ours: usize) -> Table {
+    let plan = &record.plan;
+    let per_rival = plan
+        .rivals
+        .iter()
+        .flat_map(|name| rivals.iter().map(|column| numbers((column.heading)(name))));
+    let columns: Vec<_> = labels.iter().cloned().chain(per_rival).chain(judged()).collect();
+    let mut table = Table::new(style, &columns);
+    for (measurement, measured) in plan.measurements.iter().enumerate() {
+        let cell = |rival| Cell { measurement, rival };
+        let mut row = measured.labels.clone();
+        for rival in 0..plan.rivals.len() {
+            row.extend(rivals.iter().map(|column| (column.cell)(record, cell(rival))));
+        }
+        row.extend(record.judged_text(cell(ours)));
+        table.row(row);
+    }
+    table
+}
+
+/// A row for each rival of each measurement, with the rival's own bar.
+pub fn down(record: &Record, style: Style) -> Table {
+    let columns = [
+        words("what"),
+        words("over"),
+        numbers("median"),
+        words("unit"),
+        words("least … most"),
+    ];
+    let mut table = Table::new(style, &[&columns[..], &judged()].concat());
+    for cell in cells(record).filter(|cell| record.samples(*cell).next().is_some()) {
+        let measured = record.measurement(cell);
+        let mut row = vec![
+            measured.name(),
+            record.plan.rivals[cell.rival].clone(),
+            record.median_text(cell),
+            measured.unit.name.to_owned(),
+            record.spread_text(cell, [0.0, 1.0]),
+        ];
+        row.extend(record.judged_text(cell));
+        table.row(row);
+    }
+    table
+}
+
+fn cells(record: &Record) -> impl Iterator<Item = Cell> {
+    let rivals = record.plan.rivals.len();
+    (0..record.plan.measurements.len())
+        .flat_map(move |measurement| (0..rivals).map(move |rival| Cell { measurement, rival }))
+        .filter(|cell| record.plan.has(*cell))
+}
+
+/// Every figure with its spread, in the order of the turns.
+pub fn figures(record: &Record) -> Table {
+    let columns = [words("what"), words("over"), numbers("median"), numbers("10 % … 90 %")];
+    let mut table = Table::new(Style::Framed, &columns);
+    for cell in record.plan.groups.iter().flatten().flatten() {
+        table.row(vec![
+            record.measurement(*cell).name(),
+            record.plan.rivals[cell.rival].clone(),
+            record.median_text(*cell),
+            record.spread_text(*cell, [0.1, 0.9]),
+        ]);
+    }
+    table
+}
+
+/// Every bar, with what it speaks of. `ours` is whose bars they are.
+pub fn bars(record: &Record, ours: &str) -> Table {
+    let columns = [
+        words(ours),
+        words("against"),
+        numbers("figure"),
+        numbers("bar"),
+        words("met"),
+    ];
+    let mut table = Table::new(Style::Framed, &columns);
+    for bar in record.plan.judged() {
+        let against = bar.against.map_or_else(String::new, |against| {
+            if against.rival == bar.ours.rival {
+                record.measurement(against).name()
+            } else {
+                record.plan.rivals[against.rival].clone()
+            }
+        });
+        let measured = record.measurement(bar.ours);
+        let (value, times) = (
+            record.value(bar).unwrap_or(f64::NAN),
+            if bar.limit.is_ratio() { " ×" } else { "" },
+        );
+        let figure = match bar.limit {
+            Limit::RatioMin(_) | Limit::RatioMax(_) | Limit::Shown => format!("{value:.2}"),
+            Limit::MoreMax(_) => format!("+ {}", (measured.unit.show)(value)),
+            Limit::Max(_) => (measured.unit.show)(value),
+        };
+        table.row(vec![
+            measured.name(),
+            against,
+            figure + times,
+            bar.limit.text(measured.unit) + times,
+            record.verdict_text(bar),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,80 @@
+//! What `iperf3` says of a stream, for the comparisons that run it in guests.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Bytes of a datagram: with its headers the smallest Ethernet frame.
+pub const DATAGRAM_LEN: u64 = 18;
+
+/// What arrived of a stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct Received {
+    /// How long it was sent, by the guest's clock.
+    pub seconds: f64,
+    /// Bytes that arrived, without headers.
+    pub bytes: u64,
+    /// TCP: segments sent again.
+    pub retransmits: Option<u64>,
+    /// UDP: datagrams that arrived.
+    pub received: Option<u64>,
+    /// UDP: datagrams that did not.
+    pub lost: Option<u64>,
+}
+
+/// Reads iperf3's JSON.
+pub fn received(text: &str) -> Result<Received> {
+    let report: Value = serde_json::from_str(text).context("iperf3 printed no JSON")?;
+    if let Some(error) = report["error"].as_str() {
+        bail!("iperf3: {error}");
+    }
+    let end = &report["end"];
+    let received = &end["sum_received"];
+    let figure = |value: &Value| {
+        value
+            .as_f64()
+            .with_context(|| format!("iperf3 printed no result: {end}"))
+    };
+    let lost = received["lost_packets"].as_u64();
+    let sent = received["packets"].as_u64();
+    let arrived = sent.zip(lost).map(|(sent, lost)| sent.saturating_sub(lost));
+    let bytes = match arrived {
+        // What iperf3 says here of UDP is what was sent, in some versions.
+        Some(arrived) => arrived * DATAGRAM_LEN,
+        None => received["bytes"]
+            .as_u64()
+            .with_context(|| format!("iperf3 printed no result: {end}"))?,
+    };
+    ensure!(bytes > 0, "nothing arrived: {end}");
+    Ok(Received {
+        seconds: figure(&received["seconds"])?,
+        bytes,
+        retransmits: end["sum_sent"]["retransmits"].as_u64(),
+        received: arrived,
+        lost,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrived_counts_not_what_was_sent() {
+        let text = r#"{"end":{"sum_sent":{"packets":10},"sum_received":{"seconds":2.5,"bytes":180,"packets":10,"lost_packets":3}}}"#;
+        let udp = received(text).unwrap();
+        assert_eq!(
+            (udp.received, udp.lost, udp.bytes),
+            (Some(7), Some(3), 7 * DATAGRAM_LEN)
+        );
+        let text = r#"{"end":{"sum_sent":{"retransmits":4},"sum_received":{"seconds":2.5,"bytes":9000}}}"#;
+        let tcp = received(text).unwrap();
+        assert_eq!((tcp.bytes, tcp.retransmits, tcp.received), (9000, Some(4), None));
+    }
+
+    #[test]
+    fn a_test_that_failed_is_an_error() {
+        assert!(received(r#"{"error":"control socket has closed unexpectedly"}"#).is_err());
+        assert!(received("iperf3: error").is_err());
+    }
+}

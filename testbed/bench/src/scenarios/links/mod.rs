@@ -1,0 +1,22 @@
+//! What the settings of cables cost: `settings` between two test front ends, `delays` between two guests.
+
+mod delays;
+mod settings;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Measures what the settings of cables cost.
+#[derive(Debug, Subcommand)]
+pub enum Part {
+    Settings(settings::Options),
+    Delays(delays::Options),
+}
+
+/// Measures and prints; whether every bar is met.
+pub fn compare(part: &Part) -> Result<bool> {
+    match part {
+        Part::Settings(options) => settings::compare(options),
+        Part::Delays(options) => delays::compare(options),
+    }
+}
