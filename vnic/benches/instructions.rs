@@ -11,8 +11,8 @@ use std::hint::black_box;
 use firmware::StrategyKind;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EntryPoint};
-use vnic::report::LinkSettings;
 use vnic::shard::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
+use vnicd_protocol::LinkSettings;
 
 const FRAMES: u16 = 64;
 

@@ -3,15 +3,15 @@
 //! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (ways and faults); this
 //! crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
 
-pub mod config;
 pub mod control;
 pub mod device;
 pub mod memory;
 pub mod metrics;
 pub mod offload;
-pub mod report;
 pub mod ring;
 pub mod session;
 pub mod shard;
 #[cfg(feature = "testing")]
 pub mod testing;
+
+pub use vnicd_protocol as report;

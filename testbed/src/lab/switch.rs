@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use vnic::shard::TrunkGraph;
+use vnicd_protocol::TrunkGraph;
 
 use toml::{Spanned, Value};
 

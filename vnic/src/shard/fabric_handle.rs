@@ -5,11 +5,17 @@
 
 use std::sync::Arc;
 
-use fabric::{Link, LinkConfig, QueueLevel, Switch, SwitchConfig, TrunkId};
-use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
+use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkId};
+use firmware::{Firmware, FirmwareConfig};
+use vnicd_protocol::{
+    CoalescingChange, Direction, DmaChange, LINK_DELAY_NS_MAX, LinkChange, LinkSettings, MTU_MIN, MisorderChange,
+    PortInfo, PortLinks, PortSettings, PortStats, SteeringChange, TIMER_NS_MIN, TrunkLinks,
+};
+
+pub(super) use vnicd_protocol::{MTU_MAX, QUEUE_PAIRS_MAX};
 
 use super::capture::{self, CaptureReader};
-use super::card_settings::{set_misorder, set_steering};
+use super::card_settings::CardSettings;
 use super::loopback;
 use super::port::Port;
 use super::switch_handle::{TrunkOptions, vlans_from};
@@ -18,21 +24,6 @@ use super::trunk::Trunk;
 use super::watch::Subject;
 use super::{Inner, Shard, SwitchState};
 use crate::device::Device;
-use crate::report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, JitterDistribution, LinkChange,
-    LinkSettings, PortInfo, PortLinks, PortSettings, PortStats, QueueCoalescing, TrunkLinks,
-};
-
-/// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
-pub const QUEUE_PAIRS_MAX: u16 = 16;
-/// Largest MTU of a port, as on real cards.
-pub const MTU_MAX: u32 = 9000;
-/// Smallest MTU that IPv4 allows.
-pub const MTU_MIN: u32 = 68;
-
-/// Longest delay of a link, propagation or holding back: more than any real line has, the way to the moon included, and
-/// little enough that frames under way do not fill the pool for ever.
-pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
 
 /// Tells the fault streams of the two directions apart.
 pub(super) const SEED_TO_GUEST: u64 = 0;
@@ -75,6 +66,9 @@ pub enum FabricError {
     /// No port has this name.
     #[error("there is no port {0:?}")]
     NoSuchPort(String),
+    /// No switch has this name.
+    #[error("there is no switch {0:?}")]
+    NoSuchSwitch(String),
     /// Two ports would have the same name.
     #[error("a port named {0:?} exists already")]
     PortExists(String),
@@ -165,7 +159,7 @@ impl Fabric {
             state.bind(switch_port, index);
             state.switch.set_port_vlans(switch_port, vlans);
             let mut port = Port::new(settings.clone(), switch, switch_port, nic, to_guest, from_guest);
-            port.timers_left = timers_from(&settings.timers, inner.origin_unix_ns)?;
+            port.timers_left = timers_from(&settings.timers, inner.origin_unix_ns);
             inner.ports.push(port);
             // A switch that had no port before has something to say from now on.
             inner.serve_switch(switch, now);
@@ -242,20 +236,16 @@ impl Fabric {
             .with(|inner, _| inner.port_index(name).map(|index| inner.stats(index)))
     }
 
-    /// Changes a port's coalescing (nothing, if no field is given) and returns what is in force.
+    /// Changes some settings of a port's card (nothing, if no field is given) and returns what is in force.
     ///
     /// # Errors
     /// No such port, or a value out of range; then nothing was changed.
-    pub fn set_coalescing(&self, name: &str, change: &CoalescingChange) -> Result<CoalescingSettings, FabricError> {
+    pub fn set<C: CardSettings>(&self, name: &str, change: &C) -> Result<C::Settings, FabricError> {
         self.change(name, change.is_empty(), |port, now| {
-            let mut settings = coalescing_of(&port.nic);
+            let mut settings = C::in_force(&port.nic);
             if !change.is_empty() {
                 change.apply_to(&mut settings);
-                let coalescing = coalescing_from(&settings)?;
-                port.nic
-                    .set_watchdog(now, None, settings.watchdog_ns)
-                    .map_err(invalid)?;
-                port.nic.set_coalescing(now, None, coalescing).map_err(invalid)?;
+                C::set(&mut port.nic, &settings, now)?;
                 (0..port.pairs.len()).for_each(|queue| port.announce(queue, now));
             }
             Ok(settings)
@@ -284,21 +274,6 @@ impl Fabric {
                 port.settings.link = links.clone();
             }
             Ok(links)
-        })
-    }
-
-    /// Changes a port's DMA engine (nothing, if no field is given) and returns what is in force.
-    ///
-    /// # Errors
-    /// No such port, or a value out of range; then nothing was changed.
-    pub fn set_dma(&self, name: &str, change: &DmaChange) -> Result<DmaSettings, FabricError> {
-        self.change(name, change.is_empty(), |port, _| {
-            let mut settings = dma_settings(port.nic.queues()[0].dma());
-            if !change.is_empty() {
-                change.apply_to(&mut settings);
-                port.nic.set_dma(dma_from(&settings)?);
-            }
-            Ok(settings)
         })
     }
 
@@ -380,105 +355,20 @@ impl SwitchState {
     }
 }
 
-/// The shortest timer of a card. A guest may have one that never ends (packets that it leaves in its ring under a watchdog), and
-/// each expiry wakes the shard for some microseconds: at 50 µs a tenth of a processor, which a guest could spend by sending
-/// frames as well.
-pub const TIMER_NS_MIN: u64 = 50_000;
-
 /// The card that `settings` describe.
 pub(super) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError> {
-    let CoalescingSettings { queues, .. } = &settings.coalescing;
     let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: settings.queue_pairs,
-        coalescing: coalescing_from(&settings.coalescing)?,
-        dma: dma_from(&settings.dma)?,
         timer_ns_min: TIMER_NS_MIN,
+        ..FirmwareConfig::default()
     });
-    nic.set_watchdog(ether::Time::ZERO, None, settings.coalescing.watchdog_ns)
-        .map_err(invalid)?;
     loopback::connect(&mut nic, settings);
-    for queue in queues {
-        let coalescing = judged(&queue.strategy, queue.delay_ns, queue.frames, queue.marks)?;
-        nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)
-            .map_err(firmware::ChangeError::from)
-            .and_then(|()| nic.set_watchdog(ether::Time::ZERO, Some(queue.queue), queue.watchdog_ns))
-            .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
-    }
-    set_steering(&mut nic, &settings.steering)?;
-    set_misorder(&mut nic, &settings.misorder)?;
+    let now = ether::Time::ZERO;
+    CoalescingChange::set(&mut nic, &settings.coalescing, now)?;
+    DmaChange::set(&mut nic, &settings.dma, now)?;
+    SteeringChange::set(&mut nic, &settings.steering, now)?;
+    MisorderChange::set(&mut nic, &settings.misorder, now)?;
     Ok(nic)
-}
-
-fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricError> {
-    judged(&settings.strategy, settings.delay_ns, settings.frames, settings.marks)
-}
-
-fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result<Coalescing, FabricError> {
-    let strategy = strategy
-        .parse::<StrategyKind>()
-        .map_err(|unknown| invalid(format!("strategy {strategy:?}: {unknown}")))?;
-    let coalescing = Coalescing {
-        strategy,
-        delay_ns,
-        frames_max,
-        marks,
-    };
-    coalescing.validated().map_err(invalid)
-}
-
-/// What is in force on all queues of a card.
-pub(super) fn coalescing_of(nic: &Firmware) -> CoalescingSettings {
-    let all = nic.queues().iter();
-    let mut all = all
-        .map(|queue| (queue.coalescing(), queue.watchdog().delay_ns()))
-        .zip(0..);
-    let ((first, watchdog_ns), _) = all.next().unwrap_or_default();
-    let queues =
-        all.filter(|(settings, _)| *settings != (first, watchdog_ns))
-            .map(|((coalescing, watchdog_ns), queue)| QueueCoalescing {
-                watchdog_ns,
-                queue,
-                strategy: coalescing.strategy.to_string(),
-                delay_ns: coalescing.delay_ns,
-                frames: coalescing.frames_max,
-                marks: coalescing.marks,
-            });
-    CoalescingSettings {
-        strategy: first.strategy.to_string(),
-        delay_ns: first.delay_ns,
-        frames: first.frames_max,
-        marks: first.marks,
-        watchdog_ns,
-        queues: queues.collect(),
-    }
-}
-
-pub(super) fn dma_settings(model: DmaModel) -> DmaSettings {
-    let DmaModel {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    } = model;
-    DmaSettings {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    }
-}
-
-fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
-    let DmaSettings {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    } = *settings;
-    DmaModel {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    }
-    .validated()
-    .map_err(invalid)
 }
 
 pub(super) fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], FabricError> {
@@ -492,39 +382,8 @@ pub(super) fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], Fabri
 /// from failing in step.
 pub(super) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConfig, FabricError> {
     let config = LinkConfig {
-        up: settings.up,
-        rate_bps: settings.rate_bps,
-        burst_bytes: settings.burst_bytes,
-        delay_ns: settings.delay_ns,
-        jitter_ns: settings.jitter_ns,
-        jitter_distribution: match settings.jitter_distribution {
-            JitterDistribution::Uniform => fabric::JitterDistribution::Uniform,
-            JitterDistribution::Normal => fabric::JitterDistribution::Normal,
-            JitterDistribution::Pareto => fabric::JitterDistribution::Pareto,
-        },
-        jitter_reorders: settings.jitter_reorders,
-        queue_max: QueueLevel {
-            bytes: settings.queue_bytes,
-            frames: settings.queue_frames,
-            ns: settings.queue_ns,
-        },
-        ecn_above: QueueLevel {
-            bytes: settings.ecn_bytes,
-            frames: settings.ecn_frames,
-            ns: settings.ecn_ns,
-        },
-        mtu: settings.mtu,
-        loss_ppm: settings.loss_ppm,
-        loss_enter_ppm: settings.loss_enter_ppm,
-        loss_leave_ppm: settings.loss_leave_ppm,
-        loss_in_burst_ppm: settings.loss_in_burst_ppm,
-        loss_every: settings.loss_every,
-        reorder_ppm: settings.reorder_ppm,
-        reorder_delay_ns: settings.reorder_delay_ns,
-        duplicate_ppm: settings.duplicate_ppm,
-        corrupt_ppm: settings.corrupt_ppm,
-        corrupt_past_fcs: settings.corrupt_past_fcs,
         seed: settings.seed ^ stream,
+        ..*settings
     };
     config.validate().map_err(invalid)?;
     if !(MTU_MIN..=MTU_MAX).contains(&config.mtu) {

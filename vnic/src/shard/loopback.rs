@@ -12,7 +12,7 @@ use super::frame::FrameRef;
 use super::receive::Refused;
 use super::transmit::{Held, TxOrigin};
 use super::{FabricError, Inner, SwitchState};
-use crate::report::{Counts, ITSELF, PortLinks, PortSettings};
+use crate::report::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
 const _: () = assert!(super::fabric_handle::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
 
@@ -52,20 +52,7 @@ pub(super) fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<()
 pub(super) fn counters(nic: &Firmware) -> Option<Counts> {
     let engine = nic.copy_engine()?;
     let counters = engine.counters();
-    let mut named: Counts = [
-        ("submitted", counters.submitted),
-        ("submitted_bytes", counters.submitted_bytes),
-        ("frames", counters.frames),
-        ("moved_bytes", counters.moved_bytes),
-        ("notifications", counters.notifications),
-        ("completed", counters.completed),
-        ("failed", counters.failed),
-        ("cancelled", counters.cancelled),
-        ("host_ns", counters.host_ns),
-        ("queue_peak", counters.queue_peak),
-    ]
-    .map(|(name, count)| (name.to_owned(), count))
-    .into();
+    let mut named = counts(counters);
     for error in firmware::copy_engine::CopyError::ALL {
         named.insert(format!("refused_{}", error.name()), counters.refused_for(error));
     }

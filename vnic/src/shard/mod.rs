@@ -10,7 +10,6 @@ mod cards;
 mod counters;
 mod crossing;
 mod drain;
-mod drops;
 mod due;
 mod fabric_handle;
 mod fifo;
@@ -72,19 +71,15 @@ use ether::Time;
 use fabric::{Egress, Switch, Target};
 
 pub use capture::{CaptureReader, Chunk};
+pub use card_settings::CardSettings;
 pub use drain::{Drain, UnderWay};
-pub use drops::{RxDrop, TxDrop};
-pub use fabric::{QUEUE_FRAMES_MAX, TrunkGraph};
-pub use fabric_handle::{
-    Fabric, FabricError, FabricSettings, LINK_DELAY_NS_MAX, QUEUE_PAIRS_MAX, SwitchId, TIMER_NS_MIN,
-};
+pub use fabric_handle::{Fabric, FabricError, FabricSettings, SwitchId};
 pub use hold::HOLD_NS_MAX;
 pub(crate) use run::Shard;
 pub use switch_handle::TrunkOptions;
-pub use trace::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
-pub use watch::{SettingsEvent, Watch};
+pub use trace::{TRACE_EVENTS_DEFAULT, TraceReader};
+pub use watch::Watch;
 
-use crate::report::SwitchSettings;
 use crate::ring::Rule;
 use cards::CardQueue;
 use groups::Groups;
@@ -94,6 +89,7 @@ pub(crate) use port::Port;
 use returning::Returning;
 use transmit::{Batch, TxOrigin};
 use trunk::Trunk;
+use vnicd_protocol::{SwitchSettings, drops};
 use watch::Watcher;
 use way::Shortcuts;
 

@@ -15,14 +15,13 @@ use virtio_queue::QueueT;
 
 use super::capture::PortCapture;
 use super::counters::PortCounters;
-use super::drops::{RxDrop, TxDrop};
+use super::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 use super::due::Waiting;
 use super::frame::FrameRef;
 use super::hold::Patience;
 use super::host_state::LastPoll;
 use super::pool::Pooled;
 use super::receive::{Refused, RxSide};
-use super::trace::TRACED_TX_DROP;
 use super::transmit::TxSide;
 use crate::device::RingActivity;
 use crate::memory::MemoryMap;

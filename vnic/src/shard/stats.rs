@@ -1,6 +1,6 @@
 //! Counters and state of a port as plain reports.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
 use fabric::{Link, LinkDrop};
 use firmware::multicast::TagRefusal;
@@ -10,9 +10,9 @@ use super::Inner;
 use super::card_settings::queue_stats;
 use super::drops::{RxDrop, TxDrop};
 use super::port::Port;
-use crate::report::{
-    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
-    TrafficStats, TxInterruptStats,
+use vnicd_protocol::{
+    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, SocketMode,
+    TimerStats, TrafficStats, TxInterruptStats, counts,
 };
 
 /// Names of the feature bits a port may offer.
@@ -51,13 +51,15 @@ impl Inner {
                 .map(|pair| u32::from(pair.rx.is_ready()) + u32::from(pair.tx.is_ready()))
                 .sum()
         };
+        // A port of a test has no socket.
+        let (socket, mode) = port.settings.socket().unwrap_or((Path::new(""), SocketMode::Listen));
         PortInfo {
             name: port.settings.name.clone(),
             switch: self.switches[port.switch].name.clone(),
             mac: port.settings.mac,
             mac_in_use: port.nic_address_in_use(&self.switches[port.switch].switch, now),
-            socket: port.settings.socket.clone(),
-            mode: port.settings.mode,
+            socket: socket.display().to_string(),
+            mode,
             connected: port.connected,
             link_up: port.to_guest.config().up && port.from_guest.config().up,
             rings_started: ready(port),
@@ -79,7 +81,6 @@ impl Inner {
         let all = port.nic.counters(None).unwrap_or_default();
         let rx = all.total();
         let switch = self.switches[port.switch].switch.counters(port.switch_port);
-        let (steering, misorder) = (port.nic.steering().counters(), port.nic.misorder().counters());
         let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
         };
@@ -119,16 +120,8 @@ impl Inner {
             adaptive: adaptive(port),
             marked: rx.marked,
             queues: queue_stats(port),
-            steering: named(&[
-                ("by_endpoint", steering.by_endpoint),
-                ("by_flow", steering.by_flow),
-                ("to_first", steering.to_first),
-            ]),
-            misorder: named(&[
-                ("moved", misorder.moved),
-                ("cleared", misorder.cleared),
-                ("kept", misorder.kept),
-            ]),
+            steering: counts(&port.nic.steering().counters()),
+            misorder: counts(&port.nic.misorder().counters()),
             tx_interrupts: TxInterruptStats {
                 decided: counters.tx_decided,
                 suppressed: counters.tx_suppressed,
@@ -148,8 +141,11 @@ impl Inner {
                 .map(|(rule, count)| (rule.name().to_owned(), count))
                 .collect(),
             control: control(port),
-            watchdog: (&port.nic.watchdog_counters()).into(),
-            timers: TimerStats::new(&port.nic.timers().counters(), port.nic.timers().armed()),
+            watchdog: port.nic.watchdog_counters(),
+            timers: TimerStats {
+                armed_now: port.nic.timers().armed() as u64,
+                counters: port.nic.timers().counters().with_one_lateness(),
+            },
             groups: port
                 .nic
                 .multicast()
@@ -157,10 +153,10 @@ impl Inner {
                 .map(|(group, counters, members)| GroupStats {
                     group,
                     members: members.len() as u32,
-                    packets: named(&counters.named()),
+                    packets: counts(counters),
                 })
                 .collect(),
-            multicast: named(&port.nic.multicast().totals().named()),
+            multicast: counts(&port.nic.multicast().totals()),
             multicast_refused: TagRefusal::ALL
                 .iter()
                 .map(|&reason| (reason.name().to_owned(), port.nic.multicast().refusals().of(reason)))
@@ -169,33 +165,14 @@ impl Inner {
                 to_guest: link(&port.to_guest),
                 from_guest: link(&port.from_guest),
             },
-            switch: named(&[
-                ("in_frames", switch.in_frames),
-                ("in_bytes", switch.in_bytes),
-                ("in_broadcast", switch.in_broadcast),
-                ("in_multicast", switch.in_multicast),
-                ("in_unknown", switch.in_unknown),
-                ("out_frames", switch.out_frames),
-                ("out_bytes", switch.out_bytes),
-                ("out_flooded", switch.out_flooded),
-                ("out_control", switch.out_control),
-                ("out_control_bytes", switch.out_control_bytes),
-                ("learned", switch.learned),
-                ("moved", switch.moved),
-                ("not_learned", switch.not_learned),
-                ("in_control", switch.in_control),
-                ("dropped", switch.dropped_total()),
-            ]),
+            switch: {
+                let mut counts = counts(switch);
+                counts.insert("dropped".to_owned(), switch.dropped_total());
+                counts
+            },
             copy_engine: super::loopback::counters(&port.nic),
         }
     }
-}
-
-fn named(counts: &[(&str, u64)]) -> Counts {
-    counts
-        .iter()
-        .map(|(name, count)| ((*name).to_owned(), *count))
-        .collect()
 }
 
 fn adaptive(port: &Port) -> Vec<AdaptiveStats> {
@@ -204,10 +181,7 @@ fn adaptive(port: &Port) -> Vec<AdaptiveStats> {
         rx.adaptive().map(|state| AdaptiveStats {
             queue,
             longest_ns: rx.coalescing().delay_ns,
-            delay_ns: state.delay_ns,
-            packets_per_s: state.packets_per_s,
-            longer: state.longer,
-            shorter: state.shorter,
+            state,
         })
     });
     states.collect()
@@ -215,12 +189,7 @@ fn adaptive(port: &Port) -> Vec<AdaptiveStats> {
 
 fn control(port: &Port) -> Counts {
     let counters = port.nic.control_counters();
-    let mut counts = named(&[
-        ("served", counters.served),
-        ("dropped_not_request", counters.dropped_not_request),
-        ("dropped_source", counters.dropped_source),
-        ("dropped_rate", counters.dropped_rate),
-    ]);
+    let mut counts = counts(counters);
     for code in firmware::control::RefusalCode::ALL {
         counts.insert(
             format!("refused_{}", code.name().replace('-', "_")),
@@ -230,20 +199,9 @@ fn control(port: &Port) -> Counts {
     counts
 }
 
-fn link(link: &Link) -> BTreeMap<String, u64> {
+fn link(link: &Link) -> Counts {
     let counters = link.counters();
-    let mut counts = named(&[
-        ("offered_frames", counters.offered_frames),
-        ("offered_bytes", counters.offered_bytes),
-        ("delivered_frames", counters.delivered_frames),
-        ("delivered_bytes", counters.delivered_bytes),
-        ("held_back_frames", counters.held_back_frames),
-        ("overtaking_frames", counters.overtaking_frames),
-        ("duplicated_frames", counters.duplicated_frames),
-        ("corrupted_frames", counters.corrupted_frames),
-        ("marked_frames", counters.marked_frames),
-        ("queue_bytes_peak", counters.queue_bytes_peak),
-    ]);
+    let mut counts = counts(counters);
     for reason in LinkDrop::ALL {
         counts.insert(
             format!("dropped_{}", reason.name().replace('-', "_")),

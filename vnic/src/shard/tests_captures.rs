@@ -6,7 +6,7 @@ use super::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use super::tests::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use super::tests_ways::TSO4_SHORT;
 use super::{CaptureReader, Fabric, FabricSettings};
-use crate::report::{LinkSettings, PortSettings, SocketMode};
+use crate::report::{LinkSettings, PortSettings};
 
 /// A frame in a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,22 +247,9 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
     let switch = fabric.add_switch("s");
     let settings = PortSettings {
         name: "g0".to_owned(),
-        socket: String::new(),
-        mode: SocketMode::Listen,
-        mac: None,
-        queue_pairs: 1,
         mtu: 1500,
-        offloads: true,
-        loopback: false,
-        coalescing: Default::default(),
-        dma: Default::default(),
-        steering: Default::default(),
-        misorder: Default::default(),
-        link: Default::default(),
-        groups: Vec::new(),
-        timers: Vec::new(),
         returns: false,
-        vlans: None,
+        ..PortSettings::default()
     };
     let _device = fabric.add_port(switch, settings).expect("a port");
     let is_captured = || fabric.shard.with(|inner, _| inner.ports[0].capture.is_some());

@@ -8,68 +8,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use serde::{Deserialize, Serialize};
+use vnicd_protocol::{CoalescingChange, DmaChange, SettingsEvent};
 
-use super::card_settings::{misorder_of, steering_of};
-use super::fabric_handle::{coalescing_of, dma_settings};
+use super::card_settings::CardSettings;
 use super::{Fabric, Inner, Shard};
-use crate::report::{
-    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
-};
-
-/// What those who watch are told: all settings in force of a port or of a trunk, and when they have caught up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum SettingsEvent {
-    /// Settings of a port.
-    Port {
-        /// Its name.
-        port: String,
-        /// Coalescing of its queues.
-        coalesce: CoalescingSettings,
-        /// DMA engine.
-        dma: DmaSettings,
-        /// Choice of receive queues.
-        #[serde(default)]
-        steering: SteeringSettings,
-        /// Misordering injector.
-        #[serde(default)]
-        misorder: MisorderSettings,
-        /// Link.
-        link: PortLinks,
-        /// Multicast groups that the card is in.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        groups: Vec<u16>,
-        /// VLANs of the port in its switch, where somebody said which.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        vlans: Option<Box<VlanSettings>>,
-    },
-    /// The tree of a multicast group.
-    Group {
-        /// Its number.
-        group: u16,
-        /// Shape of the tree.
-        tree: String,
-    },
-    /// Settings of a trunk.
-    Trunk {
-        /// Switch `a`.
-        a: String,
-        /// Switch `b`.
-        b: String,
-        /// Which of the trunks between them, counted from 1.
-        #[serde(default = "first")]
-        number: usize,
-        /// Links.
-        link: TrunkLinks,
-    },
-    /// All settings were told; from now on a change is told before it is answered.
-    Watching,
-}
-
-const fn first() -> usize {
-    1
-}
 
 /// Whose settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,10 +125,10 @@ impl Inner {
                 let port = &self.ports[index];
                 SettingsEvent::Port {
                     port: port.settings.name.clone(),
-                    coalesce: coalescing_of(&port.nic),
-                    dma: dma_settings(port.nic.queues()[0].dma()),
-                    steering: steering_of(&port.nic),
-                    misorder: misorder_of(&port.nic),
+                    coalesce: CoalescingChange::in_force(&port.nic),
+                    dma: DmaChange::in_force(&port.nic),
+                    steering: Box::new(*port.nic.steering().settings()),
+                    misorder: port.nic.misorder().settings(),
                     link: port.settings.link.clone(),
                     groups: port.settings.groups.clone(),
                     vlans: port.settings.vlans.clone().map(Box::new),

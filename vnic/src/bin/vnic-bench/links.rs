@@ -11,8 +11,8 @@ use clap::{Args, Parser};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use vnic::report::{LinkChange, LinkSettings};
 use vnic::testing::{load, pin_thread};
+use vnicd_protocol::{LinkChange, LinkSettings};
 
 use crate::backends::{Backend, HugePages, Kind};
 use crate::dataplane::{Guests, Sample, Watch, median};
