@@ -19,7 +19,7 @@ mod topology;
 
 pub use control_frame::{CONTROL_FRAME_LEN_MIN, ControlFrame};
 pub use link::{
-    Admission, FRAME_OVERHEAD_BYTES, JITTER_NS_MAX, JitterDistribution, Link, LinkConfig, LinkConfigError,
+    Admission, FRAME_OVERHEAD_BYTES, JITTER_NS_MAX, JitterDistribution, Link, LinkChange, LinkConfig, LinkConfigError,
     LinkCounters, LinkDrop, PPM, QUEUE_FRAMES_MAX, QueueLevel, wire_bits,
 };
 pub use snooping::{GroupMember, MEMBERSHIPS_MAX, PORT_MEMBERSHIPS_MAX, SnoopedVlan, SnoopingCounters};

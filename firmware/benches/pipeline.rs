@@ -10,8 +10,8 @@ use std::hint::black_box;
 
 use ether::Time;
 use firmware::{
-    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, PacketInfo, PipelineConfig, RxPipeline, SteeringMode,
-    SteeringSettings, StrategyKind,
+    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, MisorderSettings, PacketInfo, PipelineConfig, RxPipeline,
+    SteeringMode, SteeringSettings, StrategyKind,
 };
 use gungraun::prelude::*;
 
@@ -146,7 +146,7 @@ fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) ->
 /// A card whose injector has this degree, and the header of a fragment of a medium message.
 fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
     let (mut nic, mut header) = steered(1, SteeringMode::Flow, 0x86df);
-    nic.misorder_mut().set_degree(degree).expect("a degree");
+    nic.misorder_mut().set(MisorderSettings { degree }).expect("a degree");
     // A marked TINY makes the partner known; then fragment 6 of 32 KiB, cut in 1452 bytes.
     header[16] = 0xa5;
     nic.misorder_mut().sent(&header);

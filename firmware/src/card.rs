@@ -258,13 +258,16 @@ impl Firmware {
         queue: Option<u16>,
         change: CoalescingChange,
     ) -> Result<(), ChangeError> {
+        let changed = |rx: &RxPipeline| {
+            let mut coalescing = rx.coalescing();
+            change.apply_to(&mut coalescing);
+            coalescing
+        };
         let queues = self.selected(queue)?;
         for rx in queues.iter() {
-            change.apply(rx.coalescing()).validated()?;
+            changed(rx).validated()?;
         }
-        queues
-            .iter_mut()
-            .for_each(|rx| rx.set_coalescing(now, change.apply(rx.coalescing())));
+        queues.iter_mut().for_each(|rx| rx.set_coalescing(now, changed(rx)));
         Ok(())
     }
 

@@ -33,16 +33,22 @@ pub enum ClockAction {
 
 /// What the clock counted. Every tick that was followed by a decision is counted once, in `idle`, `polled` or `rung`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClockCounters {
     /// Ticks at which no timer ran.
+    #[cfg_attr(feature = "serde", serde(rename = "clock_idle"))]
     pub idle: u64,
     /// Ticks at which a timer ran and the host had polled within a period.
+    #[cfg_attr(feature = "serde", serde(rename = "clock_polled"))]
     pub polled: u64,
     /// Ticks that interrupted the host.
+    #[cfg_attr(feature = "serde", serde(rename = "clock_rung"))]
     pub rung: u64,
     /// Ticks left out because the driver of the card came more than a period late.
+    #[cfg_attr(feature = "serde", serde(rename = "clock_missed"))]
     pub missed: u64,
-    /// How late ticks were served.
+    /// How late ticks were served. Reports have it in the lateness of all timers of the card.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub lateness: Lateness,
 }
 

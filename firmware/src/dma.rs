@@ -14,20 +14,23 @@ pub const DMA_SETUP_NS_MAX: u64 = 1_000_000_000;
 /// The lowest rate other than 0 (unlimited), so that the largest frame takes seconds and not years.
 pub const DMA_RATE_BPS_MIN: u64 = 1_000_000;
 
-/// How the card's DMA behaves.
-///
-/// A transfer takes an engine for `setup_ns`, then the bus (shared by all engines, first come first served) for the
-/// length of the frame at `rate_bps`. Up to `parallelism` transfers are under way at once. Completions are in order of
-/// arrival. [`DmaModel::ZERO`], the default, models nothing: a transfer completes at the first poll after it was
-/// submitted, so frames that are taken in one batch have all arrived before the first of them completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaModel {
-    /// Time from submission to the first byte on the bus, in nanoseconds; at most [`DMA_SETUP_NS_MAX`].
-    pub setup_ns: u64,
-    /// Rate of the bus in bits per second; 0 = unlimited, otherwise at least [`DMA_RATE_BPS_MIN`].
-    pub rate_bps: u64,
-    /// Number of engines, 1 … [`DMA_PARALLELISM_MAX`].
-    pub parallelism: u32,
+weft_settings::settings! {
+    /// How the card's DMA behaves.
+    ///
+    /// A transfer takes an engine for `setup_ns`, then the bus (shared by all engines, first come first served) for the
+    /// length of the frame at `rate_bps`. Up to `parallelism` transfers are under way at once. Completions are in order of
+    /// arrival. [`DmaModel::ZERO`], the default, models nothing: a transfer completes at the first poll after it was
+    /// submitted, so frames that are taken in one batch have all arrived before the first of them completes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+    pub struct DmaModel, changed by DmaChange {
+        /// Time from submission to the first byte on the bus, in nanoseconds; at most [`DMA_SETUP_NS_MAX`].
+        pub setup_ns: u64,
+        /// Rate of the bus in bits per second; 0 = unlimited, otherwise at least [`DMA_RATE_BPS_MIN`].
+        pub rate_bps: u64,
+        /// Number of engines, 1 … [`DMA_PARALLELISM_MAX`].
+        pub parallelism: u32,
+    }
 }
 
 impl DmaModel {

@@ -68,3 +68,53 @@ impl Lateness {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 }
+
+/// Lateness in reports: `late_max_ns`, and in `lateness` the buckets that have any timers, each with its bound.
+#[cfg(feature = "serde")]
+mod report {
+    use alloc::vec::Vec;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Lateness;
+
+    #[derive(Serialize, Deserialize)]
+    struct Report {
+        late_max_ns: u64,
+        lateness: Vec<Class>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Class {
+        /// Absent in the last bucket, which has no bound.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_ns: Option<u64>,
+        count: u64,
+    }
+
+    impl Serialize for Lateness {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let all = self.counts.iter().enumerate();
+            let lateness = all.filter(|(_, count)| **count > 0).map(|(bucket, &count)| Class {
+                to_ns: Self::bound_ns(bucket).filter(|bound| *bound != u64::MAX),
+                count,
+            });
+            let report = Report {
+                late_max_ns: self.max_ns,
+                lateness: lateness.collect(),
+            };
+            report.serialize(serializer)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Lateness {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let report = Report::deserialize(deserializer)?;
+            let mut counts = [0; Self::BUCKETS];
+            for class in report.lateness {
+                counts[Self::bucket(class.to_ns.unwrap_or(u64::MAX))] += class.count;
+            }
+            Ok(Self::from_parts(counts, report.late_max_ns))
+        }
+    }
+}

@@ -36,16 +36,20 @@ pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQu
 pub use coalescing::{AdaptiveState, Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
-pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaError, DmaModel};
+pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaChange, DmaError, DmaModel};
 pub use interrupt::{Interrupt, Reason, ReasonOf, UnknownReason};
 pub use lateness::Lateness;
-pub use misorder::{MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderCounters, MisorderDegreeError};
+pub use misorder::{
+    MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderChange, MisorderCounters, MisorderDegreeError,
+    MisorderSettings,
+};
 pub use packet::{INLINE_HEADER_LEN, PacketInfo};
 pub use pending::PENDING_MAX;
 pub use pipeline::{Event, Pipeline, PipelineConfig, PipelineFull, RxPipeline};
 pub use steering::{
-    ENDPOINTS, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode,
-    SteeringSettings, SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode, flow_hash,
+    ENDPOINTS, INDIRECTION_LEN, QueueTable, Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode,
+    SteeringSettings, SteeringSettingsChange, SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries,
+    UnknownSteeringMode, flow_hash,
 };
 pub use timers::{TimerEvent, TimerKind, Timers};
 pub use watchdog::{HostState, Watchdog};

@@ -15,8 +15,20 @@ pub const MISORDER_DEGREE_MAX: u8 = 31;
 /// stays where it is until its next marked frame.
 pub const MISORDER_PARTNERS: usize = 256;
 
+weft_settings::settings! {
+    /// What the misordering injector does.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+    pub struct MisorderSettings, changed by MisorderChange {
+        /// The degree X: by how many fragments the mark of a medium message is moved forward, at most [`MISORDER_DEGREE_MAX`]; 0 turns
+        /// the injector off.
+        pub degree: u8,
+    }
+}
+
 /// What the injector did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct MisorderCounters {
     /// Messages whose mark was set on fragment N − X.
     pub moved: u64,
@@ -58,8 +70,7 @@ struct Known {
 /// here after the driver itself marked one, and no longer than until the two connect anew.
 #[derive(Clone, Debug)]
 pub struct Misorder {
-    /// X; 0 = off.
-    degree: u8,
+    settings: MisorderSettings,
     known: [Option<Known>; MISORDER_PARTNERS],
     counters: MisorderCounters,
 }
@@ -68,7 +79,7 @@ impl Misorder {
     /// An injector that is off.
     pub(crate) const fn new() -> Self {
         Self {
-            degree: 0,
+            settings: MisorderSettings { degree: 0 },
             known: [None; MISORDER_PARTNERS],
             counters: MisorderCounters {
                 moved: 0,
@@ -78,25 +89,31 @@ impl Misorder {
         }
     }
 
+    /// The settings in use.
+    #[inline]
+    pub fn settings(&self) -> MisorderSettings {
+        self.settings
+    }
+
     /// The degree X; 0 = off.
     #[inline]
     pub fn degree(&self) -> u8 {
-        self.degree
+        self.settings.degree
     }
 
-    /// Sets the degree X, from the next frame on; 0 turns the injector off.
+    /// Replaces the settings, from the next frame on.
     ///
     /// # Errors
     /// A degree above [`MISORDER_DEGREE_MAX`]; nothing is changed then.
-    pub fn set_degree(&mut self, degree: u8) -> Result<(), MisorderDegreeError> {
-        if degree > MISORDER_DEGREE_MAX {
+    pub fn set(&mut self, settings: MisorderSettings) -> Result<(), MisorderDegreeError> {
+        if settings.degree > MISORDER_DEGREE_MAX {
             return Err(MisorderDegreeError);
         }
-        if degree == 0 {
-            // What is marked while nobody looks may come from another connection.
+        if settings.degree == 0 {
+            // Marks of frames that pass meanwhile are not seen, and those seen before may come from another connection.
             self.known = [None; MISORDER_PARTNERS];
         }
-        self.degree = degree;
+        self.settings = settings;
         Ok(())
     }
 
@@ -110,7 +127,7 @@ impl Misorder {
     /// frame may be shown several times in a row while it is not sent.
     #[inline]
     pub fn sent(&mut self, header: &[u8]) -> Option<(usize, u8)> {
-        if self.degree == 0 {
+        if self.settings.degree == 0 {
             return None;
         }
         let mark = self.mark(Sent::read(header)?)?;
@@ -146,7 +163,7 @@ impl Misorder {
         let known = self.known[place(partner)]
             .as_mut()
             .filter(|known| known.partner == partner)?;
-        if u32::from(fragment.number) + u32::from(self.degree) != fragment.last {
+        if u32::from(fragment.number) + u32::from(self.settings.degree) != fragment.last {
             return None;
         }
         if known.moved != Some(fragment.sequence) {

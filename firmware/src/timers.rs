@@ -18,12 +18,38 @@ use crate::{
 pub const TIMERS_MAX: usize = 8;
 
 /// When a timer rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "bool", into = "bool")
+)]
 pub enum TimerKind {
     /// Once, after the delay, whatever the host does.
+    #[default]
     Once,
     /// M-BV10: at the end of each period in which the host did not poll, until it is disarmed.
     Clock,
+}
+
+impl TimerKind {
+    /// True for a one-shot timer.
+    pub const fn is_once(&self) -> bool {
+        matches!(self, Self::Once)
+    }
+}
+
+impl From<bool> for TimerKind {
+    /// True is a clock.
+    fn from(is_clock: bool) -> Self {
+        if is_clock { Self::Clock } else { Self::Once }
+    }
+}
+
+impl From<TimerKind> for bool {
+    fn from(kind: TimerKind) -> Self {
+        !kind.is_once()
+    }
 }
 
 /// A timer rang.
@@ -57,17 +83,34 @@ pub enum TimerEvent {
 
 /// A timer that is armed, as one card's firmware hands it to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
 pub struct ArmedTimer {
     /// The guest's number for it.
     pub timer: u16,
     /// Who armed it.
     pub owner: MacAddr,
     /// One-shot or clock.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "clock", default, skip_serializing_if = "TimerKind::is_once")
+    )]
     pub kind: TimerKind,
     /// The period of a clock in nanoseconds; 0 for a one-shot timer.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
     pub period_ns: u64,
-    /// When it rings, or the clock's next tick comes.
+    /// When it rings, or the clock's next tick comes. Outside of a process this is counted from 1970, since clocks of processes have
+    /// different starts.
+    #[cfg_attr(feature = "serde", serde(rename = "due_unix_ns"))]
     pub due: Time,
+}
+
+#[cfg(feature = "serde")]
+fn is_zero(ns: &u64) -> bool {
+    *ns == 0
 }
 
 /// A timer could not be armed; all timers are as before.
@@ -102,6 +145,7 @@ impl core::error::Error for TimerError {}
 
 /// What the timers counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TimerCounters {
     /// Timers armed, one armed again included.
     pub armed: u64,
@@ -109,12 +153,23 @@ pub struct TimerCounters {
     pub disarmed: u64,
     /// One-shot timers that rang.
     pub rung_once: u64,
+    /// What all clocks counted, those that were stopped included.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub clocks: ClockCounters,
     /// Rings that the driver of the card could not bring to the guest, which had no buffer for them.
     pub lost: u64,
     /// How late one-shot timers were served.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub lateness: Lateness,
-    /// What all clocks counted, those that were stopped included.
-    pub clocks: ClockCounters,
+}
+
+impl TimerCounters {
+    /// With the lateness of clocks in that of all timers, as reports have it.
+    pub fn with_one_lateness(mut self) -> Self {
+        let of_clocks = core::mem::take(&mut self.clocks.lateness);
+        self.lateness.add(&of_clocks);
+        self
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

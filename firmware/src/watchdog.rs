@@ -35,6 +35,7 @@ pub enum WatchdogAction {
 /// What the watchdog counted. Every expiry that was followed by a decision is counted once, in `cancelled`, a
 /// `restarted_…` or `fired`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WatchdogCounters {
     /// Times that an arrival started the timer.
     pub started: u64,
@@ -50,6 +51,7 @@ pub struct WatchdogCounters {
     /// Expiries that interrupted the host; the timer started anew.
     pub fired: u64,
     /// How late expiries were served.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub lateness: Lateness,
 }
 

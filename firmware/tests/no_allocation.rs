@@ -2,8 +2,8 @@
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Event, Firmware, FirmwareConfig, HostState, PENDING_MAX,
-    PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
+    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Event, Firmware, FirmwareConfig, HostState,
+    MisorderSettings, PENDING_MAX, PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
     clock::ClockState,
     control::Request,
     multicast::{Action, GroupTable, Multicast, Received, Tag, TreeShape, rows},
@@ -39,7 +39,9 @@ fn no_allocation_per_packet_control_frame_or_switch() {
         ..FirmwareConfig::default()
     });
     nic.steering_mut().set_ready(0b11);
-    nic.misorder_mut().set_degree(3).expect("a degree");
+    nic.misorder_mut()
+        .set(MisorderSettings { degree: 3 })
+        .expect("a degree");
     let mut request = [0; CONTROL_FRAME_MAX];
     let mut reply = [0; CONTROL_FRAME_MAX];
     let change = CoalescingChange {
@@ -116,7 +118,9 @@ fn m_gf6_m_gf9_m_bv8_m_bv10_no_allocation_while_steering_misordering_watching_an
         ..FirmwareConfig::default()
     });
     nic.steering_mut().set_ready(0b1111);
-    nic.misorder_mut().set_degree(2).expect("a degree");
+    nic.misorder_mut()
+        .set(MisorderSettings { degree: 2 })
+        .expect("a degree");
     nic.start_recorder(1024);
     let headers = headers();
     let owner = MacAddr([2, 0, 0, 0, 0, 1]);

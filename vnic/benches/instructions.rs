@@ -12,7 +12,7 @@ use firmware::StrategyKind;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EntryPoint};
 use vnic::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
-use vnic::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 const FRAMES: u16 = 64;
 

@@ -3,13 +3,13 @@
 //! `vnicd` is this crate's binary. Decisions are made by `firmware` (interrupts) and `fabric` (destinations and
 //! faults); this crate drives both in real time and moves the bytes. Nothing above Ethernet is known here.
 
-pub mod config;
 pub mod control;
 pub mod dataplane;
 pub mod device;
 pub mod memory;
 pub mod metrics;
 pub mod offload;
-pub mod report;
 pub mod ring;
 pub mod session;
+
+pub use vnicd_protocol as report;

@@ -12,11 +12,11 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
-use vnic::config::{Config, ConfigError, GroupEntry, MTU_DEFAULT, PortEntry, SwitchEntry};
 use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
-use vnic::report::{CoalescingSettings, SocketMode};
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
+use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
+use vnicd_protocol::{MTU_MAX, PortSettings, SocketMode};
 
 /// Switch of the ports that the command line names.
 const COMMAND_LINE_SWITCH: &str = "switch0";
@@ -68,7 +68,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     queue_pairs: u16,
     /// Largest payload that ports named here take
-    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_MAX)]
     mtu: u32,
     /// Offer no checksum and segmentation offloads on ports named here (a guest that loads XDP needs it)
     #[arg(long)]
@@ -276,7 +276,7 @@ fn configuration(args: &Args) -> Result<Config, Failure> {
 }
 
 /// A port from `[NAME=]PATH`.
-fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, ConfigError> {
+fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortSettings, ConfigError> {
     let (name, path) = match text.split_once('=') {
         // A path may have a "=" of its own.
         Some((name, path)) if !name.contains('/') => (name.to_owned(), path),
@@ -295,31 +295,20 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortEntry, Confi
         SocketMode::Listen => (Some(path), None),
         SocketMode::Connect => (None, Some(path)),
     };
-    Ok(PortEntry {
+    let mut port = PortSettings {
         name,
         switch: COMMAND_LINE_SWITCH.to_owned(),
         listen,
         connect,
-        mac: None,
         queue_pairs: args.queue_pairs,
         mtu: args.mtu,
         offloads: !args.no_offloads,
-        loopback: false,
-        coalescing: CoalescingSettings {
-            strategy: args.strategy.clone(),
-            delay_ns: args.delay_us * 1000,
-            frames: args.frames,
-            ..CoalescingSettings::default()
-        },
-        dma: Default::default(),
-        steering: Default::default(),
-        misorder: Default::default(),
-        link: Default::default(),
-        groups: Vec::new(),
-        timers: Vec::new(),
-        returns: true,
-        vlans: None,
-    })
+        ..PortSettings::default()
+    };
+    port.coalescing.all.strategy.clone_from(&args.strategy);
+    port.coalescing.all.delay_ns = args.delay_us * 1000;
+    port.coalescing.all.frames_max = args.frames;
+    Ok(port)
 }
 
 fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Failure> {
@@ -328,7 +317,7 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
         let switch = fabric.add_switch(&entry.name);
         let context = || format!("switch {:?}", entry.name);
         fabric
-            .set_switch(switch, &entry.settings())
+            .set_switch(switch, &entry.settings)
             .with_context(context)
             .map_err(usage)?;
         switches.insert(entry.name.as_str(), switch);
@@ -354,15 +343,11 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
     // All ports are made before the first socket is bound: a mistake in the last one leaves nothing behind.
     let mut devices = Vec::new();
     for port in &config.ports {
-        let parts = switches
-            .get(port.switch.as_str())
-            .zip(port.settings())
-            .zip(port.socket());
-        let ((switch, settings), socket) =
-            parts.ok_or_else(|| usage(anyhow::anyhow!("port {:?} is incomplete", port.name)))?;
+        let parts = switches.get(port.switch.as_str()).zip(port.socket());
+        let (switch, socket) = parts.ok_or_else(|| usage(anyhow::anyhow!("port {:?} is incomplete", port.name)))?;
         let context = || format!("port {:?}", port.name);
         let device = fabric
-            .add_port(*switch, settings)
+            .add_port(*switch, port.clone())
             .with_context(context)
             .map_err(usage)?;
         devices.push((device, socket));

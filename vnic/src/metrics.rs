@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::dataplane::Fabric;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use socket2::Socket;
+use vnicd_protocol::{AdaptiveStats, Counts, PortInfo, PortStats, QueueStats};
 
 use crate::control::server::{Place, Server, Service};
-use crate::dataplane::Fabric;
-use crate::report::{AdaptiveStats, Counts, PortInfo, PortStats, QueueStats};
 use crate::session::socket::{ClaimError, ClaimedSocket};
 
 /// Longest request: what common scrapers send has a few hundred bytes.
@@ -232,34 +232,34 @@ const COUNTERS: [Plain<PortStats, u64>; 30] = [
         port.watchdog.fired
     }),
     ("port_timers_armed", "Timers that the guest armed on its card", |port| {
-        port.timers.armed
+        port.timers.counters.armed
     }),
     ("port_timers_disarmed", "Of these, disarmed", |port| {
-        port.timers.disarmed
+        port.timers.counters.disarmed
     }),
     ("port_timers_rung_once", "One-shot timers that rang", |port| {
-        port.timers.rung_once
+        port.timers.counters.rung_once
     }),
     (
         "port_timers_clock_idle",
         "Ticks of clocks without a running timer",
-        |port| port.timers.clock_idle,
+        |port| port.timers.counters.clocks.idle,
     ),
     (
         "port_timers_clock_polled",
         "Ticks of clocks spared by a guest that polled",
-        |port| port.timers.clock_polled,
+        |port| port.timers.counters.clocks.polled,
     ),
     ("port_timers_clock_rung", "Ticks of clocks that rang", |port| {
-        port.timers.clock_rung
+        port.timers.counters.clocks.rung
     }),
     (
         "port_timers_clock_missed",
         "Ticks of clocks that the card missed",
-        |port| port.timers.clock_missed,
+        |port| port.timers.counters.clocks.missed,
     ),
     ("port_timers_lost", "Rings without a receive buffer", |port| {
-        port.timers.lost
+        port.timers.counters.lost
     }),
 ];
 
@@ -292,20 +292,20 @@ const STATES: [Plain<PortInfo, bool>; 3] = [
 /// What a receive queue has while adaptive moderation is on.
 const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
     ("port_adaptive_delay_ns", "Coalescing delay in force", |queue| {
-        queue.delay_ns
+        queue.state.delay_ns
     }),
     (
         "port_adaptive_packets_per_s",
         "Packets per second in the last whole sample",
-        |queue| queue.packets_per_s,
+        |queue| queue.state.packets_per_s,
     ),
     (
         "port_adaptive_longer",
         "Times that the delay was made longer since adaptive moderation was selected",
-        |queue| queue.longer,
+        |queue| queue.state.longer,
     ),
     ("port_adaptive_shorter", "Times that it was made shorter", |queue| {
-        queue.shorter
+        queue.state.shorter
     }),
 ];
 

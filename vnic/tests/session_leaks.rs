@@ -12,9 +12,9 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
-use vnic::config::{Config, PortEntry};
 use vnic::dataplane::{Fabric, FabricSettings};
 use vnic::session::Sessions;
+use vnicd_protocol::config::Config;
 
 const CONNECTIONS: usize = 100;
 const ODD_CONNECTIONS: usize = 300;
@@ -168,7 +168,7 @@ fn connections_leave_nothing_behind() {
     let switch = fabric.add_switch("s");
     let config = r#"{"ports":[{"name":"a","switch":"s","listen":"/a"}]}"#;
     let config: Config = serde_json::from_str(config).unwrap();
-    let settings = config.ports.first().and_then(PortEntry::settings).unwrap();
+    let settings = config.ports[0].clone();
     let device = fabric.add_port(switch, settings).unwrap();
     let sessions = Sessions::new().unwrap();
     let port = sessions.listen(device, &path).unwrap();

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use firmware::control::Request;
-use vnic::dataplane::SettingsEvent;
+use vnicd_protocol::SettingsEvent;
 use weft_vnic_testkit::{Frontend, FrontendConfig};
 
 /// Long enough for any loaded machine: only a failing test waits so long.
@@ -534,6 +534,6 @@ fn a_change_that_a_guest_was_told_of_is_never_lost_to_those_who_watch() {
         let SettingsEvent::Port { port, coalesce, .. } = event else {
             panic!("{event:?}")
         };
-        assert_eq!((port.as_str(), coalesce.delay_ns), ("a", 100_000 + round));
+        assert_eq!((port.as_str(), coalesce.all.delay_ns), ("a", 100_000 + round));
     }
 }

@@ -9,6 +9,8 @@ mod examples {
     struct Ether;
     #[doc = include_str!("../../../fabric/README.md")]
     struct Fabric;
+    #[doc = include_str!("../../../fabric/settings/README.md")]
+    struct Settings;
     #[doc = include_str!("../../../guest-driver/authority/README.md")]
     struct Authority;
     #[doc = include_str!("../../../guest-driver/card-control/README.md")]
@@ -21,4 +23,6 @@ mod examples {
     struct Omx;
     #[doc = include_str!("../../book/src/strategy.md")]
     struct WritingAStrategy;
+    #[doc = include_str!("../../../vnic/protocol/README.md")]
+    struct VnicdProtocol;
 }

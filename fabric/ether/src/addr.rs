@@ -79,3 +79,20 @@ impl FromStr for MacAddr {
         Ok(Self(bytes))
     }
 }
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for MacAddr {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for MacAddr {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = alloc::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(|_| {
+            serde::de::Error::custom(format_args!("{text:?} is not a MAC address such as 52:54:00:00:00:01"))
+        })
+    }
+}

@@ -7,6 +7,7 @@ use core::fmt;
 /// Arithmetic saturates: 2⁶⁴ ns are 584 years, so a saturated value means a fault in the caller, which must not become
 /// a time in the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Time(u64);
 
 impl Time {

@@ -3,6 +3,8 @@
 use core::fmt;
 
 use super::jitter::JitterDistribution;
+#[cfg(feature = "serde")]
+use super::names;
 
 /// One million: a probability in parts per million is out of this.
 pub const PPM: u32 = 1_000_000;
@@ -69,60 +71,72 @@ impl QueueLevel {
     }
 }
 
-/// One direction of a link. The default is a perfect wire: up, no rate, no delay, no faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkConfig {
-    /// Whether anything passes. Default true.
-    pub up: bool,
-    /// Bits per second on the wire, counted as Ethernet does (see [`wire_bits`](super::wire_bits)); 0 = unlimited.
-    pub rate_bps: u64,
-    /// Bytes, counted as on the wire, that may be sent at once when nothing was sent for as long as they take at the rate:
-    /// the size of a token bucket. 0 = none, each frame takes its time. Without a rate it has no effect, and is refused.
-    pub burst_bytes: u64,
-    /// Propagation delay in nanoseconds, added after the last bit was sent.
-    pub delay_ns: u64,
-    /// How far the delay of a frame is from `delay_ns`, in nanoseconds; never so far that it arrives before it was sent, so a
-    /// jitter larger than the delay makes frames later in the mean. More than [`JITTER_NS_MAX`](super::JITTER_NS_MAX) acts as
-    /// that.
-    pub jitter_ns: u64,
-    /// How delays spread around `delay_ns`.
-    pub jitter_distribution: JitterDistribution,
-    /// Whether a frame may overtake one that was sent earlier and has a longer delay; otherwise it arrives together with
-    /// that.
-    pub jitter_reorders: bool,
-    /// What waits for the wire or is being sent; a frame that would go beyond is dropped. A free wire takes any frame.
-    /// Without a rate nothing waits. Default 1 MiB.
-    pub queue_max: QueueLevel,
-    /// Frames that go beyond this when they are queued are to be marked as having met congestion, if they are of a transport
-    /// that knows such marks ([`Admission::Deliver`](super::Admission::Deliver)). Default: none.
-    pub ecn_above: QueueLevel,
-    /// Largest payload in bytes, what follows the Ethernet header and up to two VLAN tags
-    /// ([`FRAME_OVERHEAD_BYTES`](super::FRAME_OVERHEAD_BYTES)); larger frames are dropped. Default 9000.
-    pub mtu: u32,
-    /// Frames lost on the wire, in parts per million; with bursts, those lost outside of them (1-k of the Gilbert-Elliott
-    /// model).
-    pub loss_ppm: u32,
-    /// Frames behind which a burst of losses begins, in parts per million of those outside of one (p); 0 = no bursts.
-    pub loss_enter_ppm: u32,
-    /// Frames behind which it ends, in parts per million of those in one (r).
-    pub loss_leave_ppm: u32,
-    /// Frames lost in it, in parts per million of those (1-h).
-    pub loss_in_burst_ppm: u32,
-    /// Every so many frames on the wire, the last of them is lost; 0 = none.
-    pub loss_every: u32,
-    /// Frames held back by `reorder_delay_ns`, so that those sent in that time overtake them, in parts per million.
-    pub reorder_ppm: u32,
-    /// How long they are held back, in nanoseconds.
-    pub reorder_delay_ns: u64,
-    /// Frames that arrive twice, in parts per million.
-    pub duplicate_ppm: u32,
-    /// Frames in which one bit is flipped, in parts per million.
-    pub corrupt_ppm: u32,
-    /// What becomes of those: `false`, the receiver's frame check sequence finds them and they are dropped; `true`, the
-    /// bit was flipped where no check sees it, and they are delivered.
-    pub corrupt_past_fcs: bool,
-    /// Where the random numbers start. Links that should not fail in step need different seeds.
-    pub seed: u64,
+weft_settings::settings! {
+    /// One direction of a link. The default is a perfect wire: up, no rate, no delay, no faults.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", serde(from = "LinkChange"))]
+    pub struct LinkConfig, changed by LinkChange {
+        /// Whether anything passes. Default true.
+        pub up: bool,
+        /// Bits per second on the wire, counted as Ethernet does (see [`wire_bits`](super::wire_bits)); 0 = unlimited.
+        pub rate_bps: u64,
+        /// Bytes, counted as on the wire, that may be sent at once when nothing was sent for as long as they take at the rate:
+        /// the size of a token bucket. 0 = none, each frame takes its time. Without a rate it has no effect, and is refused.
+        pub burst_bytes: u64,
+        /// Propagation delay in nanoseconds, added after the last bit was sent.
+        pub delay_ns: u64,
+        /// How far the delay of a frame is from `delay_ns`, in nanoseconds; never so far that it arrives before it was sent, so a
+        /// jitter larger than the delay makes frames later in the mean. More than [`JITTER_NS_MAX`](super::JITTER_NS_MAX) acts as
+        /// that.
+        pub jitter_ns: u64,
+        /// How delays spread around `delay_ns`.
+        pub jitter_distribution: JitterDistribution,
+        /// Whether a frame may overtake one that was sent earlier and has a longer delay; otherwise it arrives together with
+        /// that.
+        pub jitter_reorders: bool,
+        /// What waits for the wire or is being sent; a frame that would go beyond is dropped. A free wire takes any frame.
+        /// Without a rate nothing waits. Default 1 MiB.
+        pub queue_max in "names::queue" | "names::changed_queue": QueueLevel,
+        /// Frames that go beyond this when they are queued are to be marked as having met congestion, if they are of a transport
+        /// that knows such marks ([`Admission::Deliver`](super::Admission::Deliver)). Default: none.
+        pub ecn_above in "names::ecn" | "names::changed_ecn": QueueLevel,
+        /// Largest payload in bytes, what follows the Ethernet header and up to two VLAN tags
+        /// ([`FRAME_OVERHEAD_BYTES`](super::FRAME_OVERHEAD_BYTES)); larger frames are dropped. Default 9000.
+        pub mtu: u32,
+        /// Frames lost on the wire, in parts per million; with bursts, those lost outside of them (1-k of the Gilbert-Elliott
+        /// model).
+        pub loss_ppm: u32,
+        /// Frames behind which a burst of losses begins, in parts per million of those outside of one (p); 0 = no bursts.
+        pub loss_enter_ppm: u32,
+        /// Frames behind which it ends, in parts per million of those in one (r).
+        pub loss_leave_ppm: u32,
+        /// Frames lost in it, in parts per million of those (1-h).
+        pub loss_in_burst_ppm: u32,
+        /// Every so many frames on the wire, the last of them is lost; 0 = none.
+        pub loss_every: u32,
+        /// Frames held back by `reorder_delay_ns`, so that those sent in that time overtake them, in parts per million.
+        pub reorder_ppm: u32,
+        /// How long they are held back, in nanoseconds.
+        pub reorder_delay_ns: u64,
+        /// Frames that arrive twice, in parts per million.
+        pub duplicate_ppm: u32,
+        /// Frames in which one bit is flipped, in parts per million.
+        pub corrupt_ppm: u32,
+        /// What becomes of those: `false`, the receiver's frame check sequence finds them and they are dropped; `true`, the
+        /// bit was flipped where no check sees it, and they are delivered.
+        pub corrupt_past_fcs: bool,
+        /// Where the random numbers start. Links that should not fail in step need different seeds.
+        pub seed: u64,
+    }
+}
+
+impl From<LinkChange> for LinkConfig {
+    /// What is not given is as on a perfect wire.
+    fn from(change: LinkChange) -> Self {
+        let mut config = Self::IDEAL;
+        change.apply_to(&mut config);
+        config
+    }
 }
 
 impl Default for LinkConfig {

@@ -7,6 +7,11 @@ use super::chance::Chance;
 
 /// How the delays of frames spread around the one that was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum JitterDistribution {
     /// Evenly from the jitter before to the jitter behind it.
     #[default]
@@ -16,6 +21,20 @@ pub enum JitterDistribution {
     /// A long tail of late frames: Pareto of shape 3, with the set delay as its mean and the jitter as its standard
     /// deviation. The earliest come 0.58 jitters before the mean, one in a thousand 9.8 and one in a million 114 behind it.
     Pareto,
+}
+
+impl JitterDistribution {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Uniform, Self::Normal, Self::Pareto];
+
+    /// The name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Normal => "normal",
+            Self::Pareto => "pareto",
+        }
+    }
 }
 
 /// The most that jitter adds to a delay, in nanoseconds: 10 s. A Pareto tail has no end of its own.

@@ -7,6 +7,8 @@ mod chance;
 mod config;
 mod jitter;
 mod loss;
+#[cfg(feature = "serde")]
+mod names;
 mod wire;
 
 use core::fmt;
@@ -14,7 +16,7 @@ use core::fmt;
 use ether::{ETHERNET_HEADER_LEN, Time};
 
 use chance::{Chance, Odds, Use};
-pub use config::{LinkConfig, LinkConfigError, PPM, QUEUE_FRAMES_MAX, QueueLevel};
+pub use config::{LinkChange, LinkConfig, LinkConfigError, PPM, QUEUE_FRAMES_MAX, QueueLevel};
 use jitter::offset_ns;
 pub use jitter::{JITTER_NS_MAX, JitterDistribution};
 use loss::{Losses, Lost};
@@ -129,6 +131,7 @@ impl Admission {
 ///
 /// `offered_frames + duplicated_frames = delivered_frames + ` [`LinkCounters::dropped_total`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LinkCounters {
     /// Frames the link was asked to carry.
     pub offered_frames: u64,
@@ -150,6 +153,7 @@ pub struct LinkCounters {
     pub marked_frames: u64,
     /// Most bytes that ever waited for the wire, counted as on the wire.
     pub queue_bytes_peak: u64,
+    #[cfg_attr(feature = "serde", serde(skip))]
     dropped: [u64; LinkDrop::ALL.len()],
 }
 

@@ -72,6 +72,7 @@ const SWEEP_GAP_NS: u64 = 100_000_000;
 
 /// What was heard and said about groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SnoopingCounters {
     /// Reports of hosts, those of leaving included.
     pub reports: u64,

@@ -145,6 +145,7 @@ impl fmt::Display for DropReason {
 /// `in_frames` = frames forwarded + `in_control` + [`PortCounters::dropped_total`]; `out_frames` + `out_control` = frames that the
 /// port's link is given. What happens to a frame after the switch sent it to a port (link, receive ring) is counted there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PortCounters {
     /// Frames that came from the port, dropped ones included.
     pub in_frames: u64,
@@ -176,6 +177,7 @@ pub struct PortCounters {
     /// Times a source address was not learned, because the table or the port's part of it was full. Frames to such an
     /// address are flooded; while it goes on sending to the same station, it is tried again every 10 ms.
     pub not_learned: u64,
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) dropped: [u64; DropReason::ALL.len()],
 }
 

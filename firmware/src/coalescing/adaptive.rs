@@ -20,6 +20,7 @@ const SAMPLE_DELAYS: u64 = SAMPLE_PACKETS / PACKETS_PER_LEVEL;
 
 /// What adaptive moderation measured and chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdaptiveState {
     /// The delay in force, in nanoseconds; at most that of the settings. 0 = an interrupt when a packet's DMA completes.
     pub delay_ns: u64,

@@ -29,20 +29,46 @@ pub const DELAY_NS_MAX: u64 = 1_000_000_000;
 /// The greatest count limit: no more packets than this fit the largest receive ring.
 pub const FRAMES_MAX_MAX: u32 = crate::PENDING_MAX as u32;
 
-/// How a receive queue coalesces its interrupts. `S` names the strategy: [`StrategyKind`], or in what a card says of itself to a guest
-/// [`StrategyCode`](crate::control::StrategyCode), since the guest's programs may know fewer strategies than the card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalescing<S = StrategyKind> {
-    /// What decides when a packet's DMA has completed.
-    pub strategy: S,
-    /// Longest time from the arrival of the first packet not yet announced to its interrupt, in nanoseconds (M-GF1); at
-    /// most [`DELAY_NS_MAX`]. 0 turns coalescing off whatever the strategy: an interrupt for each packet.
-    pub delay_ns: u64,
-    /// An interrupt when so many packets wait (M-GF2); 0 = no count limit, at most [`FRAMES_MAX_MAX`]. Without meaning
-    /// while coalescing is off.
-    pub frames_max: u32,
-    /// Whether the card looks at the latency-sensitive mark of arriving packets (M-GF3).
-    pub marks: bool,
+weft_settings::settings! {
+    /// How a receive queue coalesces its interrupts. `S` names the strategy: [`StrategyKind`], or in what a card says of itself to a guest
+    /// [`StrategyCode`](crate::control::StrategyCode), since the guest's programs may know fewer strategies than the card.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Coalescing<S = StrategyKind>, changed by CoalescingChange {
+        /// What decides when a packet's DMA has completed.
+        pub strategy: S,
+        /// Longest time from the arrival of the first packet not yet announced to its interrupt, in nanoseconds (M-GF1); at
+        /// most [`DELAY_NS_MAX`]. 0 turns coalescing off whatever the strategy: an interrupt for each packet.
+        pub delay_ns: u64,
+        /// An interrupt when so many packets wait (M-GF2); 0 = no count limit, at most [`FRAMES_MAX_MAX`]. Without meaning
+        /// while coalescing is off.
+        pub frames_max as "frames": u32,
+        /// Whether the card looks at the latency-sensitive mark of arriving packets (M-GF3).
+        pub marks: bool,
+    }
+}
+
+impl<S> Coalescing<S> {
+    /// The settings with the strategy named in another way.
+    pub fn with_strategy<T>(&self, strategy: T) -> Coalescing<T> {
+        Coalescing {
+            strategy,
+            delay_ns: self.delay_ns,
+            frames_max: self.frames_max,
+            marks: self.marks,
+        }
+    }
+}
+
+impl<S> CoalescingChange<S> {
+    /// The change with the strategy named in another way.
+    pub fn with_strategy<T>(&self, strategy: Option<T>) -> CoalescingChange<T> {
+        CoalescingChange {
+            strategy,
+            delay_ns: self.delay_ns,
+            frames_max: self.frames_max,
+            marks: self.marks,
+        }
+    }
 }
 
 impl Coalescing {
@@ -87,43 +113,6 @@ impl Coalescing {
 impl Default for Coalescing {
     fn default() -> Self {
         Self::DEFAULT
-    }
-}
-
-/// A change of some settings; `None` leaves a setting as it is. `S` as for [`Coalescing`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoalescingChange<S = StrategyKind> {
-    /// New [`Coalescing::strategy`].
-    pub strategy: Option<S>,
-    /// New [`Coalescing::delay_ns`].
-    pub delay_ns: Option<u64>,
-    /// New [`Coalescing::frames_max`].
-    pub frames_max: Option<u32>,
-    /// New [`Coalescing::marks`].
-    pub marks: Option<bool>,
-}
-
-impl<S> Default for CoalescingChange<S> {
-    /// No change.
-    fn default() -> Self {
-        Self {
-            strategy: None,
-            delay_ns: None,
-            frames_max: None,
-            marks: None,
-        }
-    }
-}
-
-impl CoalescingChange {
-    /// `settings` with this change applied.
-    pub fn apply(self, settings: Coalescing) -> Coalescing {
-        Coalescing {
-            strategy: self.strategy.unwrap_or(settings.strategy),
-            delay_ns: self.delay_ns.unwrap_or(settings.delay_ns),
-            frames_max: self.frames_max.unwrap_or(settings.frames_max),
-            marks: self.marks.unwrap_or(settings.marks),
-        }
     }
 }
 

@@ -208,23 +208,13 @@ impl From<StrategyKind> for StrategyCode {
 
 impl From<Coalescing> for Coalescing<StrategyCode> {
     fn from(settings: Coalescing) -> Self {
-        Self {
-            strategy: settings.strategy.into(),
-            delay_ns: settings.delay_ns,
-            frames_max: settings.frames_max,
-            marks: settings.marks,
-        }
+        settings.with_strategy(settings.strategy.into())
     }
 }
 
 impl From<CoalescingChange> for CoalescingChange<StrategyCode> {
     fn from(change: CoalescingChange) -> Self {
-        Self {
-            strategy: change.strategy.map(StrategyCode::from),
-            delay_ns: change.delay_ns,
-            frames_max: change.frames_max,
-            marks: change.marks,
-        }
+        change.with_strategy(change.strategy.map(StrategyCode::from))
     }
 }
 

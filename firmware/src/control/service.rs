@@ -14,7 +14,7 @@ use super::{
     steering, timed,
 };
 use crate::{
-    ChangeError, CoalescingChange, Firmware, StrategyKind, UnknownQueue,
+    ChangeError, Firmware, StrategyKind, UnknownQueue,
     card::WATCHDOG_DELAY_SENTENCE,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
 };
@@ -62,10 +62,12 @@ impl RateLimit {
 /// What became of control frames that the guest sent. Every frame is counted once, in `served`, in one of `refused`, or in
 /// one of the `dropped_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ControlCounters {
     /// Requests done and answered.
     pub served: u64,
     /// Requests answered with a refusal, by [`RefusalCode`]; index = code − 1.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub refused: [u64; RefusalCode::COUNT],
     /// Frames that are not requests to the card: another destination, a reply, too short for addresses.
     pub dropped_not_request: u64,
@@ -150,12 +152,7 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
         }
         Request::GetCoalescing { queue } => Ok(Reply::GetCoalescing(report(nic, queue)?)),
         Request::SetCoalescing { queue, change } => {
-            let change = CoalescingChange {
-                strategy: change.strategy.map(strategy).transpose()?,
-                delay_ns: change.delay_ns,
-                frames_max: change.frames_max,
-                marks: change.marks,
-            };
+            let change = change.with_strategy(change.strategy.map(strategy).transpose()?);
             nic.change_coalescing(now, queue, change)?;
             Ok(Reply::SetCoalescing(report(nic, queue.unwrap_or(0))?))
         }

@@ -130,8 +130,8 @@ pub(super) fn report(steering: &Steering, table: SteeringTable, first: u16) -> R
     let settings = steering.settings();
     Ok(SteeringReport {
         mode: settings.mode,
-        endpoints_even: settings.endpoints.is_none(),
-        indirection_even: settings.indirection.is_none(),
+        endpoints_even: settings.endpoints.is_even(),
+        indirection_even: settings.indirection.is_even(),
         queue_pairs: steering.queue_pairs(),
         ready: steering.ready_queues(),
         counters: steering.counters(),

@@ -285,15 +285,12 @@ pub(super) fn disarm_timer(card: &mut Firmware, timer: Option<u16>) -> TimerRepo
 
 fn timer_report(card: &Firmware, timer: Option<u16>, is_armed: bool) -> TimerReport {
     let timers = card.timers();
-    let mut counters = timers.counters();
-    let of_clocks = core::mem::take(&mut counters.clocks.lateness);
-    counters.lateness.add(&of_clocks);
     TimerReport {
         timer,
         is_armed,
         armed: timers.armed() as u8,
         shortest_ns: u32::try_from(timers.shortest_ns()).unwrap_or(u32::MAX),
         longest_ns: TIMER_NS_MAX as u32,
-        counters,
+        counters: timers.counters().with_one_lateness(),
     }
 }

@@ -6,6 +6,7 @@ use super::CopyError;
 ///
 /// Accepted copies add up: `submitted` = `completed` + `failed` + `cancelled` + those in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CopyCounters {
     /// Copies that were accepted.
     pub submitted: u64,
@@ -25,6 +26,7 @@ pub struct CopyCounters {
     /// Copies that were forgotten because their memory went away.
     pub cancelled: u64,
     /// Copies that were refused, by reason; index = [`CopyError::index`].
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub refused: [u64; CopyError::COUNT],
     /// Time that the host's processor spent on submissions in the model, in nanoseconds.
     pub host_ns: u64,

@@ -2,6 +2,7 @@
 
 /// Counts of a group at one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct GroupCounters {
     /// Packets that the own guest sent to the group.
     pub sent: u64,

@@ -3,12 +3,14 @@
 //! Settings, tables and the choice. A frame's bytes are read by `mxoe_header` and `toeplitz`; rings, and which of them are
 //! ready, are the driver's business.
 
+mod queue_table;
 mod settings;
 mod toeplitz;
 
+pub use queue_table::QueueTable;
 pub use settings::{
-    ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringError, SteeringMode, SteeringSettings, SteeringTable,
-    TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode,
+    ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringError, SteeringMode, SteeringSettings, SteeringSettingsChange,
+    SteeringTable, TABLE_ENTRIES_MAX, TableChange, TableEntries, UnknownSteeringMode,
 };
 pub use toeplitz::flow_hash;
 
@@ -16,6 +18,7 @@ use crate::mxoe_header::{destination_endpoint, is_mxoe};
 
 /// How many frames were steered in which way, while at least two queues were ready; with fewer nothing is decided or counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SteeringCounters {
     /// MXoE frames that went to the queue of the endpoint they are for.
     pub by_endpoint: u64,
@@ -29,8 +32,6 @@ pub struct SteeringCounters {
 #[derive(Clone, Debug)]
 pub struct Steering {
     settings: SteeringSettings,
-    /// Somebody chose the mode.
-    chosen: bool,
     queue_pairs: u16,
     /// Bit *n*: queue *n* is ready.
     ready: u64,
@@ -57,7 +58,6 @@ impl Steering {
     pub(crate) fn new(queue_pairs: u16) -> Self {
         Self {
             settings: SteeringSettings::DEFAULT,
-            chosen: false,
             queue_pairs,
             ready: 0,
             ready_count: 0,
@@ -171,20 +171,7 @@ impl Steering {
     /// # Errors
     /// A queue that the card does not have, or entries beyond the end of the table; then nothing is changed.
     pub fn change(&mut self, change: &SteeringChange) -> Result<(), SteeringError> {
-        let mode = change.mode.filter(|_| !change.proposed || !self.chosen);
-        self.set(SteeringChange { mode, ..*change }.apply(&self.settings, self.queue_pairs)?)?;
-        self.chosen |= mode.is_some() && !change.proposed;
-        Ok(())
-    }
-
-    /// Whether somebody chose the mode, so that proposals do not change it.
-    pub fn is_chosen(&self) -> bool {
-        self.chosen
-    }
-
-    /// Says whether the mode in force was chosen.
-    pub fn set_chosen(&mut self, chosen: bool) {
-        self.chosen = chosen;
+        self.set(change.apply(&self.settings, self.queue_pairs)?)
     }
 
     /// Fills the tables that are looked into per frame, so that no frame can meet a queue that is not ready.
@@ -208,13 +195,7 @@ impl Steering {
                 };
             }
         };
-        fill(
-            &mut self.endpoint_queues,
-            self.settings.endpoints.as_ref().map(|t| &t[..]),
-        );
-        fill(
-            &mut self.flow_queues,
-            self.settings.indirection.as_ref().map(|t| &t[..]),
-        );
+        fill(&mut self.endpoint_queues, self.settings.endpoints.get());
+        fill(&mut self.flow_queues, self.settings.indirection.get());
     }
 }

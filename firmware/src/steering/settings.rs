@@ -4,6 +4,8 @@
 
 use core::{fmt, str::FromStr};
 
+use super::QueueTable;
+
 /// How many endpoints the MXoE header can name (`mxoe-wire.md` section 1.3).
 pub const ENDPOINTS: usize = 256;
 /// Entries of the indirection table, as on common real cards: with 16 queues the load is even to within a few per cent.
@@ -13,6 +15,7 @@ pub const TABLE_ENTRIES_MAX: usize = 128;
 
 /// How arriving frames are spread over the receive queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[repr(u8)]
 pub enum SteeringMode {
     /// Not at all: everything goes to the first queue that is ready.
@@ -77,23 +80,48 @@ impl FromStr for SteeringMode {
     }
 }
 
-/// What steering goes by. A table names queues; where the one it names is not ready, one of those that are stands in for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SteeringSettings {
-    /// How frames are told apart.
-    pub mode: SteeringMode,
-    /// The queue of each endpoint; `None` = endpoint modulo the number of queues that are ready.
-    pub endpoints: Option<[u8; ENDPOINTS]>,
-    /// The queue of each entry, which is the hash modulo [`INDIRECTION_LEN`]; `None` = the queues that are ready in turn.
-    pub indirection: Option<[u8; INDIRECTION_LEN]>,
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for SteeringMode {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = alloc::borrow::Cow::<str>::deserialize(deserializer)?;
+        let known = name.parse::<Self>();
+        known.map_err(|error| serde::de::Error::custom(format_args!("{name:?} is {error}")))
+    }
+}
+
+weft_settings::settings! {
+    /// What steering goes by. A table names queues; where the one it names is not ready, one of those that are stands in for it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+    pub struct SteeringSettings, changed by SteeringSettingsChange, then note_choice {
+        /// How frames are told apart.
+        pub mode: SteeringMode,
+        /// The queue of each endpoint; without a table, endpoint modulo the number of queues that are ready.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "QueueTable::is_even"))]
+        pub endpoints: QueueTable<ENDPOINTS>,
+        /// The queue of each entry, which is the hash modulo [`INDIRECTION_LEN`]; without a table, the queues that are ready in turn.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "QueueTable::is_even"))]
+        pub indirection: QueueTable<INDIRECTION_LEN>,
+    }
+    and {
+        /// The mode was chosen by a person, so that what a driver proposes does not change it.
+        #[cfg_attr(feature = "serde", serde(skip_serializing_if = "core::ops::Not::not"))]
+        pub chosen: bool,
+    }
+}
+
+/// A mode that is asked for is chosen.
+fn note_choice(settings: &mut SteeringSettings, change: &SteeringSettingsChange) {
+    settings.chosen |= change.mode.is_some();
 }
 
 impl SteeringSettings {
     /// What a card starts with: flows spread evenly, as on common cards, until a driver asks for endpoints.
     pub const DEFAULT: Self = Self {
         mode: SteeringMode::Flow,
-        endpoints: None,
-        indirection: None,
+        endpoints: QueueTable::EVEN,
+        indirection: QueueTable::EVEN,
+        chosen: false,
     };
 
     /// The settings unchanged, if a card with so many receive queues can follow them.
@@ -102,9 +130,7 @@ impl SteeringSettings {
     /// A table names a queue that there is not.
     pub fn validated(self, queue_pairs: u16) -> Result<Self, SteeringError> {
         let known = |queues: &[u8]| queues.iter().all(|queue| u16::from(*queue) < queue_pairs);
-        if !self.endpoints.as_ref().is_none_or(|queues| known(queues))
-            || !self.indirection.as_ref().is_none_or(|queues| known(queues))
-        {
+        if !self.endpoints.get().is_none_or(known) || !self.indirection.get().is_none_or(known) {
             return Err(SteeringError::UnknownQueue);
         }
         Ok(self)
@@ -208,7 +234,10 @@ impl SteeringChange {
         queue_pairs: u16,
     ) -> Result<SteeringSettings, SteeringError> {
         let mut changed = *settings;
-        changed.mode = self.mode.unwrap_or(changed.mode);
+        if let Some(mode) = self.mode.filter(|_| !self.proposed || !settings.chosen) {
+            changed.mode = mode;
+            changed.chosen |= !self.proposed;
+        }
         match self.table {
             None => {}
             Some((SteeringTable::Endpoints, change)) => apply(&mut changed.endpoints, &change, queue_pairs)?,
@@ -219,22 +248,22 @@ impl SteeringChange {
 }
 
 fn apply<const LEN: usize>(
-    table: &mut Option<[u8; LEN]>,
+    table: &mut QueueTable<LEN>,
     change: &TableChange,
     queue_pairs: u16,
 ) -> Result<(), SteeringError> {
     let TableChange::Entries(entries) = change else {
-        *table = None;
+        *table = QueueTable::EVEN;
         return Ok(());
     };
     let first = usize::from(entries.first());
     let even = core::array::from_fn(|index| (index % usize::from(queue_pairs)) as u8);
-    let mut changed = table.unwrap_or(even);
+    let mut changed = table.0.unwrap_or(even);
     changed
         .get_mut(first..first + entries.queues().len())
         .ok_or(SteeringError::BeyondTable)?
         .copy_from_slice(entries.queues());
-    *table = Some(changed);
+    *table = changed.into();
     Ok(())
 }
 

@@ -32,10 +32,10 @@ pub(super) fn adaptive(cli: &Cli, target: Option<&str>) -> Result<()> {
     let columns = Columns::<Row>::default()
         .words("NIC", |row| row.nic.clone())
         .numbers("QUEUE", |row| row.state.queue.to_string())
-        .numbers("DELAY NOW", |row| Span(row.state.delay_ns).to_string())
+        .numbers("DELAY NOW", |row| Span(row.state.state.delay_ns).to_string())
         .numbers("AT MOST", |row| Span(row.state.longest_ns).to_string())
-        .numbers("PACKETS/S", |row| row.state.packets_per_s.to_string())
-        .numbers("LONGER", |row| row.state.longer.to_string())
-        .numbers("SHORTER", |row| row.state.shorter.to_string());
+        .numbers("PACKETS/S", |row| row.state.state.packets_per_s.to_string())
+        .numbers("LONGER", |row| row.state.state.longer.to_string())
+        .numbers("SHORTER", |row| row.state.state.shorter.to_string());
     table::print(cli.json, &rows, &columns)
 }

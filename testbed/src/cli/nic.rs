@@ -27,7 +27,11 @@ use super::{
     client,
 };
 use crate::{
-    lab::{nearest, units::Span},
+    lab::{
+        cable::{EcnThreshold, QueueLimit},
+        nearest,
+        units::Span,
+    },
     report::{
         cable::{delay, faults, queue, rate},
         file::OutFile,
@@ -168,13 +172,11 @@ pub(super) fn coalesce(
     frames: Option<u32>,
     marks: Option<OnOff>,
 ) -> Result<()> {
-    let change = CoalescingChange {
-        strategy: strategy.map(str::to_owned),
-        delay_ns: delay.map(|delay| delay.0),
-        frames,
-        marks: marks.map(|marks| marks == OnOff::On),
-        watchdog_ns: None,
-    };
+    let mut change = CoalescingChange::default();
+    change.all.strategy = strategy.map(str::to_owned);
+    change.all.delay_ns = delay.map(|delay| delay.0);
+    change.all.frames_max = frames;
+    change.all.marks = marks.map(|marks| marks == OnOff::On);
     let client = client(cli)?;
     let mut rows = Vec::new();
     for port in ports(&client, Some(target))? {
@@ -192,13 +194,15 @@ pub(super) fn coalesce(
     }
     let columns = Columns::<Named<CoalescingSettings>>::default()
         .words("NIC", |row| row.nic.clone())
-        .words("STRATEGY", |row| row.settings.strategy.clone())
-        .numbers("DELAY", |row| Span(row.settings.delay_ns).to_string())
-        .numbers("FRAMES", |row| match row.settings.frames {
+        .words("STRATEGY", |row| row.settings.all.strategy.clone())
+        .numbers("DELAY", |row| Span(row.settings.all.delay_ns).to_string())
+        .numbers("FRAMES", |row| match row.settings.all.frames_max {
             0 => "-".to_owned(),
             frames => frames.to_string(),
         })
-        .words("MARKS", |row| if row.settings.marks { "on" } else { "off" }.to_owned());
+        .words("MARKS", |row| {
+            if row.settings.all.marks { "on" } else { "off" }.to_owned()
+        });
     table::print(cli.json, &rows, &columns)
 }
 
@@ -207,10 +211,7 @@ fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettin
     let queues = row.settings.queues.iter().map(|queue| Named {
         nic: format!("{} queue {}", row.nic, queue.queue),
         settings: CoalescingSettings {
-            strategy: queue.strategy.clone(),
-            delay_ns: queue.delay_ns,
-            frames: queue.frames,
-            marks: queue.marks,
+            all: queue.coalescing.clone(),
             watchdog_ns: queue.watchdog_ns,
             queues: Vec::new(),
         },
@@ -238,14 +239,10 @@ pub(super) fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange
         corrupt_ppm: args.corrupt.map(|share| share.0),
         corrupt_past_fcs: on(args.corrupt_past_fcs),
         seed: args.seed,
+        queue_max: args.queue.map(QueueLimit::level),
+        ecn_above: args.ecn_threshold.map(EcnThreshold::level),
         ..LinkChange::default()
     };
-    if let Some(queue) = args.queue {
-        queue.limit_queue(&mut change);
-    }
-    if let Some(threshold) = args.ecn_threshold {
-        threshold.set(&mut change);
-    }
     if let Some(loss) = args.loss {
         loss.set(&mut change);
     }
@@ -346,7 +343,7 @@ fn wait_until_nobody_reads(out: &impl AsFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vnicd_client::report::JitterDistribution;
+    use crate::vnicd_client::report::{JitterDistribution, QueueLevel};
 
     #[test]
     fn a_reader_that_leaves_is_noticed_without_writing_to_it() {
@@ -393,9 +390,8 @@ mod tests {
             delay_ns: 10_000_000,
             jitter_ns: 1_000_000,
             jitter_distribution: JitterDistribution::Pareto,
-            queue_bytes: None,
-            queue_frames: Some(100),
-            ecn_ns: Some(5_000_000),
+            queue_max: QueueLevel::frames(100),
+            ecn_above: QueueLevel::nanos(5_000_000),
             ..ideal
         };
         let shown = [rate(&settings), delay(&settings), queue(&settings)];

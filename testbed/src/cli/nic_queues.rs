@@ -12,12 +12,20 @@ use super::{
 use crate::{
     lab::SteeringMode,
     report::table::{self, Columns},
-    vnicd_client::report::{MisorderChange, QueueStats, SteeringChange, SteeringSettings},
+    vnicd_client::report::{MisorderChange, QueueStats, QueueTable, SteeringChange, SteeringSettings},
 };
 
 /// Queues on the command line; empty = evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueList(Vec<u8>);
+
+impl QueueList {
+    /// The table that the list stands for.
+    fn table<const LEN: usize>(&self, name: &str) -> Result<QueueTable<LEN>> {
+        let len = self.0.len();
+        QueueTable::repeating(&self.0).with_context(|| format!("{name} must be at most {LEN} queues, not {len}"))
+    }
+}
 
 /// Reads `even` or queue numbers with commas between them.
 ///
@@ -59,14 +67,14 @@ pub(super) fn steering(
     indirection: Option<&QueueList>,
 ) -> Result<()> {
     let change = SteeringChange {
-        mode: mode.map(|mode| mode.name().to_owned()),
-        endpoints: endpoints.map(|list| list.0.clone()),
-        indirection: indirection.map(|list| list.0.clone()),
+        mode: mode.map(Into::into),
+        endpoints: endpoints.map(|list| list.table("endpoints")).transpose()?,
+        indirection: indirection.map(|list| list.table("indirection")).transpose()?,
     };
     let client = client(cli)?;
     let mut rows = Vec::new();
     for port in with_cable(ports(&client, Some(target))?) {
-        let settings = client.vnicd()?.steering(&port.name, &change);
+        let settings = client.vnicd()?.change(&port.name, &change);
         rows.push(Named {
             settings: settings.with_context(|| format!("cannot change {}", port.name))?,
             nic: port.name,
@@ -74,9 +82,9 @@ pub(super) fn steering(
     }
     let columns = Columns::<Named<SteeringSettings>>::default()
         .words("NIC", |row| row.nic.clone())
-        .words("MODE", |row| row.settings.mode.clone())
-        .words("ENDPOINTS", |row| list(&row.settings.endpoints))
-        .words("INDIRECTION", |row| list(&row.settings.indirection));
+        .words("MODE", |row| row.settings.mode.to_string())
+        .words("ENDPOINTS", |row| list(row.settings.endpoints.shortest()))
+        .words("INDIRECTION", |row| list(row.settings.indirection.shortest()));
     table::print(cli.json, &rows, &columns)
 }
 
@@ -95,7 +103,7 @@ pub(super) fn misorder(cli: &Cli, target: &str, degree: Option<u8>) -> Result<()
     let client = client(cli)?;
     let mut rows = Vec::new();
     for port in with_cable(ports(&client, Some(target))?) {
-        let settings = client.vnicd()?.misorder(&port.name, &MisorderChange { degree })?;
+        let settings = client.vnicd()?.change(&port.name, &MisorderChange { degree })?;
         for stats in client.vnicd()?.stats(Some(&port.name))? {
             let count = |name| stats.misorder.get(name).copied().unwrap_or(0);
             rows.push(Named {

@@ -186,13 +186,11 @@ impl<'a> Bench<'a> {
     }
 
     fn set(&mut self, setting: Setting) -> Result<()> {
-        let change = CoalescingChange {
-            strategy: Some(setting.strategy.name().to_owned()),
-            delay_ns: Some(u64::from(setting.delay_us) * 1000),
-            frames: Some(0),
-            marks: Some(true),
-            watchdog_ns: None,
-        };
+        let mut change = CoalescingChange::default();
+        change.all.strategy = Some(setting.strategy.name().to_owned());
+        change.all.delay_ns = Some(u64::from(setting.delay_us) * 1000);
+        change.all.frames_max = Some(0);
+        change.all.marks = Some(true);
         for port in [SENDER, RECEIVER] {
             let request = Request::Coalesce {
                 port: port.to_owned(),
@@ -200,10 +198,10 @@ impl<'a> Bench<'a> {
             };
             let now: CoalescingSettings = self.client.request(&request)?;
             ensure!(
-                now.strategy == setting.strategy.name(),
+                now.all.strategy == setting.strategy.name(),
                 "the card {port} was told {} and says {}",
                 setting.strategy.name(),
-                now.strategy
+                now.all.strategy
             );
         }
         Ok(())

@@ -10,10 +10,10 @@ use serde::{
 };
 
 use super::units::{Share, Size, Span, written_as_text};
-use crate::vnicd_client::report::{JitterDistribution, LinkChange, LinkSettings};
+use crate::vnicd_client::report::{JitterDistribution, LinkChange, LinkSettings, QueueLevel};
 
 /// Most packets that a limit can be about.
-const PACKETS_MAX: u32 = vnic::dataplane::QUEUE_FRAMES_MAX;
+const PACKETS_MAX: u32 = vnicd_protocol::QUEUE_FRAMES_MAX;
 
 /// How full a queue may be. Written `64K`, `100 packets` or `20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,46 +27,29 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
-    /// What is set of `bytes`, `packets` and `ns`, the first of them.
-    fn of(bytes: Option<u64>, packets: Option<u32>, ns: Option<u64>) -> Option<Self> {
+    /// What is set of a level, the first of its units.
+    fn of(level: QueueLevel) -> Option<Self> {
+        let QueueLevel { bytes, frames, ns } = level;
         bytes
             .map(Self::Bytes)
-            .or(packets.map(Self::Packets))
+            .or(frames.map(Self::Packets))
             .or(ns.map(Self::Time))
     }
 
-    fn bytes(self) -> Option<u64> {
+    /// The level at which it is reached.
+    #[must_use]
+    pub fn level(self) -> QueueLevel {
         match self {
-            Self::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    fn packets(self) -> Option<u32> {
-        match self {
-            Self::Packets(packets) => Some(packets),
-            _ => None,
-        }
-    }
-
-    fn ns(self) -> Option<u64> {
-        match self {
-            Self::Time(ns) => Some(ns),
-            _ => None,
+            Self::Bytes(bytes) => QueueLevel::bytes(bytes),
+            Self::Packets(packets) => QueueLevel::frames(packets),
+            Self::Time(ns) => QueueLevel::nanos(ns),
         }
     }
 
     /// The limit of the queue that is in force.
     #[must_use]
     pub fn of_queue(settings: &LinkSettings) -> Option<Self> {
-        Self::of(settings.queue_bytes, settings.queue_frames, settings.queue_ns)
-    }
-
-    /// Makes it the limit of the queue.
-    pub fn limit_queue(self, change: &mut LinkChange) {
-        change.queue_bytes = self.bytes();
-        change.queue_frames = self.packets();
-        change.queue_ns = self.ns();
+        Self::of(settings.queue_max)
     }
 
     /// Whether a queue that is limited to `limit` never grows beyond this, as far as equal units can tell.
@@ -123,16 +106,13 @@ impl EcnThreshold {
     /// The threshold that is in force.
     #[must_use]
     pub fn of(settings: &LinkSettings) -> Self {
-        Self(QueueLimit::of(settings.ecn_bytes, settings.ecn_frames, settings.ecn_ns))
+        Self(QueueLimit::of(settings.ecn_above))
     }
 
-    /// Sets it, or switches it off.
-    pub fn set(self, change: &mut LinkChange) {
-        // 0 switches off.
-        let threshold = self.0.unwrap_or(QueueLimit::Bytes(0));
-        change.ecn_bytes = threshold.bytes();
-        change.ecn_frames = threshold.packets();
-        change.ecn_ns = threshold.ns();
+    /// The level above which packets are marked.
+    #[must_use]
+    pub fn level(self) -> QueueLevel {
+        self.0.map_or(QueueLevel::NONE, QueueLimit::level)
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use crate::vnicd_client::report::VLAN_MAX;
+use crate::vnicd_client::report::{self, VLAN_MAX};
 
 use super::{
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
@@ -460,6 +460,16 @@ pub enum SteeringMode {
     Flow,
     /// MXoE by the endpoint it is for, other traffic as with `flow`.
     Endpoint,
+}
+
+impl From<SteeringMode> for report::SteeringMode {
+    fn from(mode: SteeringMode) -> Self {
+        match mode {
+            SteeringMode::Off => Self::Off,
+            SteeringMode::Flow => Self::Flow,
+            SteeringMode::Endpoint => Self::Endpoint,
+        }
+    }
 }
 
 impl SteeringMode {

@@ -49,7 +49,7 @@ pub const NICS_MAX: usize = 8;
 /// Switches of one lab, each a thread of `vnicd` under load.
 pub const SWITCHES_MAX: usize = 16;
 /// Queue pairs of one NIC: what `vnicd` offers at most.
-pub const QUEUE_PAIRS_MAX: u16 = vnic::dataplane::QUEUE_PAIRS_MAX;
+pub const QUEUE_PAIRS_MAX: u16 = vnicd_protocol::QUEUE_PAIRS_MAX;
 /// Processors of one node.
 pub const CPUS_MAX: u32 = 16;
 /// Characters of a lab, node or switch name: sockets named after them must fit into 107 bytes.

@@ -11,13 +11,13 @@ use super::{
     units::Span,
 };
 use crate::vnicd_client::report::{
-    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, SteeringSettings,
+    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, QueueTable, SteeringSettings,
 };
 
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Longest time on a link: frames wait in `vnicd` meanwhile.
-pub const LINK_DELAY_NS_MAX: u64 = vnic::dataplane::LINK_DELAY_NS_MAX;
+pub const LINK_DELAY_NS_MAX: u64 = vnicd_protocol::LINK_DELAY_NS_MAX;
 /// DMA transfers under way at a time.
 pub const DMA_PARALLELISM_MAX: u32 = 16;
 /// Most packets that a card lets wait for an interrupt: as many as its firmware can hold back.
@@ -150,10 +150,10 @@ pub(super) fn coalescing(
     for layer in layers.iter().copied().flatten() {
         if let Some(strategy) = &layer.strategy {
             // Which there are is vnicd's to say: it may have others than were there when this program was built.
-            merged.strategy.clone_from(strategy);
+            merged.all.strategy.clone_from(strategy);
         }
         if let Some(delay) = &layer.delay {
-            merged.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);
+            merged.all.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);
         }
         if let Some(frames) = &layer.frames {
             let mistake = |frames| {
@@ -162,9 +162,9 @@ pub(super) fn coalescing(
                     format!("from 0 (no such limit) to {FRAMES_MAX}"),
                 )
             };
-            merged.frames = within(frames, &(0..=FRAMES_MAX), mistake, problems);
+            merged.all.frames_max = within(frames, &(0..=FRAMES_MAX), mistake, problems);
         }
-        merged.marks = layer.marks.unwrap_or(merged.marks);
+        merged.all.marks = layer.marks.unwrap_or(merged.all.marks);
         if let Some(delay) = &layer.watchdog {
             merged.watchdog_ns = watchdog(delay, queue_pairs, problems);
         }
@@ -174,7 +174,7 @@ pub(super) fn coalescing(
 
 fn watchdog(delay: &Spanned<Span>, queue_pairs: u16, problems: &mut Problems) -> u64 {
     let delay_ns = span_within(delay, CARD_DELAY_NS_MAX, "a watchdog's delay", problems);
-    let shortest_ns = vnic::dataplane::TIMER_NS_MIN * u64::from(queue_pairs);
+    let shortest_ns = vnicd_protocol::TIMER_NS_MIN * u64::from(queue_pairs);
     if (1..shortest_ns).contains(&delay_ns) {
         problems.add(
             delay.span(),
@@ -213,33 +213,42 @@ pub(super) fn steering(
     let mut merged = SteeringSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(mode) = layer.mode {
-            merged.mode = mode.name().to_owned();
+            merged.mode = mode.into();
             merged.chosen = true;
         }
-        let mut queues = |list: &Option<Spanned<Vec<i64>>>, len_max: usize, place: &mut Vec<u8>| {
-            let Some(list) = list else { return };
-            let queues = list.get_ref();
-            let known = 0..i64::from(queue_pairs);
-            if let Some(queue) = queues.iter().find(|queue| !known.contains(queue)) {
-                problems.add(
-                    list.span(),
-                    format!("this NIC has no queue {queue}"),
-                    format!("it has {queue_pairs}, counted from 0 (`queue_pairs`)"),
-                );
-            }
-            if queues.len() > len_max {
-                problems.add(
-                    list.span(),
-                    format!("{} queues are too many", queues.len()),
-                    format!("at most {len_max}; a shorter list is repeated"),
-                );
-            }
-            *place = queues.iter().filter_map(|queue| u8::try_from(*queue).ok()).collect();
-        };
-        queues(&layer.endpoints, firmware::ENDPOINTS, &mut merged.endpoints);
-        queues(&layer.indirection, firmware::INDIRECTION_LEN, &mut merged.indirection);
+        if let Some(list) = &layer.endpoints {
+            merged.endpoints = queue_table(list, queue_pairs, problems);
+        }
+        if let Some(list) = &layer.indirection {
+            merged.indirection = queue_table(list, queue_pairs, problems);
+        }
     }
     merged
+}
+
+fn queue_table<const LEN: usize>(
+    list: &Spanned<Vec<i64>>,
+    queue_pairs: u16,
+    problems: &mut Problems,
+) -> QueueTable<LEN> {
+    let queues = list.get_ref();
+    let known = 0..i64::from(queue_pairs);
+    if let Some(queue) = queues.iter().find(|queue| !known.contains(queue)) {
+        problems.add(
+            list.span(),
+            format!("this NIC has no queue {queue}"),
+            format!("it has {queue_pairs}, counted from 0 (`queue_pairs`)"),
+        );
+    }
+    if queues.len() > LEN {
+        problems.add(
+            list.span(),
+            format!("{} queues are too many", queues.len()),
+            format!("at most {LEN}; a shorter list is repeated"),
+        );
+    }
+    let queues: Vec<_> = queues.iter().filter_map(|queue| u8::try_from(*queue).ok()).collect();
+    QueueTable::repeating(&queues).unwrap_or_default()
 }
 
 pub(super) fn misorder(degree: Option<&Spanned<i64>>, problems: &mut Problems) -> MisorderSettings {
@@ -285,14 +294,13 @@ fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
         corrupt_ppm: layer.corrupt.map(|share| share.0),
         corrupt_past_fcs: layer.corrupt_past_fcs,
         seed: layer.seed,
+        queue_max: layer.queue.map(QueueLimit::level),
+        ecn_above: layer
+            .ecn_threshold
+            .as_ref()
+            .map(|threshold| threshold.get_ref().level()),
         ..LinkChange::default()
     };
-    if let Some(queue) = layer.queue {
-        queue.limit_queue(&mut change);
-    }
-    if let Some(threshold) = &layer.ecn_threshold {
-        threshold.get_ref().set(&mut change);
-    }
     if let Some(loss) = layer.loss {
         loss.set(&mut change);
     }

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use vnic::dataplane::TrunkGraph;
+use vnicd_protocol::TrunkGraph;
 
 use toml::{Spanned, Value};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{topology::Topology, *};
-use crate::vnicd_client::report::{JitterDistribution, LinkSettings};
+use crate::vnicd_client::report::{JitterDistribution, LinkSettings, QueueLevel};
 
 fn parse(text: &str) -> Result<Lab, LabError> {
     Lab::parse(text, "lab.toml", "lab", Path::new("/nowhere"))
@@ -51,7 +51,7 @@ fn settings_fall_through_from_defaults_to_one_direction() {
     .expect("valid");
     let nic = &lab.nodes[0].nics[0];
     assert_eq!(
-        (nic.coalescing.strategy.as_str(), nic.coalescing.delay_ns),
+        (nic.coalescing.all.strategy.as_str(), nic.coalescing.all.delay_ns),
         ("open-mx", 1_000_000)
     );
     assert_eq!(
@@ -89,16 +89,15 @@ fn a_cable_has_what_emulators_have() {
     };
     let to_guest = LinkSettings {
         jitter_reorders: true,
-        queue_bytes: None,
-        queue_frames: Some(100),
-        ecn_ns: Some(5_000_000),
+        queue_max: QueueLevel::frames(100),
+        ecn_above: QueueLevel::nanos(5_000_000),
         loss_ppm: 10_000,
         loss_every: 100,
         seed: link.to_guest.seed,
         ..both.clone()
     };
     let from_guest = LinkSettings {
-        queue_bytes: Some(64 << 10),
+        queue_max: QueueLevel::bytes(64 << 10),
         loss_ppm: 1_000,
         loss_enter_ppm: 10_000,
         loss_leave_ppm: 250_000,
@@ -581,7 +580,7 @@ fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address()
 fn a_lab_file_takes_strategies_that_this_program_was_not_built_with() {
     let text = "[[node]]\nname = \"n1\"\nnic = [{ coalescing = { strategy = \"every-second\" } }]\n";
     let lab = Lab::parse(text, "lab.toml", "lab", Path::new("/")).expect("vnicd says which there are");
-    assert_eq!(lab.nodes[0].nics[0].coalescing.strategy, "every-second");
+    assert_eq!(lab.nodes[0].nics[0].coalescing.all.strategy, "every-second");
     let schema = include_str!("../../lab.schema.json");
     assert!(!schema.contains("\"open-mx\""), "editors forbid none");
 }

@@ -18,7 +18,7 @@ pub const MEMORY_MIB_MIN: u32 = 128;
 pub const NICS_MAX: usize = 24;
 
 /// Most queue pairs of a NIC; within QEMU's 1024 vectors.
-pub use vnic::dataplane::QUEUE_PAIRS_MAX;
+pub use vnicd_protocol::QUEUE_PAIRS_MAX;
 
 /// The kernel command line of every guest that boots one of our kernels: console on the serial line, restart at a
 /// panic, no mitigations and no clearing of memory that is handed out (they cost time under TCG and guard nothing here), no

@@ -65,10 +65,10 @@ fn manifest(lab: Lab) -> Manifest {
         port: "n1.eth0".to_owned(),
         timer: ArmedTimer {
             timer: 3,
-            owner: "52:54:00:00:00:01".to_owned(),
-            clock: false,
+            owner: ether::MacAddr([0x52, 0x54, 0, 0, 0, 1]),
+            kind: firmware::TimerKind::Once,
             period_ns: 0,
-            due_unix_ns: 77,
+            due: ether::Time::from_nanos(77),
         },
     }]);
     let nodes = lab.nodes.iter().map(|node| SavedNode {
@@ -346,5 +346,5 @@ fn timers_of_guests_wait_as_long_as_the_lab_is_not_there() {
         .settings
         .vnicd_config(&manifest.lab, &state)
         .expect("short paths");
-    assert_eq!(config.ports[0].timers[0].due_unix_ns, 1_077);
+    assert_eq!(config.ports[0].timers[0].due.as_nanos(), 1_077);
 }

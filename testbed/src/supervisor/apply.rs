@@ -29,8 +29,8 @@ use crate::{
     report::progress::Progress,
     vnicd_client::{
         TrunkDirection,
-        config::{TrunkConfig, VnicdConfig},
-        report::{CoalescingChange, Direction},
+        config::{Config, TrunkEntry},
+        report::Direction,
     },
 };
 
@@ -166,7 +166,7 @@ impl Change<'_> {
     /// Changes cables and coalescing of the `vnicd` that runs.
     fn set_live(&self, in_force: &Settings, settings: &Settings) -> Result<()> {
         let (shared, state) = (self.shared, &self.shared.state);
-        let [before, after]: [VnicdConfig; 2] = [
+        let [before, after]: [Config; 2] = [
             in_force.vnicd_config(&self.before, state)?,
             settings.vnicd_config(&self.after, state)?,
         ];
@@ -181,18 +181,11 @@ impl Change<'_> {
                 }
             }
             if old.coalescing != new.coalescing {
-                let change = CoalescingChange {
-                    strategy: Some(new.coalescing.strategy.clone()),
-                    delay_ns: Some(new.coalescing.delay_ns),
-                    frames: Some(new.coalescing.frames),
-                    marks: Some(new.coalescing.marks),
-                    watchdog_ns: Some(new.coalescing.watchdog_ns),
-                };
-                server::coalesce(shared, &new.name, &change)?;
+                server::coalesce(shared, &new.name, &(&new.coalescing).into())?;
             }
         }
         for (index, (old, new)) in before.trunks.iter().zip(&after.trunks).enumerate() {
-            let same = |other: &&TrunkConfig| [(&other.a, &other.b), (&other.b, &other.a)].contains(&(&new.a, &new.b));
+            let same = |other: &&TrunkEntry| [(&other.a, &other.b), (&other.b, &other.a)].contains(&(&new.a, &new.b));
             let number = after.trunks[..=index].iter().filter(same).count();
             let ways = [
                 ((&*new.a, &*new.b), &old.link.a_to_b, &new.link.a_to_b),

@@ -19,7 +19,7 @@ use super::{
     protocol::{LabPhase, ReloadReport, VnicdBuild},
     vnicd::Vnicd,
 };
-use crate::vnicd_client::{Drained, Info, config::VnicdConfig};
+use crate::vnicd_client::{Drained, Info, config::Config};
 
 /// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
@@ -227,7 +227,7 @@ pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Whether the program in force takes this configuration.
-pub(super) fn trial_of_settings(shared: &Shared, config: VnicdConfig) -> Result<()> {
+pub(super) fn trial_of_settings(shared: &Shared, config: Config) -> Result<()> {
     let program = shared.inner().reload.program();
     trial(shared, &program, config).map(|_| ())
 }
@@ -254,13 +254,10 @@ fn end(shared: &Shared, old_pid: u32, failed: bool) {
 }
 
 /// Starts the program beside the running one, with that configuration and sockets that nobody listens on, and ends it again.
-fn trial(shared: &Shared, program: &Path, mut config: VnicdConfig) -> Result<Info> {
+fn trial(shared: &Shared, program: &Path, mut config: Config) -> Result<Info> {
     for (number, port) in config.ports.iter_mut().enumerate() {
         let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
-        port.connect = socket
-            .to_str()
-            .context("the folder of the lab is not named in UTF-8")?
-            .to_owned();
+        port.connect = Some(socket);
     }
     let outcome = Vnicd::start_at(shared, program, "trial", &config, None);
     let info = outcome.map(|(vnicd, info)| {

@@ -144,7 +144,7 @@ fn watch(shared: &Shared, stream: &UnixStream) -> Result<()> {
 pub(super) fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings> {
     // Held over the question to `vnicd`, so that no older answer is remembered after this one.
     let mut settings = shared.settings();
-    let now = shared.vnicd()?.coalesce(port, change)?;
+    let now = shared.vnicd()?.change(port, change)?;
     settings.set_coalescing(port, now.clone());
     Ok(now)
 }

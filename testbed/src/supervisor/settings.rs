@@ -11,10 +11,9 @@ use crate::{
     state::StateDir,
     vnicd_client::{
         PortTimer, SettingsEvent,
-        config::{GroupConfig, PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
+        config::{Config, GroupEntry, PortSettings, SwitchEntry, TrunkEntry},
         report::{
-            CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, SwitchSettings, TrunkLinks,
-            VlanSettings,
+            CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
         },
     },
 };
@@ -48,9 +47,9 @@ impl Settings {
     pub fn of(lab: &Lab) -> Self {
         let memory = |nic: &crate::lab::Nic| PortMemory {
             coalescing: nic.coalescing.clone(),
-            dma: nic.dma.clone(),
-            steering: nic.steering.clone(),
-            misorder: nic.misorder.clone(),
+            dma: nic.dma,
+            steering: nic.steering,
+            misorder: nic.misorder,
             link: nic.link.clone(),
             groups: Vec::new(),
             vlans: nic.vlans.clone(),
@@ -71,9 +70,9 @@ impl Settings {
             for (index, nic) in node.nics.iter_mut().enumerate() {
                 if let Some(memory) = self.ports.get(&crate::lab::port_name(&node.name, index)) {
                     nic.coalescing = memory.coalescing.clone();
-                    nic.dma = memory.dma.clone();
-                    nic.steering = memory.steering.clone();
-                    nic.misorder = memory.misorder.clone();
+                    nic.dma = memory.dma;
+                    nic.steering = memory.steering;
+                    nic.misorder = memory.misorder;
                     nic.link = memory.link.clone();
                     nic.vlans = memory.vlans.clone();
                 }
@@ -99,33 +98,30 @@ impl Settings {
     ///
     /// # Errors
     /// One sentence when a socket path is too long.
-    pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<VnicdConfig> {
+    pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<Config> {
         let mut ports = Vec::new();
         for (name, _, nic) in lab.ports() {
             let memory = self.ports.get(&name).context("a port that is not in the lab")?;
-            let connect = state.socket(&format!("{name}.sock"))?;
-            ports.push(PortConfig {
+            ports.push(PortSettings {
                 switch: nic.switch.clone(),
-                connect: connect
-                    .to_str()
-                    .context("the folder of the lab is not named in UTF-8")?
-                    .to_owned(),
-                mac: nic.mac.to_string(),
+                listen: None,
+                connect: Some(state.socket(&format!("{name}.sock"))?),
+                mac: Some(nic.mac),
                 queue_pairs: nic.queue_pairs,
                 mtu: nic.mtu,
                 offloads: nic.offloads,
                 loopback: nic.loopback,
                 returns: false,
                 coalescing: memory.coalescing.clone(),
-                dma: memory.dma.clone(),
-                steering: memory.steering.clone(),
-                misorder: memory.misorder.clone(),
+                dma: memory.dma,
+                steering: memory.steering,
+                misorder: memory.misorder,
                 link: memory.link.clone(),
                 groups: memory.groups.clone(),
                 vlans: memory.vlans.clone(),
                 timers: (self.timers.iter())
                     .filter(|armed| armed.port == name)
-                    .map(|armed| armed.timer.clone())
+                    .map(|armed| armed.timer)
                     .collect(),
                 name,
             });
@@ -133,21 +129,12 @@ impl Settings {
         let switches = lab
             .switches
             .iter()
-            .map(|name| {
-                let SwitchSettings {
-                    reserved,
-                    stp,
-                    snooping,
-                } = lab.switch_settings.get(name).cloned().unwrap_or_default();
-                SwitchConfig {
-                    name: name.clone(),
-                    reserved,
-                    stp,
-                    snooping,
-                }
+            .map(|name| SwitchEntry {
+                name: name.clone(),
+                settings: lab.switch_settings.get(name).cloned().unwrap_or_default(),
             })
             .collect();
-        let trunk = |trunk: &crate::lab::Trunk| TrunkConfig {
+        let trunk = |trunk: &crate::lab::Trunk| TrunkEntry {
             a: trunk.a.clone(),
             b: trunk.b.clone(),
             link: trunk.link.clone(),
@@ -155,12 +142,12 @@ impl Settings {
             aggregate: trunk.aggregate.clone(),
             stp_cost: trunk.stp_cost,
         };
-        Ok(VnicdConfig {
+        Ok(Config {
             switches,
             ports,
             trunks: self.trunks.iter().map(trunk).collect(),
             groups: (self.trees.iter())
-                .map(|(group, tree)| GroupConfig {
+                .map(|(group, tree)| GroupEntry {
                     group: *group,
                     tree: tree.clone(),
                 })
@@ -191,7 +178,7 @@ impl Settings {
     /// Moves the timers of guests into the future: time that they were not there for does not count.
     pub fn shift_timers(&mut self, by_ns: u64) {
         for armed in &mut self.timers {
-            armed.timer.due_unix_ns = armed.timer.due_unix_ns.saturating_add(by_ns);
+            armed.timer.due = armed.timer.due.plus_nanos(by_ns);
         }
     }
 
@@ -258,7 +245,7 @@ impl Settings {
                     *memory = PortMemory {
                         coalescing: coalesce,
                         dma,
-                        steering,
+                        steering: *steering,
                         misorder,
                         link,
                         groups,
@@ -280,6 +267,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::vnicd_client::report::SteeringMode;
 
     #[test]
     fn parallel_trunks_are_shown_each_with_its_own_settings() {
@@ -316,11 +304,9 @@ mod tests {
         .expect("valid");
         let state = StateDir::at(Path::new("/run/weft/pair"));
         let mut settings = Settings::of(&lab);
-        let stream = CoalescingSettings {
-            strategy: "stream".to_owned(),
-            delay_ns: 1_000_000,
-            ..Default::default()
-        };
+        let mut stream = CoalescingSettings::default();
+        stream.all.strategy = "stream".to_owned();
+        stream.all.delay_ns = 1_000_000;
         settings.set_coalescing("n2.eth0", stream.clone());
         let mut cable = PortLinks::default();
         cable.from_guest.up = false;
@@ -333,10 +319,10 @@ mod tests {
                 setup_ns: 77,
                 ..Default::default()
             },
-            steering: SteeringSettings {
-                mode: "endpoint".to_owned(),
+            steering: Box::new(SteeringSettings {
+                mode: SteeringMode::Endpoint,
                 ..Default::default()
-            },
+            }),
             misorder: MisorderSettings { degree: 3 },
             link: cable.clone(),
             groups: vec![7],
@@ -356,7 +342,7 @@ mod tests {
         });
         let config = settings.vnicd_config(&lab, &state).expect("short paths");
         assert_eq!((config.ports[0].dma.setup_ns, &config.trunks[0].link), (77, &trunk));
-        assert_eq!(config.ports[0].steering.mode, "endpoint");
+        assert_eq!(config.ports[0].steering.mode, SteeringMode::Endpoint);
         assert_eq!(config.ports[0].misorder.degree, 3);
         let turned = TrunkLinks {
             a_to_b: trunk.b_to_a.clone(),
@@ -374,7 +360,8 @@ mod tests {
         assert_eq!(config.ports[1].coalescing, stream);
         assert_eq!(config.ports[0].coalescing, CoalescingSettings::default());
         assert_eq!(config.ports[0].link, cable);
-        assert_eq!(config.ports[0].connect, "/run/weft/pair/n1.eth0.sock");
+        let connect = config.ports[0].connect.as_deref();
+        assert_eq!(connect, Some(Path::new("/run/weft/pair/n1.eth0.sock")));
         assert!(!settings.link_is_up("n1.eth0") && settings.link_is_up("n2.eth0"));
     }
 }

@@ -17,7 +17,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::{Shared, carrier};
 use crate::{
     qemu::spawn_bound,
-    vnicd_client::{Info, VnicdClient, config::VnicdConfig},
+    vnicd_client::{Info, VnicdClient, config::Config},
 };
 
 /// How long a new `vnicd` may take until its control socket answers.
@@ -61,7 +61,7 @@ impl Vnicd {
         shared: &Shared,
         program: &Path,
         name: &str,
-        config: &VnicdConfig,
+        config: &Config,
         metrics: Option<&Path>,
     ) -> Result<(Self, Info)> {
         let config_path = shared.state.file(&format!("{name}.json"));

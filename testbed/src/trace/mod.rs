@@ -8,7 +8,7 @@ use firmware::{
     ReasonOf,
     recorder::{Record, RecordKind},
 };
-use vnic::dataplane::{DropAt, drop_reason};
+use vnicd_protocol::drops::{DropAt, drop_reason};
 
 pub use text::write_text;
 

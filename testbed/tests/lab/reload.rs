@@ -70,7 +70,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
             rate_bps: Some(10_000_000_000),
             parallelism: Some(2),
         };
-        vnicd(world).dma(port, &change).unwrap();
+        vnicd(world).change(port, &change).unwrap();
     }
     // In band: one queue differs from the other one.
     world.guest("n2", "nicctl coalesce open-mx --delay-us 200 --frames 5 --marks off");
@@ -102,7 +102,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
                 assert_ne!(*dma, DmaSettings::default());
                 let [n1, looped, n2] = ["n1.eth0", "n1.eth1", "n2.eth0"].map(|name| port == name);
                 assert_eq!((*watchdog_ns != 0, !queues.is_empty()), (n1, n2), "{port}");
-                assert_eq!(*steering != SteeringSettings::default(), n2);
+                assert_eq!(**steering != SteeringSettings::default(), n2);
                 assert_eq!(steering.chosen, n2);
                 assert_eq!(*misorder != MisorderSettings::default(), n1);
                 assert_eq!(groups.is_empty(), looped);
@@ -128,7 +128,7 @@ fn all_changed(way: &LinkSettings, changed: bool) {
         up,
         rate_bps,
         delay_ns,
-        queue_bytes,
+        queue_max,
         mtu,
         loss_ppm,
         reorder_ppm,
@@ -141,11 +141,7 @@ fn all_changed(way: &LinkSettings, changed: bool) {
         jitter_ns,
         jitter_distribution,
         jitter_reorders,
-        queue_frames,
-        queue_ns,
-        ecn_bytes,
-        ecn_frames,
-        ecn_ns,
+        ecn_above,
         loss_enter_ppm,
         loss_leave_ppm,
         loss_in_burst_ppm,
@@ -157,8 +153,8 @@ fn all_changed(way: &LinkSettings, changed: bool) {
     let differs = [
         *rate_bps != ideal.rate_bps,
         *delay_ns != ideal.delay_ns,
-        (*queue_bytes, *queue_frames, *queue_ns) != (ideal.queue_bytes, None, None),
-        (*ecn_bytes, *ecn_frames, *ecn_ns) != (None, None, None),
+        *queue_max != ideal.queue_max,
+        *ecn_above != ideal.ecn_above,
         *burst_bytes != ideal.burst_bytes,
         *jitter_ns != ideal.jitter_ns,
         *jitter_distribution != ideal.jitter_distribution,

@@ -191,7 +191,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
 
 /// Structs of more than 15 fields.
 pub const WIDE_STRUCTS: &[Exception] = &[
-    exception("fabric/src/link/config.rs LinkConfig", NOT_YET),
     exception("fabric/src/stp/port.rs StpPort", STANDARD),
     exception("firmware/src/pipeline.rs Pipeline", NOT_YET),
     exception("guest-driver/authority/src/protocol.rs BoardStatus", RECORD),
@@ -211,6 +210,12 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("vnic/src/report/mod.rs PortStats", NOT_YET),
     exception("vnic/src/report/settings.rs LinkChange", NOT_YET),
     exception("vnic/src/report/settings.rs LinkSettings", NOT_YET),
+    exception("vnic/src/bin/vnic-bench/main.rs Options", OPTIONS),
+    exception("vnic/protocol/src/config.rs PortSettings", OPTIONS),
+    exception("vnic/protocol/src/stats.rs PortStats", RECORD),
+    exception("vnic/src/shard/mod.rs Inner", NOT_YET),
+    exception("vnic/src/shard/port.rs Port", NOT_YET),
+    exception("vnic/src/testing/ring.rs DriverRing", NOT_YET),
 ];
 
 /// Inherent methods beside their type.

@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{Config, PortEntry};
 use crate::dataplane::FabricSettings;
+use vnicd_protocol::config::Config;
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ impl Bench {
         let config = r#"{"switches":[{"name":"s"}],"ports":[
             {"name":"a","switch":"s","listen":"/a"},{"name":"b","switch":"s","listen":"/b"}]}"#;
         let config: Config = serde_json::from_str(config).unwrap();
-        for settings in config.ports.iter().filter_map(PortEntry::settings) {
+        for settings in config.ports {
             fabric.add_port(switch, settings).unwrap();
         }
         let other = fabric.add_switch("t");

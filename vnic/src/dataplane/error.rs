@@ -6,6 +6,9 @@ pub enum FabricError {
     /// No port has this name.
     #[error("there is no port {0:?}")]
     NoSuchPort(String),
+    /// No switch has this name.
+    #[error("there is no switch {0:?}")]
+    NoSuchSwitch(String),
     /// Two ports would have the same name.
     #[error("a port named {0:?} exists already")]
     PortExists(String),

@@ -5,14 +5,14 @@ use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, SteeringSettings};
 
 use super::DataPlane;
 use super::card::transmit_ring::Blocked;
-use super::drops::{RxDrop, TxDrop};
 use super::frames::frame_ref::FrameRef;
 use super::observers::watchers::Subject;
 use super::route::Service;
-use super::settings::QUEUE_PAIRS_MAX;
 use super::wiring::Outcome;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
+use vnicd_protocol::QUEUE_PAIRS_MAX;
+use vnicd_protocol::drops::{RxDrop, TxDrop};
 
 /// The settings of a card that its guest can change: coalescing and watchdog of each queue, and steering.
 type GuestSettings = ([Option<(Coalescing, u64)>; QUEUE_PAIRS_MAX as usize], SteeringSettings);

@@ -6,7 +6,6 @@
 
 mod card;
 mod containment;
-mod drops;
 mod error;
 mod forwarding;
 mod frames;
@@ -16,7 +15,7 @@ mod multicast_groups;
 mod observers;
 mod polling_backoff;
 mod reconnect_grace;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "rig"))]
 pub mod rig;
 mod rounds;
 mod route;
@@ -29,16 +28,15 @@ mod wiring;
 
 pub(crate) use card::Card;
 pub use card::backpressure::WAIT_NS_MAX;
-pub use drops::{RxDrop, TxDrop};
 pub use error::FabricError;
-pub use fabric::{QUEUE_FRAMES_MAX, TrunkGraph};
+pub use handle::card_settings::CardSettings;
 pub use handle::drain::{Drain, UnderWay};
-pub use handle::flight_recorder::{DropAt, TRACE_EVENTS_DEFAULT, TraceReader, drop_reason};
-pub use handle::watch::{SettingsEvent, Watch};
-pub use handle::{Fabric, LINK_DELAY_NS_MAX, SwitchId, TIMER_NS_MIN};
+pub use handle::flight_recorder::{TRACE_EVENTS_DEFAULT, TraceReader};
+pub use handle::watch::Watch;
+pub use handle::{Fabric, SwitchId};
 pub use observers::capture::{CaptureReader, Chunk};
 pub(crate) use runner::Runner;
-pub use settings::{FabricSettings, QUEUE_PAIRS_MAX};
+pub use settings::FabricSettings;
 pub use wiring::trunk::TrunkOptions;
 
 use forwarding::Forwarding;

@@ -18,7 +18,7 @@ use super::handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
 use super::wiring::trunk::Trunk;
 use super::{DataPlane, FabricSettings};
 use crate::offload::NET_HEADER_LEN;
-use crate::report::{LinkSettings, PortSettings, PortStats, SocketMode};
+use crate::report::{LinkSettings, PortSettings, PortStats};
 
 mod ring;
 
@@ -139,22 +139,7 @@ impl Rig {
         let number = self.guests.len();
         let mut settings = PortSettings {
             name: format!("g{number}"),
-            socket: String::new(),
-            mode: SocketMode::Listen,
-            mac: None,
-            queue_pairs: 1,
-            mtu: 9000,
-            offloads: true,
-            loopback: false,
-            coalescing: Default::default(),
-            dma: Default::default(),
-            steering: Default::default(),
-            misorder: Default::default(),
-            link: Default::default(),
-            groups: Vec::new(),
-            timers: Vec::new(),
-            returns: true,
-            vlans: None,
+            ..PortSettings::default()
         };
         change(&mut settings);
         let state = &mut self.plane.forwarding.switches[switch];
@@ -427,7 +412,9 @@ impl Rig {
     /// Sets the degree of the misordering injector of `guest`'s card.
     pub fn misorder(&mut self, guest: usize, degree: u8) {
         let nic = self.plane.card(guest).firmware_mut();
-        nic.misorder_mut().set_degree(degree).expect("a degree in range");
+        nic.misorder_mut()
+            .set(firmware::MisorderSettings { degree })
+            .expect("a degree in range");
     }
 
     /// Makes the card of `guest` a member of a multicast group, as its guest would.

@@ -10,11 +10,11 @@ use firmware::multicast::is_card_frame;
 
 use super::card::Card;
 use super::card::receive_ring::Refused;
-use super::drops::{RxDrop, TxDrop};
 use super::frames::frame_ref::FrameRef;
 use super::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
 use crate::offload::{NetHeader, OnWire};
 use crate::ring::Rule;
+use vnicd_protocol::drops::{RxDrop, TxDrop};
 
 /// How a frame gets over its next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

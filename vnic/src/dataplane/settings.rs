@@ -26,12 +26,3 @@ impl Default for FabricSettings {
         }
     }
 }
-
-/// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
-pub const QUEUE_PAIRS_MAX: u16 = 16;
-
-/// Largest MTU of a port, as on real cards.
-pub const MTU_MAX: u32 = 9000;
-
-/// Smallest MTU that IPv4 allows.
-pub const MTU_MIN: u32 = 68;

@@ -2,57 +2,44 @@
 //!
 //! Whether and when is decided by the firmware; the watchdog, which only interrupts, is served with the queues.
 
-use ether::{MacAddr, Time};
+use ether::Time;
 use firmware::CONTROL_FRAME_MAX;
 use firmware::clock::ClockState;
 use firmware::control::doorbell_frame;
-use firmware::timers::{ArmedTimer, Expiry, TimerEvent, TimerKind};
+use firmware::timers::{ArmedTimer, Expiry, TimerEvent};
 
-use super::error::invalid;
+use super::DataPlane;
 use super::frames::frame_ref::FrameRef;
 use super::frames::transit::Transit;
-use super::{DataPlane, FabricError};
 use crate::memory::Piece;
 use crate::offload::NetHeader;
-use crate::report;
 
 /// A timer of the card with this index.
 pub(super) type PortTimer = (usize, ArmedTimer);
 
-/// Timers as a configuration says them, on the clock of a data plane whose time 0 is `origin_unix_ns`. What was due before that is
-/// due then.
-pub(super) fn timers_from(timers: &[report::ArmedTimer], origin_unix_ns: u64) -> Result<Vec<ArmedTimer>, FabricError> {
-    let timer = |timer: &report::ArmedTimer| {
-        let owner: MacAddr = timer.owner.parse().map_err(invalid)?;
-        Ok(ArmedTimer {
-            timer: timer.timer,
-            owner,
-            kind: if timer.clock { TimerKind::Clock } else { TimerKind::Once },
-            period_ns: timer.period_ns,
-            due: Time::from_nanos(timer.due_unix_ns.saturating_sub(origin_unix_ns)),
-        })
+/// Timers as a configuration says them, due since 1970, on the clock of a data plane whose time 0 is `origin_unix_ns`. What was due before that
+/// is due then.
+pub(super) fn timers_from(timers: &[ArmedTimer], origin_unix_ns: u64) -> Vec<ArmedTimer> {
+    let origin = Time::from_nanos(origin_unix_ns);
+    let since = |timer: &ArmedTimer| ArmedTimer {
+        due: Time::from_nanos(timer.due.nanos_since(origin)),
+        ..*timer
     };
-    timers.iter().map(timer).collect()
+    timers.iter().map(since).collect()
 }
 
 impl DataPlane {
     /// Takes all timers from all cards: as they are told, and as they are put back. Those of guests that are paused are told, and
     /// stay where they wait for them.
-    pub(super) fn take_timers(&mut self) -> (Vec<(String, report::ArmedTimer)>, Vec<PortTimer>) {
+    pub(super) fn take_timers(&mut self) -> (Vec<(String, ArmedTimer)>, Vec<PortTimer>) {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
         for (index, card) in self.forwarding.wiring.cards.iter_mut().enumerate() {
-            let armed = card.firmware_mut().timers_mut().set_aside();
-            for timer in armed.iter().chain(card.timers_set_aside()) {
-                let told_timer = report::ArmedTimer {
-                    timer: timer.timer,
-                    owner: timer.owner.to_string(),
-                    clock: timer.kind == TimerKind::Clock,
-                    period_ns: timer.period_ns,
-                    due_unix_ns: self.origin_unix_ns.saturating_add(timer.due.as_nanos()),
-                };
-                told.push((card.name().to_owned(), told_timer));
+            let aside = card.firmware_mut().timers_mut().set_aside();
+            for timer in aside.iter().chain(card.timers_set_aside()) {
+                let due = timer.due.plus_nanos(self.origin_unix_ns);
+                told.push((card.name().to_owned(), ArmedTimer { due, ..*timer }));
             }
-            taken.extend(armed.into_iter().map(|timer| (index, timer)));
+            taken.extend(aside.into_iter().map(|timer| (index, timer)));
         }
         (told, taken)
     }

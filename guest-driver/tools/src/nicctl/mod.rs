@@ -12,6 +12,6 @@ mod timed;
 
 pub use cli::{Arguments, main};
 pub use copy_engine::CopyEngineOutput;
-pub use report::{AdaptiveOutput, AdaptiveStateOutput, CoalescingOutput, InfoOutput, StatsOutput};
-pub use steering::{SteeredOutput, SteeringOutput};
+pub use report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput};
+pub use steering::SteeringOutput;
 pub use strategies::Strategies;

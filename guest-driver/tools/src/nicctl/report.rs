@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use firmware::{
-    Reason,
+    AdaptiveState, Coalescing, Reason,
     control::{Abilities, AdaptiveReport, CoalescingReport, CounterReport, ability},
 };
 use serde::Serialize;
@@ -78,14 +78,9 @@ impl fmt::Display for InfoOutput {
 pub struct CoalescingOutput {
     /// The receive queue these settings are of.
     pub queue: u16,
-    /// Name of the strategy.
-    pub strategy: String,
-    /// Coalescing delay in nanoseconds.
-    pub delay_ns: u64,
-    /// Count limit, 0 for none.
-    pub frames: u32,
-    /// Whether marks are looked at.
-    pub marks: bool,
+    /// The settings, with the strategy by its name.
+    #[serde(flatten)]
+    pub coalescing: Coalescing<String>,
 }
 
 impl CoalescingOutput {
@@ -95,10 +90,7 @@ impl CoalescingOutput {
         let settings = report.coalescing;
         Self {
             queue: report.queue,
-            strategy: strategies.name(settings.strategy),
-            delay_ns: settings.delay_ns,
-            frames: settings.frames_max,
-            marks: settings.marks,
+            coalescing: settings.with_strategy(strategies.name(settings.strategy)),
         }
     }
 }
@@ -109,14 +101,14 @@ impl fmt::Display for CoalescingOutput {
             f,
             "queue {}: {}, delay {} us, ",
             self.queue,
-            self.strategy,
-            self.delay_ns as f64 / 1000.0
+            self.coalescing.strategy,
+            self.coalescing.delay_ns as f64 / 1000.0
         )?;
-        match self.frames {
+        match self.coalescing.frames_max {
             0 => write!(f, "no count limit")?,
             frames => write!(f, "at most {frames} frames")?,
         }
-        write!(f, ", marks {}", if self.marks { "on" } else { "off" })
+        write!(f, ", marks {}", if self.coalescing.marks { "on" } else { "off" })
     }
 }
 
@@ -131,20 +123,7 @@ pub struct AdaptiveOutput {
     pub longest_ns: u64,
     /// What was measured and chosen; absent while adaptive moderation is not on.
     #[serde(flatten)]
-    pub state: Option<AdaptiveStateOutput>,
-}
-
-/// The state in [`AdaptiveOutput`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct AdaptiveStateOutput {
-    /// The delay in force, in nanoseconds.
-    pub delay_ns: u64,
-    /// Packets per second in the last whole sample.
-    pub packets_per_s: u64,
-    /// Times that the delay was made longer.
-    pub longer: u64,
-    /// Times that it was made shorter.
-    pub shorter: u64,
+    pub state: Option<AdaptiveState>,
 }
 
 impl AdaptiveOutput {
@@ -155,12 +134,7 @@ impl AdaptiveOutput {
             queue: report.queue,
             strategy: strategies.name(report.strategy),
             longest_ns: report.longest_ns,
-            state: report.state.map(|state| AdaptiveStateOutput {
-                delay_ns: state.delay_ns,
-                packets_per_s: state.packets_per_s,
-                longer: state.longer,
-                shorter: state.shorter,
-            }),
+            state: report.state,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use clap::{Args, builder::PossibleValuesParser};
 use firmware::{
-    ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX, TableChange,
-    TableEntries,
+    ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringCounters, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX,
+    TableChange, TableEntries,
     control::{Reply, Request, SteeringReport},
 };
 use netif::Netif;
@@ -114,11 +114,7 @@ pub(super) fn run(card: &mut Card<'_, impl Netif>, arguments: &Steering) -> Resu
         endpoints,
         indirection_even: report.indirection_even,
         indirection,
-        steered: SteeredOutput {
-            by_endpoint: report.counters.by_endpoint,
-            by_flow: report.counters.by_flow,
-            to_first: report.counters.to_first,
-        },
+        steered: report.counters,
     })
 }
 
@@ -147,18 +143,7 @@ pub struct SteeringOutput {
     /// The queue of each value of the flow hash now.
     pub indirection: Vec<u8>,
     /// What was steered.
-    pub steered: SteeredOutput,
-}
-
-/// How many frames were steered in which way, while at least two queues were in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SteeredOutput {
-    /// By the endpoint they are for.
-    pub by_endpoint: u64,
-    /// By their flow.
-    pub by_flow: u64,
-    /// To the first queue.
-    pub to_first: u64,
+    pub steered: SteeringCounters,
 }
 
 impl fmt::Display for SteeringOutput {

@@ -84,6 +84,6 @@ pub(in crate::cli) fn watchdog(cli: &Cli, target: &str, delay: Option<WatchdogDe
         .numbers("PROGRESS", |row| row.counted.restarted_progress.to_string())
         .numbers("FIRED", |row| row.counted.fired.to_string())
         .numbers("POLLED", |row| row.polled.to_string())
-        .numbers("LATEST US", |row| (row.counted.late_max_ns / 1_000).to_string());
+        .numbers("LATEST US", |row| (row.counted.lateness.max_ns() / 1_000).to_string());
     table::print(cli.json, &rows, &columns)
 }

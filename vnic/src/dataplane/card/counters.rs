@@ -1,8 +1,8 @@
 //! What a card counts itself. Rings, links, firmware and switches have counters as well; `stats` puts all together.
 
-use crate::dataplane::drops::{RxDrop, TxDrop};
 use crate::ring::RuleCounters;
 use crate::session::SessionRuleCounters;
+use vnicd_protocol::drops::{RxDrop, TxDrop};
 
 /// What a card counts itself.
 #[derive(Clone, Debug, Default)]

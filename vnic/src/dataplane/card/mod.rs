@@ -31,7 +31,6 @@ use self::lifecycle::Lifecycle;
 use self::receive_ring::ReceiveRing;
 use self::transmit_ring::TransmitRing;
 use self::waiting_frames::WaitingFrames;
-use super::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 use super::frames::LINK_OVERHEAD;
 use super::observers::capture::CardCapture;
 use crate::device::RingActivity;
@@ -39,6 +38,7 @@ use crate::memory::MemoryMap;
 use crate::offload::{Offloads, OnWire};
 use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
+use vnicd_protocol::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 
 // A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
 const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);

@@ -10,7 +10,6 @@ use firmware::multicast::{Accepted, Action, CARD_FRAME_MIN, CHILDREN_MAX, Receiv
 
 use super::Forwarding;
 use crate::dataplane::card::receive_ring::Refused;
-use crate::dataplane::drops::{RxDrop, TxDrop};
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::transit::Transit;
@@ -19,6 +18,7 @@ use crate::dataplane::wiring::card_frames::CardFrame;
 use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
 use crate::offload::OnWire;
+use vnicd_protocol::drops::{RxDrop, TxDrop};
 
 impl Forwarding {
     /// Takes a frame with the EtherType of cards from the guest of the card at `index`.

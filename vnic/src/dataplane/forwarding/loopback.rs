@@ -17,9 +17,9 @@ use crate::dataplane::wiring::Outcome;
 use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
-use crate::report::{Counts, ITSELF, PortLinks, PortSettings};
+use crate::report::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
-const _: () = assert!(crate::dataplane::settings::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
+const _: () = assert!(vnicd_protocol::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
 pub fn connect(nic: &mut Firmware, settings: &PortSettings) {
@@ -57,20 +57,7 @@ pub fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<(), Fabri
 pub fn counters(nic: &Firmware) -> Option<Counts> {
     let engine = nic.copy_engine()?;
     let counters = engine.counters();
-    let mut named: Counts = [
-        ("submitted", counters.submitted),
-        ("submitted_bytes", counters.submitted_bytes),
-        ("frames", counters.frames),
-        ("moved_bytes", counters.moved_bytes),
-        ("notifications", counters.notifications),
-        ("completed", counters.completed),
-        ("failed", counters.failed),
-        ("cancelled", counters.cancelled),
-        ("host_ns", counters.host_ns),
-        ("queue_peak", counters.queue_peak),
-    ]
-    .map(|(name, count)| (name.to_owned(), count))
-    .into();
+    let mut named = counts(counters);
     for error in firmware::copy_engine::CopyError::ALL {
         named.insert(format!("refused_{}", error.name()), counters.refused_for(error));
     }

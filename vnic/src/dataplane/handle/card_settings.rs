@@ -1,93 +1,108 @@
-//! Steering and misordering of a port's card: settings between the report's words and the firmware's, and their change through
-//! the handle. Which queue a frame gets, and which mark moves where, the firmware decides.
+//! The settings of a port's card: what is in force on it, and how others come into force. Values are judged by the firmware.
 
-use firmware::{Firmware, SteeringMode};
+use ether::Time;
+use firmware::{Coalescing, Firmware, RxPipeline, StrategyKind};
+use vnicd_protocol::{
+    CardChange, CoalescingChange, CoalescingSettings, DmaChange, DmaSettings, MisorderChange, MisorderSettings,
+    QueueCoalescing, QueueStats, SteeringChange, SteeringSettings,
+};
 
-use super::Fabric;
 use crate::dataplane::card::Card;
 use crate::dataplane::error::{FabricError, invalid};
-use crate::report::{MisorderChange, MisorderSettings, QueueStats, SteeringChange, SteeringSettings};
 
-impl Fabric {
-    /// Changes how a port's card chooses receive queues (nothing, if no field is given) and returns what is in force.
+/// Settings that a card has, with the change that clients ask for.
+pub trait CardSettings: CardChange {
+    /// The settings in force on a card.
+    fn in_force(nic: &Firmware) -> Self::Settings;
+
+    /// Brings settings into force. The queues of the card should then be polled.
     ///
     /// # Errors
-    /// No such port, mode or queue, or too long a list; then nothing was changed.
-    pub fn set_steering(&self, name: &str, change: &SteeringChange) -> Result<SteeringSettings, FabricError> {
-        self.change(name, change.is_empty(), |port, _| {
-            let mut settings = steering_of(port.firmware());
-            if !change.is_empty() {
-                change.apply_to(&mut settings);
-                set_steering(port.firmware_mut(), &settings)?;
+    /// A value that the firmware refuses; then the settings before it are in force.
+    fn set(nic: &mut Firmware, settings: &Self::Settings, now: Time) -> Result<(), FabricError>;
+}
+
+impl CardSettings for DmaChange {
+    fn in_force(nic: &Firmware) -> DmaSettings {
+        nic.queues()[0].dma()
+    }
+
+    fn set(nic: &mut Firmware, settings: &DmaSettings, _: Time) -> Result<(), FabricError> {
+        nic.set_dma(settings.validated().map_err(invalid)?);
+        Ok(())
+    }
+}
+
+impl CardSettings for SteeringChange {
+    fn in_force(nic: &Firmware) -> SteeringSettings {
+        *nic.steering().settings()
+    }
+
+    fn set(nic: &mut Firmware, settings: &SteeringSettings, _: Time) -> Result<(), FabricError> {
+        nic.steering_mut().set(*settings).map_err(invalid)
+    }
+}
+
+impl CardSettings for MisorderChange {
+    fn in_force(nic: &Firmware) -> MisorderSettings {
+        nic.misorder().settings()
+    }
+
+    fn set(nic: &mut Firmware, settings: &MisorderSettings, _: Time) -> Result<(), FabricError> {
+        nic.misorder_mut().set(*settings).map_err(invalid)
+    }
+}
+
+impl CardSettings for CoalescingChange {
+    fn in_force(nic: &Firmware) -> CoalescingSettings {
+        let [first, others @ ..] = nic.queues() else {
+            return CoalescingSettings::default();
+        };
+        let (coalescing, watchdog_ns) = of_queue(first);
+        let queues = others.iter().zip(1..).map(|(rx, queue)| {
+            let (coalescing, watchdog_ns) = of_queue(rx);
+            QueueCoalescing {
+                queue,
+                coalescing,
+                watchdog_ns,
             }
-            Ok(settings)
-        })
+        });
+        let differs = |queue: &QueueCoalescing| (&queue.coalescing, queue.watchdog_ns) != (&coalescing, watchdog_ns);
+        CoalescingSettings {
+            queues: queues.filter(differs).collect(),
+            all: coalescing,
+            watchdog_ns,
+        }
     }
 
-    /// Changes the misordering injector of a port's card (nothing, if no field is given) and returns what is in force.
-    ///
-    /// # Errors
-    /// No such port, or a degree out of range; then nothing was changed.
-    pub fn set_misorder(&self, name: &str, change: &MisorderChange) -> Result<MisorderSettings, FabricError> {
-        self.change(name, change.degree.is_none(), |port, _| {
-            if let Some(degree) = change.degree {
-                set_misorder(port.firmware_mut(), &MisorderSettings { degree })?;
-            }
-            Ok(misorder_of(port.firmware()))
-        })
-    }
-}
-
-pub(super) fn set_steering(nic: &mut Firmware, settings: &SteeringSettings) -> Result<(), FabricError> {
-    let known = settings.mode.parse::<SteeringMode>();
-    let mode = known.map_err(|error| invalid(format!("{:?} is {error}", settings.mode)))?;
-    let chosen = settings.chosen;
-    let settings = firmware::SteeringSettings {
-        mode,
-        endpoints: repeated(&settings.endpoints, "endpoints")?,
-        indirection: repeated(&settings.indirection, "indirection")?,
-    };
-    nic.steering_mut().set(settings).map_err(invalid)?;
-    nic.steering_mut().set_chosen(chosen);
-    Ok(())
-}
-
-/// A table with these entries over and over; `None` for none.
-fn repeated<const LEN: usize>(entries: &[u8], name: &str) -> Result<Option<[u8; LEN]>, FabricError> {
-    match entries.len() {
-        0 => Ok(None),
-        len if len > LEN => Err(invalid(format!("{name} must be at most {LEN} queues, not {len}"))),
-        len => Ok(Some(std::array::from_fn(|index| entries[index % len]))),
+    fn set(nic: &mut Firmware, settings: &CoalescingSettings, now: Time) -> Result<(), FabricError> {
+        let coalescing = judged(&settings.all)?;
+        nic.set_watchdog(now, None, settings.watchdog_ns).map_err(invalid)?;
+        nic.set_coalescing(now, None, coalescing).map_err(invalid)?;
+        for queue in &settings.queues {
+            let coalescing = judged(&queue.coalescing)?;
+            nic.set_coalescing(now, Some(queue.queue), coalescing)
+                .map_err(firmware::ChangeError::from)
+                .and_then(|()| nic.set_watchdog(now, Some(queue.queue), queue.watchdog_ns))
+                .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
+        }
+        Ok(())
     }
 }
 
-/// The shortest list that gives this table when it is repeated.
-fn shortest(table: &[u8]) -> Vec<u8> {
-    let gives = |len: &usize| table.iter().zip(table[..*len].iter().cycle()).all(|(a, b)| a == b);
-    let len = (1..table.len()).find(gives).unwrap_or(table.len());
-    table[..len].to_vec()
+/// What is in force on a queue: its coalescing, and the delay of its watchdog.
+fn of_queue(rx: &RxPipeline) -> (Coalescing<String>, u64) {
+    let coalescing = rx.coalescing();
+    let strategy = coalescing.strategy.to_string();
+    (coalescing.with_strategy(strategy), rx.watchdog().delay_ns())
 }
 
-/// The steering in force on a card.
-pub(super) fn steering_of(nic: &Firmware) -> SteeringSettings {
-    let settings = nic.steering().settings();
-    SteeringSettings {
-        mode: settings.mode.to_string(),
-        endpoints: settings.endpoints.map_or_else(Vec::new, |table| shortest(&table)),
-        indirection: settings.indirection.map_or_else(Vec::new, |table| shortest(&table)),
-        chosen: nic.steering().is_chosen(),
-    }
-}
-
-pub(super) fn set_misorder(nic: &mut Firmware, settings: &MisorderSettings) -> Result<(), FabricError> {
-    nic.misorder_mut().set_degree(settings.degree).map_err(invalid)
-}
-
-/// The misordering injector in force on a card.
-pub(super) fn misorder_of(nic: &Firmware) -> MisorderSettings {
-    MisorderSettings {
-        degree: nic.misorder().degree(),
-    }
+fn judged(settings: &Coalescing<String>) -> Result<Coalescing, FabricError> {
+    let name = &settings.strategy;
+    let strategy = name
+        .parse::<StrategyKind>()
+        .map_err(|unknown| invalid(format!("strategy {name:?}: {unknown}")))?;
+    settings.with_strategy(strategy).validated().map_err(invalid)
 }
 
 /// What each receive queue of a port counts.
@@ -112,7 +127,16 @@ pub(super) fn queue_stats(card: &Card) -> Vec<QueueStats> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// Brings steering into force that is asked for in JSON, and gives it as it is told.
+    fn set(nic: &mut Firmware, settings: Value) -> Result<Value, String> {
+        let settings = serde_json::from_value(settings).map_err(|error| error.to_string())?;
+        SteeringChange::set(nic, &settings, Time::ZERO).map_err(|error| error.to_string())?;
+        Ok(json!(SteeringChange::in_force(nic)))
+    }
 
     #[test]
     fn m_gf9_a_list_of_queues_is_repeated_and_told_as_the_shortest_that_says_the_same() {
@@ -120,56 +144,36 @@ mod tests {
             queue_pairs: 4,
             ..Default::default()
         });
-        let mut settings = SteeringSettings {
-            mode: "endpoint".to_owned(),
-            endpoints: vec![3, 1, 1],
-            indirection: vec![2, 2],
-            chosen: true,
-        };
-        set_steering(&mut nic, &settings).expect("four queues");
-        let table = nic.steering().settings().endpoints.expect("a table");
-        assert_eq!(table[..7], [3, 1, 1, 3, 1, 1, 3]);
-        settings.indirection.pop();
-        assert_eq!(steering_of(&nic), settings);
-        let whole = SteeringSettings {
-            endpoints: (0..=255).map(|endpoint| u8::from(endpoint > 77)).collect(),
-            ..settings
-        };
-        set_steering(&mut nic, &whole).expect("four queues");
-        assert_eq!(steering_of(&nic), whole);
+        let mut settings = json!({ "mode": "endpoint", "endpoints": [3, 1, 1], "indirection": [2, 2], "chosen": true });
+        let told = set(&mut nic, settings.clone()).expect("four queues");
+        let table = nic.steering().settings().endpoints;
+        assert_eq!(table.get().expect("a table")[..7], [3, 1, 1, 3, 1, 1, 3]);
+        settings["indirection"] = json!([2]);
+        assert_eq!(told, settings);
+        let whole: Vec<_> = (0..=255).map(|endpoint| u8::from(endpoint > 77)).collect();
+        settings["endpoints"] = json!(whole);
+        assert_eq!(set(&mut nic, settings.clone()), Ok(settings));
     }
 
     #[test]
     fn m_gf9_steering_that_a_card_cannot_follow_is_refused_with_a_sentence() {
         let mut nic = Firmware::new(firmware::FirmwareConfig::default());
-        let refused = |nic: &mut Firmware, settings: SteeringSettings| {
-            let error = set_steering(nic, &settings).expect_err("refused").to_string();
-            assert_eq!(steering_of(nic), SteeringSettings::default());
-            error
-        };
-        let sideways = SteeringSettings {
-            mode: "sideways".to_owned(),
-            ..Default::default()
-        };
-        assert_eq!(
-            refused(&mut nic, sideways),
-            "\"sideways\" is not a way of steering; known are off, flow and endpoint"
-        );
-        let long = SteeringSettings {
-            indirection: vec![0; 129],
-            ..Default::default()
-        };
-        assert_eq!(
-            refused(&mut nic, long),
-            "indirection must be at most 128 queues, not 129"
-        );
-        let missing = SteeringSettings {
-            endpoints: vec![1],
-            ..Default::default()
-        };
-        assert_eq!(
-            refused(&mut nic, missing),
-            "a steering table may only name receive queues that the card has"
-        );
+        for (settings, sentence) in [
+            (
+                json!({ "mode": "sideways" }),
+                "\"sideways\" is not a way of steering; known are off, flow and endpoint",
+            ),
+            (
+                json!({ "indirection": vec![0; 129] }),
+                "indirection must be at most 128 queues, not 129",
+            ),
+            (
+                json!({ "endpoints": [1] }),
+                "a steering table may only name receive queues that the card has",
+            ),
+        ] {
+            assert_eq!(set(&mut nic, settings), Err(sentence.to_owned()));
+            assert_eq!(SteeringChange::in_force(&nic), SteeringSettings::default());
+        }
     }
 }

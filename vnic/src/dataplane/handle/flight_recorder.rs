@@ -6,30 +6,10 @@ use std::sync::Arc;
 
 use super::Fabric;
 use crate::dataplane::Runner;
-use crate::dataplane::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 use crate::dataplane::error::FabricError;
 
 /// Events that a recorder has room for unless the reader says otherwise: 1.5 MiB.
 pub const TRACE_EVENTS_DEFAULT: usize = 1 << 16;
-
-/// Which way a dropped frame was going.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropAt {
-    /// Towards the guest.
-    Rx,
-    /// From the guest.
-    Tx,
-}
-
-/// What the code in a record of a dropped frame says: which way, and the reason as in `stats`.
-pub fn drop_reason(code: u8) -> Option<(DropAt, &'static str)> {
-    let index = usize::from(code & !TRACED_TX_DROP);
-    if code & TRACED_TX_DROP == 0 {
-        RxDrop::ALL.get(index).map(|reason| (DropAt::Rx, reason.name()))
-    } else {
-        TxDrop::ALL.get(index).map(|reason| (DropAt::Tx, reason.name()))
-    }
-}
 
 /// The one reader of a card's recorder, which is on as long as this lives.
 #[must_use = "dropping it ends the recording"]

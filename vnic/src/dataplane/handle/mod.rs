@@ -14,10 +14,16 @@ pub mod watch;
 
 use std::sync::Arc;
 
-use fabric::{Link, LinkConfig, QueueLevel, Switch, SwitchConfig, TrunkId};
-use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, StrategyKind};
+use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkId};
+use firmware::{Firmware, FirmwareConfig};
+use vnicd_protocol::{
+    CoalescingChange, Direction, DmaChange, LINK_DELAY_NS_MAX, LinkChange, LinkSettings, MTU_MIN, MisorderChange,
+    PortInfo, PortLinks, PortSettings, PortStats, SteeringChange, TIMER_NS_MIN, TrunkLinks,
+};
 
-use self::card_settings::{set_misorder, set_steering};
+pub(in crate::dataplane) use vnicd_protocol::{MTU_MAX, QUEUE_PAIRS_MAX};
+
+use self::card_settings::CardSettings;
 use self::switch::vlans_from;
 use crate::dataplane::card::{Attachment, Cable, Card};
 use crate::dataplane::error::{FabricError, invalid};
@@ -25,19 +31,11 @@ use crate::dataplane::forwarding::loopback;
 use crate::dataplane::forwarding::switch_state::SwitchState;
 use crate::dataplane::observers::capture::{self, CaptureReader, CardCapture};
 use crate::dataplane::observers::watchers::Subject;
-use crate::dataplane::settings::{FabricSettings, MTU_MAX, MTU_MIN, QUEUE_PAIRS_MAX};
+use crate::dataplane::settings::FabricSettings;
 use crate::dataplane::timers::timers_from;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
 use crate::dataplane::{DataPlane, Runner};
 use crate::device::Device;
-use crate::report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, JitterDistribution, LinkChange,
-    LinkSettings, PortInfo, PortLinks, PortSettings, PortStats, QueueCoalescing, TrunkLinks,
-};
-
-/// Longest delay of a link, propagation or holding back: more than any real line has, the way to the moon included, and
-/// little enough that frames under way do not fill the pool for ever.
-pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
 
 /// Tells the fault streams of the two directions apart.
 pub(in crate::dataplane) const SEED_TO_GUEST: u64 = 0;
@@ -120,7 +118,7 @@ impl Fabric {
             };
             let cable = Cable { to_guest, from_guest };
             let mut card = Card::new(settings.clone(), attachment, nic, cable);
-            card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns)?);
+            card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns));
             plane.forwarding.wiring.cards.push(card);
             // A switch that had no port before has something to say from now on.
             plane.forwarding.serve_switch(switch, now);
@@ -197,21 +195,16 @@ impl Fabric {
             .with(|plane, _| plane.card_index(name).map(|index| plane.stats(index)))
     }
 
-    /// Changes a port's coalescing (nothing, if no field is given) and returns what is in force.
+    /// Changes some settings of a port's card (nothing, if no field is given) and returns what is in force.
     ///
     /// # Errors
     /// No such port, or a value out of range; then nothing was changed.
-    pub fn set_coalescing(&self, name: &str, change: &CoalescingChange) -> Result<CoalescingSettings, FabricError> {
+    pub fn set<C: CardSettings>(&self, name: &str, change: &C) -> Result<C::Settings, FabricError> {
         self.change(name, change.is_empty(), |port, now| {
-            let mut settings = coalescing_of(port.firmware());
+            let mut settings = C::in_force(port.firmware());
             if !change.is_empty() {
                 change.apply_to(&mut settings);
-                let coalescing = coalescing_from(&settings)?;
-                let firmware = port.firmware_mut();
-                firmware
-                    .set_watchdog(now, None, settings.watchdog_ns)
-                    .map_err(invalid)?;
-                firmware.set_coalescing(now, None, coalescing).map_err(invalid)?;
+                C::set(port.firmware_mut(), &settings, now)?;
                 port.announce_all(now);
             }
             Ok(settings)
@@ -241,21 +234,6 @@ impl Fabric {
                 port.settings_mut().link = links.clone();
             }
             Ok(links)
-        })
-    }
-
-    /// Changes a port's DMA engine (nothing, if no field is given) and returns what is in force.
-    ///
-    /// # Errors
-    /// No such port, or a value out of range; then nothing was changed.
-    pub fn set_dma(&self, name: &str, change: &DmaChange) -> Result<DmaSettings, FabricError> {
-        self.change(name, change.is_empty(), |port, _| {
-            let mut settings = dma_settings(port.firmware().queues()[0].dma());
-            if !change.is_empty() {
-                change.apply_to(&mut settings);
-                port.firmware_mut().set_dma(dma_from(&settings)?);
-            }
-            Ok(settings)
         })
     }
 
@@ -337,105 +315,20 @@ impl DataPlane {
     }
 }
 
-/// The shortest timer of a card. A guest may have one that never ends (packets that it leaves in its ring under a watchdog), and
-/// each expiry wakes the shard for some microseconds: at 50 µs a tenth of a processor, which a guest could spend by sending
-/// frames as well.
-pub const TIMER_NS_MIN: u64 = 50_000;
-
 /// The card that `settings` describe.
 pub(in crate::dataplane) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError> {
-    let CoalescingSettings { queues, .. } = &settings.coalescing;
     let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: settings.queue_pairs,
-        coalescing: coalescing_from(&settings.coalescing)?,
-        dma: dma_from(&settings.dma)?,
         timer_ns_min: TIMER_NS_MIN,
+        ..FirmwareConfig::default()
     });
-    nic.set_watchdog(ether::Time::ZERO, None, settings.coalescing.watchdog_ns)
-        .map_err(invalid)?;
     loopback::connect(&mut nic, settings);
-    for queue in queues {
-        let coalescing = judged(&queue.strategy, queue.delay_ns, queue.frames, queue.marks)?;
-        nic.set_coalescing(ether::Time::ZERO, Some(queue.queue), coalescing)
-            .map_err(firmware::ChangeError::from)
-            .and_then(|()| nic.set_watchdog(ether::Time::ZERO, Some(queue.queue), queue.watchdog_ns))
-            .map_err(|error| invalid(format!("coalescing of queue {}: {error}", queue.queue)))?;
-    }
-    set_steering(&mut nic, &settings.steering)?;
-    set_misorder(&mut nic, &settings.misorder)?;
+    let now = ether::Time::ZERO;
+    CoalescingChange::set(&mut nic, &settings.coalescing, now)?;
+    DmaChange::set(&mut nic, &settings.dma, now)?;
+    SteeringChange::set(&mut nic, &settings.steering, now)?;
+    MisorderChange::set(&mut nic, &settings.misorder, now)?;
     Ok(nic)
-}
-
-fn coalescing_from(settings: &CoalescingSettings) -> Result<Coalescing, FabricError> {
-    judged(&settings.strategy, settings.delay_ns, settings.frames, settings.marks)
-}
-
-fn judged(strategy: &str, delay_ns: u64, frames_max: u32, marks: bool) -> Result<Coalescing, FabricError> {
-    let strategy = strategy
-        .parse::<StrategyKind>()
-        .map_err(|unknown| invalid(format!("strategy {strategy:?}: {unknown}")))?;
-    let coalescing = Coalescing {
-        strategy,
-        delay_ns,
-        frames_max,
-        marks,
-    };
-    coalescing.validated().map_err(invalid)
-}
-
-/// What is in force on all queues of a card.
-pub(in crate::dataplane) fn coalescing_of(nic: &Firmware) -> CoalescingSettings {
-    let all = nic.queues().iter();
-    let mut all = all
-        .map(|queue| (queue.coalescing(), queue.watchdog().delay_ns()))
-        .zip(0..);
-    let ((first, watchdog_ns), _) = all.next().unwrap_or_default();
-    let queues =
-        all.filter(|(settings, _)| *settings != (first, watchdog_ns))
-            .map(|((coalescing, watchdog_ns), queue)| QueueCoalescing {
-                watchdog_ns,
-                queue,
-                strategy: coalescing.strategy.to_string(),
-                delay_ns: coalescing.delay_ns,
-                frames: coalescing.frames_max,
-                marks: coalescing.marks,
-            });
-    CoalescingSettings {
-        strategy: first.strategy.to_string(),
-        delay_ns: first.delay_ns,
-        frames: first.frames_max,
-        marks: first.marks,
-        watchdog_ns,
-        queues: queues.collect(),
-    }
-}
-
-pub(in crate::dataplane) fn dma_settings(model: DmaModel) -> DmaSettings {
-    let DmaModel {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    } = model;
-    DmaSettings {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    }
-}
-
-fn dma_from(settings: &DmaSettings) -> Result<DmaModel, FabricError> {
-    let DmaSettings {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    } = *settings;
-    DmaModel {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    }
-    .validated()
-    .map_err(invalid)
 }
 
 pub(in crate::dataplane) fn trunk_from(settings: &TrunkLinks) -> Result<[LinkConfig; 2], FabricError> {
@@ -449,39 +342,8 @@ pub(in crate::dataplane) fn trunk_from(settings: &TrunkLinks) -> Result<[LinkCon
 /// from failing in step.
 pub(in crate::dataplane) fn link_from(settings: &LinkSettings, stream: u64) -> Result<LinkConfig, FabricError> {
     let config = LinkConfig {
-        up: settings.up,
-        rate_bps: settings.rate_bps,
-        burst_bytes: settings.burst_bytes,
-        delay_ns: settings.delay_ns,
-        jitter_ns: settings.jitter_ns,
-        jitter_distribution: match settings.jitter_distribution {
-            JitterDistribution::Uniform => fabric::JitterDistribution::Uniform,
-            JitterDistribution::Normal => fabric::JitterDistribution::Normal,
-            JitterDistribution::Pareto => fabric::JitterDistribution::Pareto,
-        },
-        jitter_reorders: settings.jitter_reorders,
-        queue_max: QueueLevel {
-            bytes: settings.queue_bytes,
-            frames: settings.queue_frames,
-            ns: settings.queue_ns,
-        },
-        ecn_above: QueueLevel {
-            bytes: settings.ecn_bytes,
-            frames: settings.ecn_frames,
-            ns: settings.ecn_ns,
-        },
-        mtu: settings.mtu,
-        loss_ppm: settings.loss_ppm,
-        loss_enter_ppm: settings.loss_enter_ppm,
-        loss_leave_ppm: settings.loss_leave_ppm,
-        loss_in_burst_ppm: settings.loss_in_burst_ppm,
-        loss_every: settings.loss_every,
-        reorder_ppm: settings.reorder_ppm,
-        reorder_delay_ns: settings.reorder_delay_ns,
-        duplicate_ppm: settings.duplicate_ppm,
-        corrupt_ppm: settings.corrupt_ppm,
-        corrupt_past_fcs: settings.corrupt_past_fcs,
         seed: settings.seed ^ stream,
+        ..*settings
     };
     config.validate().map_err(invalid)?;
     if !(MTU_MIN..=MTU_MAX).contains(&config.mtu) {

@@ -1,6 +1,6 @@
 //! Counters and state of a port as plain reports.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
 use fabric::{Link, LinkDrop};
 use firmware::multicast::TagRefusal;
@@ -9,11 +9,11 @@ use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 use super::card_settings::queue_stats;
 use crate::dataplane::DataPlane;
 use crate::dataplane::card::Card;
-use crate::dataplane::drops::{RxDrop, TxDrop};
 use crate::dataplane::forwarding::loopback;
-use crate::report::{
-    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, TimerStats,
-    TrafficStats, TxInterruptStats,
+use vnicd_protocol::drops::{RxDrop, TxDrop};
+use vnicd_protocol::{
+    AdaptiveStats, Counts, GroupStats, InterruptStats, LinkStats, PacketsPerInterrupt, PortInfo, PortStats, SocketMode,
+    TimerStats, TrafficStats, TxInterruptStats, counts,
 };
 
 /// Names of the feature bits a port may offer.
@@ -45,13 +45,15 @@ impl DataPlane {
     pub(in crate::dataplane) fn info(&self, index: usize, now: ether::Time) -> PortInfo {
         let port = &self.cards()[index];
         let switch = &self.forwarding.switches[port.attachment().switch];
+        // A port of a test has no socket.
+        let (socket, mode) = port.settings().socket().unwrap_or((Path::new(""), SocketMode::Listen));
         PortInfo {
             name: port.settings().name.clone(),
             switch: switch.name.clone(),
             mac: port.settings().mac,
             mac_in_use: address_in_use(port, &switch.switch, now),
-            socket: port.settings().socket.clone(),
-            mode: port.settings().mode,
+            socket: socket.display().to_string(),
+            mode,
             connected: port.is_connected(),
             link_up: port.cable().to_guest.config().up && port.cable().from_guest.config().up,
             rings_started: port.rings_ready(),
@@ -74,10 +76,6 @@ impl DataPlane {
         let rx = all.total();
         let at = port.attachment();
         let switch = self.forwarding.switches[at.switch].switch.counters(at.port);
-        let (steering, misorder) = (
-            port.firmware().steering().counters(),
-            port.firmware().misorder().counters(),
-        );
         let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
         };
@@ -117,16 +115,8 @@ impl DataPlane {
             adaptive: adaptive(port),
             marked: rx.marked,
             queues: queue_stats(port),
-            steering: named(&[
-                ("by_endpoint", steering.by_endpoint),
-                ("by_flow", steering.by_flow),
-                ("to_first", steering.to_first),
-            ]),
-            misorder: named(&[
-                ("moved", misorder.moved),
-                ("cleared", misorder.cleared),
-                ("kept", misorder.kept),
-            ]),
+            steering: counts(&port.firmware().steering().counters()),
+            misorder: counts(&port.firmware().misorder().counters()),
             tx_interrupts: TxInterruptStats {
                 decided: counters.tx_decided,
                 suppressed: counters.tx_suppressed,
@@ -146,8 +136,11 @@ impl DataPlane {
                 .map(|(rule, count)| (rule.name().to_owned(), count))
                 .collect(),
             control: control(port),
-            watchdog: (&port.firmware().watchdog_counters()).into(),
-            timers: TimerStats::new(&port.firmware().timers().counters(), port.firmware().timers().armed()),
+            watchdog: port.firmware().watchdog_counters(),
+            timers: TimerStats {
+                armed_now: port.firmware().timers().armed() as u64,
+                counters: port.firmware().timers().counters().with_one_lateness(),
+            },
             groups: port
                 .firmware()
                 .multicast()
@@ -155,10 +148,10 @@ impl DataPlane {
                 .map(|(group, counters, members)| GroupStats {
                     group,
                     members: members.len() as u32,
-                    packets: named(&counters.named()),
+                    packets: counts(counters),
                 })
                 .collect(),
-            multicast: named(&port.firmware().multicast().totals().named()),
+            multicast: counts(&port.firmware().multicast().totals()),
             multicast_refused: TagRefusal::ALL
                 .iter()
                 .map(|&reason| {
@@ -172,33 +165,14 @@ impl DataPlane {
                 to_guest: link(&port.cable().to_guest),
                 from_guest: link(&port.cable().from_guest),
             },
-            switch: named(&[
-                ("in_frames", switch.in_frames),
-                ("in_bytes", switch.in_bytes),
-                ("in_broadcast", switch.in_broadcast),
-                ("in_multicast", switch.in_multicast),
-                ("in_unknown", switch.in_unknown),
-                ("out_frames", switch.out_frames),
-                ("out_bytes", switch.out_bytes),
-                ("out_flooded", switch.out_flooded),
-                ("out_control", switch.out_control),
-                ("out_control_bytes", switch.out_control_bytes),
-                ("learned", switch.learned),
-                ("moved", switch.moved),
-                ("not_learned", switch.not_learned),
-                ("in_control", switch.in_control),
-                ("dropped", switch.dropped_total()),
-            ]),
+            switch: {
+                let mut counts = counts(switch);
+                counts.insert("dropped".to_owned(), switch.dropped_total());
+                counts
+            },
             copy_engine: loopback::counters(port.firmware()),
         }
     }
-}
-
-fn named(counts: &[(&str, u64)]) -> Counts {
-    counts
-        .iter()
-        .map(|(name, count)| ((*name).to_owned(), *count))
-        .collect()
 }
 
 fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
@@ -207,10 +181,7 @@ fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
         rx.adaptive().map(|state| AdaptiveStats {
             queue,
             longest_ns: rx.coalescing().delay_ns,
-            delay_ns: state.delay_ns,
-            packets_per_s: state.packets_per_s,
-            longer: state.longer,
-            shorter: state.shorter,
+            state,
         })
     });
     states.collect()
@@ -218,12 +189,7 @@ fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
 
 fn control(port: &Card) -> Counts {
     let counters = port.firmware().control_counters();
-    let mut counts = named(&[
-        ("served", counters.served),
-        ("dropped_not_request", counters.dropped_not_request),
-        ("dropped_source", counters.dropped_source),
-        ("dropped_rate", counters.dropped_rate),
-    ]);
+    let mut counts = counts(counters);
     for code in firmware::control::RefusalCode::ALL {
         counts.insert(
             format!("refused_{}", code.name().replace('-', "_")),
@@ -233,20 +199,9 @@ fn control(port: &Card) -> Counts {
     counts
 }
 
-fn link(link: &Link) -> BTreeMap<String, u64> {
+fn link(link: &Link) -> Counts {
     let counters = link.counters();
-    let mut counts = named(&[
-        ("offered_frames", counters.offered_frames),
-        ("offered_bytes", counters.offered_bytes),
-        ("delivered_frames", counters.delivered_frames),
-        ("delivered_bytes", counters.delivered_bytes),
-        ("held_back_frames", counters.held_back_frames),
-        ("overtaking_frames", counters.overtaking_frames),
-        ("duplicated_frames", counters.duplicated_frames),
-        ("corrupted_frames", counters.corrupted_frames),
-        ("marked_frames", counters.marked_frames),
-        ("queue_bytes_peak", counters.queue_bytes_peak),
-    ]);
+    let mut counts = counts(counters);
     for reason in LinkDrop::ALL {
         counts.insert(
             format!("dropped_{}", reason.name().replace('-', "_")),

@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 
 use ether::Time;
-use fabric::{
-    DropReason, Egress, LinkDrop, PortCounters, PortId, PortVlans, SnoopingCounters, StpPortStatus, Switch, VlanId,
-};
+use fabric::{DropReason, Egress, LinkDrop, PortCounters, PortId, PortVlans, StpPortStatus, Switch, VlanId};
 
 use super::{Fabric, SwitchId};
 use crate::dataplane::DataPlane;
 use crate::dataplane::error::{FabricError, invalid};
 use crate::dataplane::observers::watchers::Subject;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkLosses};
-use crate::report::{
+use vnicd_protocol::{
     Counts, ITSELF, MembershipInfo, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo, StpSettings,
-    SwitchInfo, SwitchPortInfo, SwitchSettings, VlanChange, VlanList, VlanSettings,
+    SwitchInfo, SwitchPortInfo, SwitchSettings, VlanChange, VlanList, VlanSettings, counts,
 };
 
 /// VLANs of a port as the switch wants them.
@@ -38,28 +36,6 @@ fn vlans_of(vlans: &PortVlans) -> VlanSettings {
         untagged: vlans.untagged.map(VlanId::number),
         tagged: vlans.tagged.iter().map(VlanId::number).collect::<VlanList>(),
     }
-}
-
-fn counters_of(counters: &PortCounters) -> Counts {
-    BTreeMap::from(
-        [
-            ("in_frames", counters.in_frames),
-            ("in_bytes", counters.in_bytes),
-            ("in_broadcast", counters.in_broadcast),
-            ("in_multicast", counters.in_multicast),
-            ("in_unknown", counters.in_unknown),
-            ("in_control", counters.in_control),
-            ("out_frames", counters.out_frames),
-            ("out_bytes", counters.out_bytes),
-            ("out_flooded", counters.out_flooded),
-            ("out_control", counters.out_control),
-            ("out_control_bytes", counters.out_control_bytes),
-            ("learned", counters.learned),
-            ("moved", counters.moved),
-            ("not_learned", counters.not_learned),
-        ]
-        .map(|(name, count)| (name.to_owned(), count)),
-    )
 }
 
 /// Frames that ended in a switch, by reason, with the names that reasons have in JSON.
@@ -213,25 +189,9 @@ fn snooping_of(switch: &Switch, now: Time) -> Option<SnoopingInfo> {
             mld_querier,
         }
     });
-    let SnoopingCounters {
-        reports,
-        queries_in,
-        queries_out,
-        unreadable,
-        not_kept,
-    } = switch.snooping_counters();
     switch.snoops().then(|| SnoopingInfo {
         vlans: vlans.collect(),
-        counters: BTreeMap::from(
-            [
-                ("reports", reports),
-                ("queries_in", queries_in),
-                ("queries_out", queries_out),
-                ("unreadable", unreadable),
-                ("not_kept", not_kept),
-            ]
-            .map(|(name, count)| (name.to_owned(), count)),
-        ),
+        counters: counts(&switch.snooping_counters()),
     })
 }
 
@@ -310,7 +270,7 @@ impl DataPlane {
                 router: state.switch.has_router(now, port),
                 vlans: state.switch.port_vlans(port).as_ref().map(vlans_of),
                 stations: stations.get(&port).copied().unwrap_or(0),
-                counters: counters_of(counters),
+                counters: counts(counters),
                 dropped: dropped_of(counters),
                 lost: self.lost_behind(index, port),
             }

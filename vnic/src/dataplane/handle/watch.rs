@@ -5,70 +5,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use vnicd_protocol::{CoalescingChange, DmaChange, SettingsEvent};
 
 use super::Fabric;
-use super::card_settings::{misorder_of, steering_of};
-use super::{coalescing_of, dma_settings};
+use super::card_settings::CardSettings;
 use crate::dataplane::observers::watchers::Subject;
 use crate::dataplane::{DataPlane, Runner};
-use crate::report::{
-    CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
-};
-
-/// What watchers are told: all settings in force of a port or of a trunk, and when they have caught up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum SettingsEvent {
-    /// Settings of a port.
-    Port {
-        /// Its name.
-        port: String,
-        /// Coalescing of its queues.
-        coalesce: CoalescingSettings,
-        /// DMA engine.
-        dma: DmaSettings,
-        /// Choice of receive queues.
-        #[serde(default)]
-        steering: SteeringSettings,
-        /// Misordering injector.
-        #[serde(default)]
-        misorder: MisorderSettings,
-        /// Link.
-        link: PortLinks,
-        /// Multicast groups that the card is in.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        groups: Vec<u16>,
-        /// VLANs of the port in its switch, if they were chosen.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        vlans: Option<Box<VlanSettings>>,
-    },
-    /// The tree of a multicast group.
-    Group {
-        /// Its number.
-        group: u16,
-        /// Shape of the tree.
-        tree: String,
-    },
-    /// Settings of a trunk.
-    Trunk {
-        /// Switch `a`.
-        a: String,
-        /// Switch `b`.
-        b: String,
-        /// Which of the trunks between them, counted from 1.
-        #[serde(default = "first")]
-        number: usize,
-        /// Links.
-        link: TrunkLinks,
-    },
-    /// All settings were told; from now on a change is told before it is answered.
-    Watching,
-}
-
-const fn first() -> usize {
-    1
-}
 
 /// A place among the watchers; dropping it leaves.
 pub struct Watch {
@@ -128,10 +70,10 @@ impl DataPlane {
                 let port = &self.cards()[index];
                 SettingsEvent::Port {
                     port: port.settings().name.clone(),
-                    coalesce: coalescing_of(port.firmware()),
-                    dma: dma_settings(port.firmware().queues()[0].dma()),
-                    steering: steering_of(port.firmware()),
-                    misorder: misorder_of(port.firmware()),
+                    coalesce: CoalescingChange::in_force(port.firmware()),
+                    dma: DmaChange::in_force(port.firmware()),
+                    steering: Box::new(*port.firmware().steering().settings()),
+                    misorder: port.firmware().misorder().settings(),
                     link: port.settings().link.clone(),
                     groups: port.settings().groups.clone(),
                     vlans: port.settings().vlans.clone().map(Box::new),

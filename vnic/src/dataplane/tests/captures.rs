@@ -6,7 +6,7 @@ use super::ways::TSO4_SHORT;
 use super::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use crate::dataplane::{CaptureReader, Fabric, FabricSettings};
-use crate::report::{LinkSettings, PortSettings, SocketMode};
+use crate::report::{LinkSettings, PortSettings};
 
 /// A frame in a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,22 +247,9 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
     let switch = fabric.add_switch("s");
     let settings = PortSettings {
         name: "g0".to_owned(),
-        socket: String::new(),
-        mode: SocketMode::Listen,
-        mac: None,
-        queue_pairs: 1,
         mtu: 1500,
-        offloads: true,
-        loopback: false,
-        coalescing: Default::default(),
-        dma: Default::default(),
-        steering: Default::default(),
-        misorder: Default::default(),
-        link: Default::default(),
-        groups: Vec::new(),
-        timers: Vec::new(),
         returns: false,
-        vlans: None,
+        ..PortSettings::default()
     };
     let _device = fabric.add_port(switch, settings).expect("a port");
     let is_captured = || fabric.runner.with(|plane, _| plane.cards()[0].capture().is_some());

@@ -30,7 +30,7 @@ fn packet(ipv6: bool, ecn: u8, number: u8) -> Vec<u8> {
 fn congested() -> LinkSettings {
     LinkSettings {
         rate_bps: 1_000_000_000,
-        ecn_frames: Some(ABOVE as u32),
+        ecn_above: fabric::QueueLevel::frames(ABOVE as u32),
         ..LinkSettings::default()
     }
 }
@@ -102,7 +102,7 @@ fn settings_that_contradict_themselves_are_refused_with_one_sentence() {
     );
     assert_eq!(
         refused(LinkSettings {
-            ecn_bytes: Some(1 << 20),
+            ecn_above: fabric::QueueLevel::bytes(1 << 20),
             ..LinkSettings::default()
         }),
         "the ECN threshold is not below the queue limit, so frames would be dropped and none marked"

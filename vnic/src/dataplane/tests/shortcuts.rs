@@ -397,7 +397,7 @@ const SETTINGS: [Setting; 17] = [
     ("delay", |link| link.delay_ns = 3_000_000),
     ("queue", |link| {
         link.rate_bps = 200_000_000;
-        link.queue_bytes = Some(20_000);
+        link.queue_max = fabric::QueueLevel::bytes(20_000);
     }),
     ("bucket", |link| {
         link.rate_bps = 100_000_000;
@@ -420,7 +420,7 @@ const SETTINGS: [Setting; 17] = [
     ("every fifth", |link| link.loss_every = 5),
     ("ECN", |link| {
         link.rate_bps = 300_000_000;
-        link.ecn_bytes = Some(5_000);
+        link.ecn_above = fabric::QueueLevel::bytes(5_000);
     }),
     ("mtu", |link| link.mtu = 600),
     ("loss", |link| link.loss_ppm = 100_000),

@@ -194,7 +194,11 @@ fn m_bv10_a_timer_rings_with_a_frame_and_a_call_at_once_whatever_the_coalescing(
     let stats = rig.stats(0);
     assert_eq!(stats.interrupts.by_reason["clock"], 1);
     assert_eq!(
-        (stats.timers.rung_once, stats.timers.armed_now, stats.timers.late_max_ns),
+        (
+            stats.timers.counters.rung_once,
+            stats.timers.armed_now,
+            stats.timers.counters.lateness.max_ns()
+        ),
         (1, 0, 0)
     );
 }
@@ -221,7 +225,14 @@ fn m_bv10_a_clock_rings_while_its_guest_takes_nothing_but_doorbells() {
         run_until(&mut rig, start + 900_000);
         assert_eq!(doorbells(&mut rig), [9]);
         let timers = rig.stats(0).timers;
-        assert_eq!((timers.clock_rung, timers.clock_polled, timers.clock_missed), (5, 4, 0));
+        assert_eq!(
+            (
+                timers.counters.clocks.rung,
+                timers.counters.clocks.polled,
+                timers.counters.clocks.missed
+            ),
+            (5, 4, 0)
+        );
         ask(&mut rig, Request::DisarmTimer { timer: Some(9) });
         assert_eq!(rig.next_due(), None);
     }
@@ -238,7 +249,7 @@ fn m_bv10_a_ring_without_a_buffer_is_lost_and_counted_and_a_stopped_driver_has_n
         rig.completed(1);
     }
     run_until(&mut rig, start + 350_000);
-    assert_eq!(rig.stats(0).timers.lost, 3);
+    assert_eq!(rig.stats(0).timers.counters.lost, 3);
     rig.stop_receiving(0);
     assert_eq!((rig.stats(0).timers.armed_now, rig.next_due()), (0, None));
 }
@@ -253,15 +264,24 @@ fn m_bv10_timers_of_a_paused_guest_ring_when_it_goes_on_and_those_of_one_that_st
         rig.plane.card(0).stop_ring(0);
         run_until(&mut rig, start + 1_000_000);
         let stats = rig.stats(0).timers;
-        assert_eq!((stats.armed_now, stats.rung_once, stats.lost), (0, 0, 0));
+        assert_eq!(
+            (stats.armed_now, stats.counters.rung_once, stats.counters.lost),
+            (0, 0, 0)
+        );
         // A process that comes after this one would have it, too.
         let (told, taken) = rig.plane.take_timers();
         assert_eq!((told.len(), taken.len()), (1, 0));
         rig.start_receiving(0, is_back.then_some(next_avail));
         run_until(&mut rig, start + 2_000_000);
         let stats = rig.stats(0).timers;
-        assert_eq!((stats.armed, stats.disarmed), (1, u64::from(!is_back)));
-        assert_eq!((stats.armed_now, stats.rung_once, stats.lost), (0, rung, 0));
+        assert_eq!(
+            (stats.counters.armed, stats.counters.disarmed),
+            (1, u64::from(!is_back))
+        );
+        assert_eq!(
+            (stats.armed_now, stats.counters.rung_once, stats.counters.lost),
+            (0, rung, 0)
+        );
     }
 }
 
@@ -284,7 +304,7 @@ fn m_bv10_timers_go_on_in_the_next_process_and_only_for_the_guest_that_armed_the
     assert_eq!((told.len(), taken.len(), told[0].0.as_str()), (2, 2, "g0"));
     run_until(&mut old, armed_at + 2_000_000);
     assert_eq!(
-        old.stats(0).timers.rung_once + old.stats(0).timers.clock_rung,
+        old.stats(0).timers.counters.rung_once + old.stats(0).timers.counters.clocks.rung,
         0,
         "they are taken"
     );
@@ -295,20 +315,24 @@ fn m_bv10_timers_go_on_in_the_next_process_and_only_for_the_guest_that_armed_the
     for (back_at, is_back, late) in [(50_000, true, false), (250_000, true, true), (50_000, false, false)] {
         let mut new = Rig::new(&[0, 0]);
         new.now = Time::ZERO;
-        let timers = crate::dataplane::timers::timers_from(&timers, began).expect("as they were told");
-        new.plane.card(0).set_timers_aside(timers);
+        new.plane
+            .card(0)
+            .set_timers_aside(crate::dataplane::timers::timers_from(&timers, began));
         run_until(&mut new, back_at);
         let now = new.now;
         new.plane.card(0).resume_timers(is_back, now);
         run_until(&mut new, 390_000);
         let stats = new.stats(0).timers;
         let expected = if is_back { (1, 1, 1) } else { (0, 0, 0) };
-        assert_eq!((stats.armed_now, stats.rung_once, stats.clock_rung), expected);
-        assert_eq!(stats.late_max_ns >= 150_000, late, "{stats:?}");
+        assert_eq!(
+            (stats.armed_now, stats.counters.rung_once, stats.counters.clocks.rung),
+            expected
+        );
+        assert_eq!(stats.counters.lateness.max_ns() >= 150_000, late, "{stats:?}");
     }
     // Whoever drained but did not end has its own back.
     let now = old.now;
     old.plane.put_timers_back(&taken, now);
     run_until(&mut old, armed_at + 2_400_000);
-    assert_eq!(old.stats(0).timers.rung_once, 1);
+    assert_eq!(old.stats(0).timers.counters.rung_once, 1);
 }

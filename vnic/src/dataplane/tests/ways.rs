@@ -284,7 +284,7 @@ fn a_distant_congested_port_drops_what_its_queue_cannot_hold() {
     const PAYLOAD: usize = 1472;
     let slow = LinkSettings {
         rate_bps: 10_000_000,
-        queue_bytes: Some(64 << 10),
+        queue_max: fabric::QueueLevel::bytes(64 << 10),
         ..LinkSettings::default()
     };
     for faulty in [Faulty::ToReceiver, Faulty::Trunk] {
@@ -322,7 +322,7 @@ fn a_distant_congested_port_drops_what_its_queue_cannot_hold() {
 fn bulk_flow(queue_bytes: u64) -> (u64, u64) {
     let to_receiver = LinkSettings {
         rate_bps: 10_000_000,
-        queue_bytes: Some(queue_bytes),
+        queue_max: fabric::QueueLevel::bytes(queue_bytes),
         delay_ns: 5_000_000,
         ..LinkSettings::default()
     };
@@ -398,7 +398,7 @@ fn three_senders_at_once_overflow_the_queue_of_one_receiver() {
     (1..4).for_each(|guest| introduce(&mut rig, 0, guest));
     let slow = LinkSettings {
         rate_bps: 1_000_000_000,
-        queue_bytes: Some(64 << 10),
+        queue_max: fabric::QueueLevel::bytes(64 << 10),
         ..LinkSettings::default()
     };
     rig.set_link(0, &slow, &LinkSettings::default());

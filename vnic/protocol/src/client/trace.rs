@@ -7,24 +7,12 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use firmware::recorder::{RECORD_LEN, RECORD_VERSION, Record};
-use serde::Deserialize;
-use serde_json::json;
-
 use super::{CaptureEnd, VnicdClient, VnicdError};
+use crate::{Request, TraceInfo};
+use firmware::recorder::{RECORD_LEN, RECORD_VERSION, Record};
 
 /// Records that are kept of one card: 32 MiB of memory, and more than a picture shows.
 pub const TRACE_RECORDS_MAX: usize = 1 << 20;
-
-/// What `trace` answers before the records come.
-#[derive(Deserialize)]
-struct About {
-    record_version: u16,
-    record_bytes: usize,
-    origin_unix_ns: u64,
-    #[serde(default)]
-    strategies: Vec<String>,
-}
 
 /// A flight recorder that is on as long as this lives.
 #[derive(Debug)]
@@ -53,8 +41,10 @@ impl VnicdClient {
     ///
     /// # Errors
     /// See [`VnicdError`]; a recorder has one reader at a time.
-    pub fn trace(mut self, port: &str) -> Result<Trace, VnicdError> {
-        let about: About = self.call("trace", json!({ "port": port }))?;
+    pub fn trace(self, port: &str) -> Result<Trace, VnicdError> {
+        let port = port.to_owned();
+        let request = Request::Trace { port, events: None };
+        let (reader, about) = self.into_stream::<TraceInfo>(&request)?;
         if about.record_version != RECORD_VERSION || about.record_bytes != RECORD_LEN {
             return Err(VnicdError::Unexpected {
                 request: "trace".to_owned(),
@@ -64,14 +54,12 @@ impl VnicdClient {
                 ),
             });
         }
-        let stream = self.reader.get_ref();
-        stream.set_read_timeout(None).map_err(VnicdError::Unreachable)?;
         let end = CaptureEnd {
-            stream: stream.try_clone().map_err(VnicdError::Unreachable)?,
+            stream: reader.get_ref().try_clone().map_err(VnicdError::Unreachable)?,
             asked: Arc::default(),
         };
         Ok(Trace {
-            reader: self.reader,
+            reader,
             end,
             origin_unix_ns: about.origin_unix_ns,
             strategies: about.strategies,

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ether::MacAddr;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::Counts;
+use crate::Counts;
 
 /// The last VLAN.
 pub const VLAN_MAX: u16 = 4094;
@@ -345,7 +345,6 @@ pub struct StationInfo {
     /// The VLAN that it is known in; none in a switch without VLANs.
     pub vlan: Option<u16>,
     /// Its address.
-    #[serde(serialize_with = "address_out", deserialize_with = "address_in")]
     pub mac: MacAddr,
     /// What is behind the port that it was last heard on.
     pub to: String,
@@ -353,12 +352,32 @@ pub struct StationInfo {
     pub age_ns: u64,
 }
 
-fn address_out<S: Serializer>(mac: &MacAddr, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(mac)
+/// What `switch` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switches {
+    /// The switches that were meant.
+    pub switches: Vec<SwitchInfo>,
 }
 
-fn address_in<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MacAddr, D::Error> {
-    super::mac_in(deserializer)?.ok_or_else(|| serde::de::Error::custom("a MAC address is missing"))
+/// What `macs` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stations {
+    /// The stations that the switches know.
+    pub macs: Vec<StationInfo>,
+}
+
+/// What `memberships` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memberships {
+    /// The multicast groups that are wanted behind ports.
+    pub memberships: Vec<MembershipInfo>,
+}
+
+/// What `vlan` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vlans {
+    /// The VLANs of the port; none in a switch without VLANs.
+    pub vlans: Option<VlanSettings>,
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ether::MacAddr;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::report::{
-    ArmedTimer, CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, PortSettings, Reserved, SocketMode,
-    SteeringSettings, StpSettings, SwitchSettings, TrunkLinks, VlanSettings, mac_in,
+use crate::{
+    ArmedTimer, CoalescingSettings, DmaSettings, MTU_MAX, MisorderSettings, PortLinks, SteeringSettings,
+    SwitchSettings, TrunkLinks, VlanSettings,
 };
 
 /// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
@@ -17,9 +17,6 @@ pub const NAME_LEN_MAX: usize = 80;
 
 /// Longest file that is read: far beyond the largest lab.
 const FILE_LEN_MAX: u64 = 16 << 20;
-
-/// Largest payload a port takes unless said otherwise: the guest decides what it sends.
-pub const MTU_DEFAULT: u32 = 9000;
 
 /// Why a configuration is refused; nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -46,38 +43,28 @@ pub enum ConfigError {
 }
 
 /// The whole file.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Switches.
-    #[serde(default)]
     pub switches: Vec<SwitchEntry>,
     /// Ports.
-    #[serde(default)]
-    pub ports: Vec<PortEntry>,
+    pub ports: Vec<PortSettings>,
     /// Trunks between switches.
-    #[serde(default)]
     pub trunks: Vec<TrunkEntry>,
     /// Trees of multicast groups.
-    #[serde(default)]
     pub groups: Vec<GroupEntry>,
 }
 
 /// A switch.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchEntry {
     /// Unique name.
     pub name: String,
-    /// See [`SwitchSettings::reserved`].
-    #[serde(default)]
-    pub reserved: Reserved,
-    /// See [`SwitchSettings::stp`].
-    #[serde(default)]
-    pub stp: Option<StpSettings>,
-    /// See [`SwitchSettings::snooping`].
-    #[serde(default)]
-    pub snooping: bool,
+    /// How it works.
+    #[serde(flatten)]
+    pub settings: SwitchSettings,
 }
 
 impl SwitchEntry {
@@ -85,50 +72,52 @@ impl SwitchEntry {
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            reserved: Reserved::default(),
-            stp: None,
-            snooping: false,
-        }
-    }
-
-    /// How it is to work.
-    pub fn settings(&self) -> SwitchSettings {
-        SwitchSettings {
-            reserved: self.reserved,
-            stp: self.stp.clone(),
-            snooping: self.snooping,
+            settings: SwitchSettings::default(),
         }
     }
 }
 
-/// A port. Exactly one of `listen` and `connect` is given.
-#[derive(Debug, Clone, Deserialize)]
+/// How a port's vhost-user socket comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketMode {
+    /// `vnicd` binds the socket, the frontend connects.
+    Listen,
+    /// The frontend binds the socket (QEMU: `server=on`), `vnicd` connects, again and again.
+    Connect,
+}
+
+/// Everything a port is made from. Exactly one of `listen` and `connect` is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PortEntry {
-    /// Unique name.
+pub struct PortSettings {
+    /// Unique name, such as `n1.eth0`.
     pub name: String,
     /// Name of its switch.
     pub switch: String,
     /// Path of the socket to bind.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<PathBuf>,
     /// Path of the socket to connect to.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<PathBuf>,
-    /// The guest's address.
-    #[serde(default, deserialize_with = "mac_in")]
+    /// Whether its guest may have been served by a process before this one, so that others wait a moment for it.
+    #[serde(default = "yes")]
+    pub returns: bool,
+    /// The guest's address if known, for reports and captures (the frontend tells the guest, not the backend).
+    #[serde(default)]
     pub mac: Option<MacAddr>,
-    /// See [`PortSettings::queue_pairs`].
+    /// Receive and transmit ring pairs offered.
     #[serde(default = "one")]
     pub queue_pairs: u16,
-    /// See [`PortSettings::mtu`].
-    #[serde(default = "default_mtu")]
+    /// Largest payload the card takes; by default the largest there is, since the guest decides what it sends.
+    #[serde(default = "largest_mtu")]
     pub mtu: u32,
-    /// See [`PortSettings::offloads`].
+    /// Whether checksum and segmentation offloads are offered to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
-    /// See [`PortSettings::loopback`].
-    #[serde(default)]
+    /// The card's output is wired to its input: it is a copy engine, and at no switch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loopback: bool,
     /// Interrupt coalescing at start.
     #[serde(default)]
@@ -145,22 +134,45 @@ pub struct PortEntry {
     /// Link at start.
     #[serde(default)]
     pub link: PortLinks,
-    /// Multicast groups at start; they need `mac`.
+    /// Multicast groups at start, which need `mac`; kept current.
     #[serde(default)]
     pub groups: Vec<u16>,
-    /// See [`PortSettings::timers`].
-    #[serde(default)]
+    /// Timers that its guest armed in a process before this one; they are armed again when it is back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<ArmedTimer>,
-    /// See [`PortSettings::returns`].
-    #[serde(default = "yes")]
-    pub returns: bool,
-    /// See [`PortSettings::vlans`].
-    #[serde(default)]
+    /// Its VLANs in its switch; none: nobody said so, see `fabric::Switch::set_port_vlans`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
 }
 
+impl Default for PortSettings {
+    /// A port with an ideal link, without a name or a socket.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            switch: String::new(),
+            listen: None,
+            connect: None,
+            returns: true,
+            mac: None,
+            queue_pairs: 1,
+            mtu: MTU_MAX,
+            offloads: true,
+            loopback: false,
+            coalescing: CoalescingSettings::default(),
+            dma: DmaSettings::default(),
+            steering: SteeringSettings::default(),
+            misorder: MisorderSettings::default(),
+            link: PortLinks::default(),
+            groups: Vec::new(),
+            timers: Vec::new(),
+            vlans: None,
+        }
+    }
+}
+
 /// A multicast group whose tree is chosen; its members are with the ports.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupEntry {
     /// Its number, from 1.
@@ -170,7 +182,7 @@ pub struct GroupEntry {
 }
 
 /// A trunk.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrunkEntry {
     /// Name of one switch.
@@ -181,13 +193,13 @@ pub struct TrunkEntry {
     #[serde(default)]
     pub link: TrunkLinks,
     /// VLANs that it carries, at both ends.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
     /// Name of the aggregate that it is in with other trunks between the same switches.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<String>,
     /// What the way over it costs in the spanning tree; none: by its rate.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stp_cost: Option<u32>,
 }
 
@@ -199,8 +211,8 @@ const fn yes() -> bool {
     true
 }
 
-const fn default_mtu() -> u32 {
-    MTU_DEFAULT
+const fn largest_mtu() -> u32 {
+    MTU_MAX
 }
 
 impl Config {
@@ -275,7 +287,7 @@ impl Config {
     }
 }
 
-impl PortEntry {
+impl PortSettings {
     /// The socket and who binds it; none if both or neither are given.
     pub fn socket(&self) -> Option<(&Path, SocketMode)> {
         match (&self.listen, &self.connect) {
@@ -283,30 +295,6 @@ impl PortEntry {
             (None, Some(path)) => Some((path, SocketMode::Connect)),
             _ => None,
         }
-    }
-
-    /// What the port is made from; none if both or neither socket are given.
-    pub fn settings(&self) -> Option<PortSettings> {
-        let (path, mode) = self.socket()?;
-        Some(PortSettings {
-            name: self.name.clone(),
-            socket: path.display().to_string(),
-            mode,
-            mac: self.mac,
-            queue_pairs: self.queue_pairs,
-            mtu: self.mtu,
-            offloads: self.offloads,
-            loopback: self.loopback,
-            coalescing: self.coalescing.clone(),
-            dma: self.dma.clone(),
-            steering: self.steering.clone(),
-            misorder: self.misorder.clone(),
-            link: self.link.clone(),
-            groups: self.groups.clone(),
-            timers: self.timers.clone(),
-            returns: self.returns,
-            vlans: self.vlans.clone(),
-        })
     }
 }
 
@@ -334,10 +322,11 @@ mod tests {
         let config =
             parse(r#"{"switches":[{"name":"s1"}],"ports":[{"name":"n1.eth0","switch":"s1","listen":"/run/a.sock"}]}"#);
         config.check().unwrap();
-        let settings = config.ports[0].settings().unwrap();
+        let settings = &config.ports[0];
         assert_eq!((settings.queue_pairs, settings.mtu, settings.offloads), (1, 9000, true));
-        assert_eq!(settings.coalescing.strategy, "disabled");
-        assert_eq!((settings.mode, settings.mac), (SocketMode::Listen, None));
+        assert_eq!(settings.coalescing.all.strategy, "disabled");
+        assert_eq!(settings.socket(), Some((Path::new("/run/a.sock"), SocketMode::Listen)));
+        assert_eq!(settings.mac, None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why frames are dropped at a port, each reason with its name in counters and JSON.
+//! Why frames are dropped at a port: each reason with its name in counters and JSON, and its code in the records of a trace.
 
 macro_rules! drops {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
@@ -59,5 +59,24 @@ drops! {
     }
 }
 
-/// Set in the code of a dropped frame in the flight recorder if the guest sent it; the others were on their way to it.
+/// Set in the code of a dropped frame that the guest sent; the others were on their way to it.
 pub const TRACED_TX_DROP: u8 = 0x80;
+
+/// Which way a dropped frame was going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropAt {
+    /// Towards the guest.
+    Rx,
+    /// From the guest.
+    Tx,
+}
+
+/// What the code in a record of a dropped frame says: which way, and the reason as in `stats`.
+pub fn drop_reason(code: u8) -> Option<(DropAt, &'static str)> {
+    let index = usize::from(code & !TRACED_TX_DROP);
+    if code & TRACED_TX_DROP == 0 {
+        RxDrop::ALL.get(index).map(|reason| (DropAt::Rx, reason.name()))
+    } else {
+        TxDrop::ALL.get(index).map(|reason| (DropAt::Tx, reason.name()))
+    }
+}

@@ -1,79 +1,22 @@
-//! What a port is asked to be and what it says of itself: plain data with the JSON shape of `docs/spec/control-socket.md`, shared by
-//! the configuration file, the control socket and the metrics. Units are last in every name (`delay_ns`, `rate_bps`).
-//! What can be changed is in `settings`. No behaviour.
-
-mod card;
-mod settings;
-mod switch;
-mod timed;
+//! What ports say of themselves: what they are, how they do and what they counted, with the JSON shape of
+//! `docs/spec/control-socket.md`. Units are last in every name (`delay_ns`, `rate_bps`).
 
 use std::collections::BTreeMap;
 
 use ether::MacAddr;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use firmware::{AdaptiveState, timers::TimerCounters};
+use serde::{Deserialize, Serialize};
 
-pub use card::{MisorderChange, MisorderSettings, QueueStats, SteeringChange, SteeringSettings};
-pub use settings::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, JitterDistribution, LinkChange,
-    LinkSettings, PortLinks, QueueCoalescing, TrunkLinks,
-};
-
-pub use switch::{
-    MembershipInfo, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, StpInfo, StpPortInfo, StpSettings,
-    SwitchInfo, SwitchPortInfo, SwitchSettings, VLAN_MAX, VlanChange, VlanList, VlanSettings,
-};
-pub use timed::{ArmedTimer, LatenessClass, TimerStats, WatchdogStats};
+use crate::{ArmedTimer, SocketMode, WatchdogStats};
 
 /// Counters by name, in alphabetical order. Values only grow while the process lives.
 pub type Counts = BTreeMap<String, u64>;
 
-/// How a port's vhost-user socket comes to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SocketMode {
-    /// `vnicd` binds the socket, the frontend connects.
-    Listen,
-    /// The frontend binds the socket (QEMU: `server=on`), `vnicd` connects, again and again.
-    Connect,
-}
-
-/// Everything a port is made from. Made by the command line or the configuration file, both already checked for form.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSettings {
-    /// Unique name, such as `n1.eth0`.
-    pub name: String,
-    /// Path of the vhost-user socket, for reports; the session opens it.
-    pub socket: String,
-    /// Who binds the socket, for reports.
-    pub mode: SocketMode,
-    /// The guest's address if known, for reports and captures (the frontend tells the guest, not the backend).
-    pub mac: Option<MacAddr>,
-    /// Receive and transmit ring pairs offered.
-    pub queue_pairs: u16,
-    /// Largest payload the card takes.
-    pub mtu: u32,
-    /// Whether checksum and segmentation offloads are offered to the guest.
-    pub offloads: bool,
-    /// The card's output is wired to its input: it is a copy engine, and at no switch.
-    pub loopback: bool,
-    /// Interrupt coalescing at start.
-    pub coalescing: CoalescingSettings,
-    /// DMA engine at start.
-    pub dma: DmaSettings,
-    /// Choice of receive queues at start.
-    pub steering: SteeringSettings,
-    /// Misordering injector at start.
-    pub misorder: MisorderSettings,
-    /// Link at start.
-    pub link: PortLinks,
-    /// Multicast groups at start; kept current.
-    pub groups: Vec<u16>,
-    /// Timers that its guest armed in a process before this one; they are armed again when it is back.
-    pub timers: Vec<ArmedTimer>,
-    /// Whether its guest may have been served by a process before this one, so that others wait a moment for it.
-    pub returns: bool,
-    /// Its VLANs in its switch; none: nobody said so, see `fabric::Switch::set_port_vlans`.
-    pub vlans: Option<VlanSettings>,
+/// The counters of `counted` by name.
+pub fn counts(counted: &impl Serialize) -> Counts {
+    // What is no count has no place among them; a type of counters has nothing else.
+    let value = serde_json::to_value(counted).unwrap_or_default();
+    serde_json::from_value(value).unwrap_or_default()
 }
 
 /// What a port is and how it does, as `info` of the control socket shows it.
@@ -84,10 +27,9 @@ pub struct PortInfo {
     /// Name of its switch; [`ITSELF`] for a card that is connected to itself.
     pub switch: String,
     /// The guest's address if configured or seen.
-    #[serde(serialize_with = "mac_out", deserialize_with = "mac_in")]
     pub mac: Option<MacAddr>,
     /// The address that the guest uses now: the source of its last frame at its switch. None while the switch knows none.
-    #[serde(default, serialize_with = "mac_out", deserialize_with = "mac_in")]
+    #[serde(default)]
     pub mac_in_use: Option<MacAddr>,
     /// Path of the vhost-user socket.
     pub socket: String,
@@ -175,14 +117,40 @@ pub struct AdaptiveStats {
     pub queue: u16,
     /// The longest delay that may be chosen: that of the settings.
     pub longest_ns: u64,
-    /// The delay in force.
-    pub delay_ns: u64,
-    /// Packets per second in the last whole sample; it stays while nothing arrives.
-    pub packets_per_s: u64,
-    /// Times that the delay was made longer since adaptive moderation was selected.
-    pub longer: u64,
-    /// Times that it was made shorter.
-    pub shorter: u64,
+    /// What was measured and chosen since adaptive moderation was selected.
+    #[serde(flatten)]
+    pub state: AdaptiveState,
+}
+
+/// What one receive queue of a card counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// Its number, counted from 0.
+    pub queue: u16,
+    /// The guest's driver uses it now.
+    pub ready: bool,
+    /// Frames put into it.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them carried a mark.
+    pub marked: u64,
+    /// Interrupts decided by the firmware.
+    pub decided: u64,
+    /// Of these, unwanted by the guest's driver.
+    pub suppressed: u64,
+    /// Of these, really signalled to the guest.
+    pub signalled: u64,
+}
+
+/// The timers of a card.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerStats {
+    /// Armed now; the one value here that also falls.
+    pub armed_now: u64,
+    /// What they counted, with the lateness of clocks in that of all timers.
+    #[serde(flatten)]
+    pub counters: TimerCounters,
 }
 
 /// Interrupts that tell the guest of sent frames.
@@ -302,27 +270,81 @@ pub struct PortStats {
     pub copy_engine: Option<Counts>,
 }
 
-fn mac_out<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {
-    match mac {
-        Some(mac) => serializer.collect_str(mac),
-        None => serializer.serialize_none(),
-    }
+/// What `info` answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Info {
+    /// Version of `vnicd`.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Time since it started, in nanoseconds.
+    pub uptime_ns: u64,
+    /// Names of the coalescing strategies that its cards have.
+    #[serde(default)]
+    pub strategies: Vec<String>,
+    /// Its ports.
+    pub ports: Vec<PortInfo>,
 }
 
-/// Reads an optional MAC address in its usual text form (`52:54:00:00:00:01`).
-pub(crate) fn mac_in<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
-    match Option::<String>::deserialize(deserializer)? {
-        Some(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| serde::de::Error::custom(format!("{text:?} is not a MAC address such as 52:54:00:00:00:01"))),
-        None => Ok(None),
-    }
+/// What `stats` answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stats {
+    /// The ports that were meant.
+    pub ports: Vec<PortStats>,
 }
+
+/// What `group` answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Groups {
+    /// All multicast groups.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// What `drain` answers: frames that had not arrived after the time that it waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// On modelled links.
+    pub on_links: u64,
+    /// On their way into guests' memory.
+    pub in_dma: u64,
+    /// How long it waited, in nanoseconds.
+    pub waited_ns: u64,
+    /// Timers that guests had armed, for the next `vnicd`.
+    #[serde(default)]
+    pub timers: Vec<PortTimer>,
+}
+
+/// A timer of the guest of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortTimer {
+    /// Name of the port.
+    pub port: String,
+    /// The timer, due in nanoseconds since 1970.
+    pub timer: ArmedTimer,
+}
+
+/// What `trace` answers before the records come.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TraceInfo {
+    /// Layout of the records.
+    pub record_version: u16,
+    /// Length of a record in bytes.
+    pub record_bytes: usize,
+    /// What time 0 of the records is, in nanoseconds since 1970.
+    pub origin_unix_ns: u64,
+    /// Names of the card's strategies, in the order of their codes.
+    #[serde(default)]
+    pub strategies: Vec<String>,
+}
+
+/// What an operation answers that has nothing to say but that it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Empty {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PortLinks;
 
     #[test]
     fn settings_survive_the_trip_through_json() {

@@ -1,12 +1,9 @@
-//! Talking to a running `vnicd`: its configuration file and its control socket (JSON lines, `docs/spec/control-socket.md`).
-//! Remembers nothing; the supervisor does.
+//! The client of `vnicd`'s control socket: requests and their answers, and the streams that a connection becomes. It remembers nothing.
 
 mod capture;
-pub mod config;
 pub mod trace;
 
 pub use capture::{Capture, CaptureEnd, Ends};
-pub use vnic::{dataplane::SettingsEvent, report};
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,11 +13,6 @@ use std::{
     time::Duration,
 };
 
-use report::{
-    CoalescingChange, CoalescingSettings, Direction, DmaChange, DmaSettings, GroupInfo, LinkChange, MembershipInfo,
-    MisorderChange, MisorderSettings, PortInfo, PortLinks, PortStats, StationInfo, SteeringChange, SteeringSettings,
-    SwitchInfo, TrunkLinks, VlanChange, VlanSettings,
-};
 use rustix::{
     io::Errno,
     net::{
@@ -29,8 +21,15 @@ use rustix::{
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 use thiserror::Error;
+
+use crate::{
+    CardChange, Direction, Drained, Empty, GroupInfo, Groups, Info, LinkChange, MembershipInfo, Memberships, PortLinks,
+    PortStats, Request, SettingsEvent, StationInfo, Stations, Stats, SwitchInfo, Switches, TrunkDirection, TrunkLinks,
+    VlanChange, VlanSettings, Vlans,
+    request::{GroupChange, OfPort, OfSwitch},
+};
 
 /// How long `vnicd` may take to answer; it answers at once unless the machine is swamped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,108 +57,6 @@ pub enum VnicdError {
     /// `vnicd` said no; nothing was changed.
     #[error("{0}")]
     Refused(String),
-}
-
-/// Direction of a link between two switches, as a request names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrunkDirection {
-    /// Both.
-    Both,
-    /// From the first to the second.
-    AToB,
-}
-
-/// What `info` answers.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Info {
-    /// Version of `vnicd`.
-    pub version: String,
-    /// Its process.
-    pub pid: u32,
-    /// Time since it started, in nanoseconds.
-    pub uptime_ns: u64,
-    /// Names of the coalescing strategies that its cards have.
-    #[serde(default)]
-    pub strategies: Vec<String>,
-    /// Its ports.
-    pub ports: Vec<PortInfo>,
-}
-
-/// What is to become of a multicast group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupChange {
-    /// Nothing: the groups are only listed.
-    None,
-    /// A card becomes a member, or is none any more.
-    Member {
-        /// `node.ethN`.
-        port: String,
-        /// Number of the group.
-        group: u16,
-        /// Becomes; otherwise is none any more.
-        join: bool,
-    },
-    /// Its trees get another shape.
-    Tree {
-        /// Number of the group.
-        group: u16,
-        /// Name of the shape.
-        tree: String,
-    },
-}
-
-#[derive(Deserialize)]
-struct Groups {
-    groups: Vec<GroupInfo>,
-}
-
-#[derive(Deserialize)]
-struct Vlans {
-    vlans: Option<VlanSettings>,
-}
-
-#[derive(Deserialize)]
-struct Switches {
-    switches: Vec<SwitchInfo>,
-}
-
-#[derive(Deserialize)]
-struct Stations {
-    macs: Vec<StationInfo>,
-}
-
-#[derive(Deserialize)]
-struct Memberships {
-    memberships: Vec<MembershipInfo>,
-}
-
-/// What `drain` answers: frames that had not arrived after the time that it waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drained {
-    /// On modelled links.
-    pub on_links: u64,
-    /// On their way into guests' memory.
-    pub in_dma: u64,
-    /// How long it waited, in nanoseconds.
-    pub waited_ns: u64,
-    /// Timers that guests had armed, for the next `vnicd`.
-    #[serde(default)]
-    pub timers: Vec<PortTimer>,
-}
-
-/// A timer of the guest of a port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortTimer {
-    /// Name of the port.
-    pub port: String,
-    /// The timer.
-    pub timer: report::ArmedTimer,
-}
-
-#[derive(Deserialize)]
-struct Stats {
-    ports: Vec<PortStats>,
 }
 
 #[derive(Deserialize)]
@@ -225,12 +122,12 @@ impl VnicdClient {
         }
     }
 
-    fn call<T: DeserializeOwned>(&mut self, op: &str, mut request: Value) -> Result<T, VnicdError> {
+    fn call<T: DeserializeOwned>(&mut self, request: &impl Serialize) -> Result<T, VnicdError> {
         self.last_id += 1;
+        let mut request = serde_json::to_value(request).unwrap_or_default();
         request["id"] = self.last_id.into();
-        request["op"] = op.into();
         let unexpected = |why: String| VnicdError::Unexpected {
-            request: op.to_owned(),
+            request: request["op"].as_str().unwrap_or_default().to_owned(),
             why,
         };
         let line = format!("{request}\n");
@@ -258,7 +155,7 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`]; so for all requests.
     pub fn info(&mut self) -> Result<Info, VnicdError> {
-        self.call("info", json!({}))
+        self.call(&Request::Info)
     }
 
     /// Counters of one port, or of all.
@@ -266,16 +163,20 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn stats(&mut self, port: Option<&str>) -> Result<Vec<PortStats>, VnicdError> {
-        let request = port.map_or_else(|| json!({}), |port| json!({ "port": port }));
-        self.call::<Stats>("stats", request).map(|stats| stats.ports)
+        let port = port.map(str::to_owned);
+        self.call(&Request::Stats { port }).map(|Stats { ports }| ports)
     }
 
-    /// Changes coalescing of a port; the settings in force come back. An empty change only asks.
+    /// Changes some settings of a port's card: coalescing, DMA engine, steering or misordering, whichever the change is about. The
+    /// settings in force come back. An empty change only asks.
     ///
     /// # Errors
     /// See [`VnicdError`].
-    pub fn coalesce(&mut self, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings, VnicdError> {
-        self.call("coalesce", with_port(port, change))
+    pub fn change<C: CardChange>(&mut self, port: &str, change: &C) -> Result<C::Settings, VnicdError> {
+        let port = port.to_owned();
+        let mut request = serde_json::to_value(OfPort { port, change }).unwrap_or_default();
+        request["op"] = C::OP.into();
+        self.call(&request)
     }
 
     /// Changes a port's link; the settings in force come back. An empty change only asks.
@@ -283,13 +184,15 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn link(&mut self, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, VnicdError> {
-        let mut request = with_port(port, change);
-        request["direction"] = json!(direction);
-        self.call("link", request)
+        self.call(&Request::Link {
+            port: port.to_owned(),
+            direction,
+            change: *change,
+        })
     }
 
-    /// Changes the link between two switches, by its number (from 1) where there are several; the settings in force come back, as `a` and `b` are named here. An empty change
-    /// only asks.
+    /// Changes the link between two switches, by its number (from 1) where there are several; the settings in force come back, as `a`
+    /// and `b` are named here. An empty change only asks.
     ///
     /// # Errors
     /// See [`VnicdError`].
@@ -300,38 +203,13 @@ impl VnicdClient {
         direction: TrunkDirection,
         change: &LinkChange,
     ) -> Result<TrunkLinks, VnicdError> {
-        let mut request = serde_json::to_value(change).unwrap_or_else(|_| json!({}));
-        request["a"] = a.into();
-        request["b"] = b.into();
-        if let Some(number) = number {
-            request["number"] = number.into();
-        }
-        request["direction"] = json!(direction);
-        self.call("trunk", request)
-    }
-
-    /// Changes a port's DMA engine; the settings in force come back. An empty change only asks.
-    ///
-    /// # Errors
-    /// See [`VnicdError`].
-    pub fn dma(&mut self, port: &str, change: &DmaChange) -> Result<DmaSettings, VnicdError> {
-        self.call("dma", with_port(port, change))
-    }
-
-    /// Changes how a port's card chooses receive queues; the settings in force come back. An empty change only asks.
-    ///
-    /// # Errors
-    /// See [`VnicdError`].
-    pub fn steering(&mut self, port: &str, change: &SteeringChange) -> Result<SteeringSettings, VnicdError> {
-        self.call("steering", with_port(port, change))
-    }
-
-    /// Changes the misordering injector of a port's card; the settings in force come back. An empty change only asks.
-    ///
-    /// # Errors
-    /// See [`VnicdError`].
-    pub fn misorder(&mut self, port: &str, change: &MisorderChange) -> Result<MisorderSettings, VnicdError> {
-        self.call("misorder", with_port(port, change))
+        self.call(&Request::Trunk {
+            a: a.to_owned(),
+            b: b.to_owned(),
+            number,
+            direction,
+            change: *change,
+        })
     }
 
     /// The multicast groups, behind `change`.
@@ -339,12 +217,8 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn groups(&mut self, change: &GroupChange) -> Result<Vec<GroupInfo>, VnicdError> {
-        let request = match change {
-            GroupChange::None => json!({}),
-            GroupChange::Member { port, group, join } => json!({ "port": port, "group": group, "join": join }),
-            GroupChange::Tree { group, tree } => json!({ "group": group, "tree": tree }),
-        };
-        self.call::<Groups>("group", request).map(|groups| groups.groups)
+        let request = Request::Group(change.clone());
+        self.call(&request).map(|Groups { groups }| groups)
     }
 
     /// Changes the VLANs of a port; those in force come back, none from a switch without VLANs. No change only asks.
@@ -352,12 +226,8 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn vlans(&mut self, port: &str, change: Option<&VlanChange>) -> Result<Option<VlanSettings>, VnicdError> {
-        let request = match change {
-            None => json!({ "port": port }),
-            Some(VlanChange::Default) => json!({ "port": port, "default": true }),
-            Some(VlanChange::Set(settings)) => with_port(port, settings),
-        };
-        self.call::<Vlans>("vlan", request).map(|answer| answer.vlans)
+        let (port, change) = (port.to_owned(), change.cloned());
+        self.call(&Request::Vlan { port, change }).map(|Vlans { vlans }| vlans)
     }
 
     /// A switch with its ports, or all.
@@ -365,8 +235,8 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn switches(&mut self, switch: Option<&str>) -> Result<Vec<SwitchInfo>, VnicdError> {
-        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
-        self.call::<Switches>("switch", request).map(|answer| answer.switches)
+        let request = Request::Switch(OfSwitch::named(switch));
+        self.call(&request).map(|Switches { switches }| switches)
     }
 
     /// The stations that a switch knows, or all switches.
@@ -374,8 +244,8 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn stations(&mut self, switch: Option<&str>) -> Result<Vec<StationInfo>, VnicdError> {
-        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
-        self.call::<Stations>("macs", request).map(|answer| answer.macs)
+        let request = Request::Macs(OfSwitch::named(switch));
+        self.call(&request).map(|Stations { macs }| macs)
     }
 
     /// The multicast groups that a switch, or all, know to be wanted behind ports.
@@ -383,9 +253,8 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn memberships(&mut self, switch: Option<&str>) -> Result<Vec<MembershipInfo>, VnicdError> {
-        let request = switch.map_or_else(|| json!({}), |switch| json!({ "switch": switch }));
-        self.call::<Memberships>("memberships", request)
-            .map(|answer| answer.memberships)
+        let request = Request::Memberships(OfSwitch::named(switch));
+        self.call(&request).map(|Memberships { memberships }| memberships)
     }
 
     /// Lets `vnicd` take nothing more from guests, until this connection ends, and waits until what is under way has arrived;
@@ -394,7 +263,7 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn drain(&mut self) -> Result<Drained, VnicdError> {
-        self.call("drain", json!({}))
+        self.call(&Request::Drain)
     }
 
     /// Asks `vnicd` to end.
@@ -402,7 +271,7 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn shutdown(&mut self) -> Result<(), VnicdError> {
-        self.call::<Value>("shutdown", json!({})).map(drop)
+        self.call(&Request::Shutdown).map(|Empty {}| ())
     }
 
     /// Asks for a sign of life.
@@ -410,43 +279,37 @@ impl VnicdClient {
     /// # Errors
     /// See [`VnicdError`].
     pub fn ping(&mut self) -> Result<(), VnicdError> {
-        self.call::<Value>("ping", json!({})).map(drop)
+        self.call(&Request::Ping).map(|Empty {}| ())
     }
 
     /// Turns this connection into a stream of settings: those of every card and trunk first, then every change.
     ///
     /// # Errors
     /// See [`VnicdError`].
-    pub fn watch(mut self) -> Result<Watch, VnicdError> {
-        self.call::<Value>("watch", json!({}))?;
-        self.reader
-            .get_mut()
-            .set_read_timeout(None)
-            .map_err(VnicdError::Unreachable)?;
-        Ok(Watch { reader: self.reader })
+    pub fn watch(self) -> Result<Watch, VnicdError> {
+        let (reader, Empty {}) = self.into_stream(&Request::Watch)?;
+        Ok(Watch { reader })
     }
 
     /// Turns this connection into a stream of pcapng bytes of these ports (none named: all), each frame cut to `snaplen`.
     ///
     /// # Errors
     /// See [`VnicdError`].
-    pub fn capture(mut self, ports: &[String], snaplen: Option<u32>) -> Result<Capture, VnicdError> {
-        let mut request = json!({});
-        if !ports.is_empty() {
-            request["ports"] = json!(ports);
-        }
-        if let Some(snaplen) = snaplen {
-            request["snaplen"] = snaplen.into();
-        }
-        self.call::<Value>("capture", request)?;
-        self.reader
-            .get_mut()
-            .set_read_timeout(None)
-            .map_err(VnicdError::Unreachable)?;
+    pub fn capture(self, ports: &[String], snaplen: Option<u32>) -> Result<Capture, VnicdError> {
+        let ports = ports.to_vec();
+        let (reader, Empty {}) = self.into_stream(&Request::Capture { ports, snaplen })?;
         Ok(Capture {
-            reader: self.reader,
+            reader,
             asked_to_end: Arc::default(),
         })
+    }
+
+    /// Makes the request that turns the connection into a stream, on which nothing is waited for in vain.
+    fn into_stream<T: DeserializeOwned>(mut self, request: &Request) -> Result<(BufReader<UnixStream>, T), VnicdError> {
+        let answer = self.call(request)?;
+        let stream = self.reader.get_ref();
+        stream.set_read_timeout(None).map_err(VnicdError::Unreachable)?;
+        Ok((self.reader, answer))
     }
 }
 
@@ -468,12 +331,6 @@ impl Iterator for Watch {
             .ok()?;
         serde_json::from_slice(&line).ok()
     }
-}
-
-fn with_port(port: &str, change: &impl serde::Serialize) -> Value {
-    let mut request = serde_json::to_value(change).unwrap_or_else(|_| json!({}));
-    request["port"] = port.into();
-    request
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use std::{net::Shutdown, os::unix::net::UnixListener, thread};
 
 use ether::pcapng;
+use serde_json::json;
 
 use super::{
     capture::{dropped, whole_blocks},
     *,
 };
+use crate::{CoalescingChange, CoalescingSettings, DmaSettings};
 
 /// A `vnicd` that answers each request line with what `answer` makes of it, on one connection.
 fn fake(answer: impl Fn(Value) -> String + Send + 'static) -> (tempfile::TempDir, VnicdClient) {
@@ -37,11 +39,9 @@ fn only_the_fields_to_change_are_sent() {
         );
         "{\"id\":1,\"ok\":{\"strategy\":\"timeout\",\"delay_ns\":1000000,\"frames\":0,\"marks\":true}}\n".to_owned()
     });
-    let change = CoalescingChange {
-        delay_ns: Some(1_000_000),
-        ..CoalescingChange::default()
-    };
-    let settings = client.coalesce("n1.eth0", &change).expect("accepted");
+    let mut change = CoalescingChange::default();
+    change.all.delay_ns = Some(1_000_000);
+    let settings = client.change("n1.eth0", &change).expect("accepted").all;
     assert_eq!((settings.strategy.as_str(), settings.delay_ns), ("timeout", 1_000_000));
 }
 
@@ -164,14 +164,13 @@ impl Write for Sender {
 #[test]
 fn settings_written_before_vnicd_was_killed_are_read_to_the_last_whole_line() {
     let event = |delay_ns: u64| {
+        let mut coalesce = CoalescingSettings::default();
+        coalesce.all.delay_ns = delay_ns;
         let event = SettingsEvent::Port {
             groups: Vec::new(),
             vlans: None,
             port: "n1.eth0".to_owned(),
-            coalesce: CoalescingSettings {
-                delay_ns,
-                ..CoalescingSettings::default()
-            },
+            coalesce,
             dma: DmaSettings::default(),
             steering: Default::default(),
             misorder: Default::default(),
@@ -186,7 +185,7 @@ fn settings_written_before_vnicd_was_killed_are_read_to_the_last_whole_line() {
     let mut seen = Vec::new();
     for event in watch {
         if let SettingsEvent::Port { coalesce, .. } = event {
-            seen.push(coalesce.delay_ns);
+            seen.push(coalesce.all.delay_ns);
         }
         if seen.len() == 2 {
             handle.shutdown(std::net::Shutdown::Both).expect("open");

@@ -1,0 +1,8 @@
+//! What is said to a running `vnicd`, and how: the crate `vnicd_protocol` under the names that it has here.
+
+pub use vnicd_protocol::{
+    self as report, Drained, Info, PortTimer, SettingsEvent, TrunkDirection,
+    client::{Capture, CaptureEnd, Ends, VnicdClient, VnicdError, Watch, trace},
+    config,
+    request::GroupChange,
+};
