@@ -109,7 +109,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
     ),
     exception("testbed/src/qemu/arguments.rs check", NOT_YET),
     exception("testbed/src/supervisor/node.rs machine", NOT_YET),
-    exception("testbed/src/supervisor/settings.rs Settings::vnicd_config", NOT_YET),
     exception(
         "testbed/src/supervisor/settings.rs tests::a_vnicd_started_again_gets_the_settings_that_were_in_force",
         STORY,
@@ -155,7 +154,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "testbed/tests/lab/watchdog.rs m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_poll_and_rung_by_its_timers_and_m_gf7_m_gf8",
         STORY,
     ),
-    exception("vnic/src/control/request.rs run", TABLE),
     exception("vnic/src/session/rules.rs Rules::decide", TABLE),
     exception(
         "vnic/src/session/rules_tests.rs odd_messages_are_refused_with_one_sentence",
@@ -204,18 +202,8 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("testbed/src/lab/file.rs LinkFile", OPTIONS),
     exception("testbed/src/lab/file.rs NicFile", OPTIONS),
     exception("testbed/src/lab/file.rs NodeFile", OPTIONS),
-    exception("testbed/src/vnicd_client/config.rs PortConfig", RECORD),
-    exception("vnic/src/config.rs PortEntry", OPTIONS),
-    exception("vnic/src/report/mod.rs PortSettings", NOT_YET),
-    exception("vnic/src/report/mod.rs PortStats", NOT_YET),
-    exception("vnic/src/report/settings.rs LinkChange", NOT_YET),
-    exception("vnic/src/report/settings.rs LinkSettings", NOT_YET),
-    exception("vnic/src/bin/vnic-bench/main.rs Options", OPTIONS),
     exception("vnic/protocol/src/config.rs PortSettings", OPTIONS),
     exception("vnic/protocol/src/stats.rs PortStats", RECORD),
-    exception("vnic/src/shard/mod.rs Inner", NOT_YET),
-    exception("vnic/src/shard/port.rs Port", NOT_YET),
-    exception("vnic/src/testing/ring.rs DriverRing", NOT_YET),
 ];
 
 /// Inherent methods beside their type.
