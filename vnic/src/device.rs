@@ -13,9 +13,9 @@ use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::dataplane::Runner;
-use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
 use crate::session::{SessionRule, SessionVring};
+use vnicd_protocol::PortSettings;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 

@@ -5,11 +5,9 @@
 
 pub mod control;
 pub mod dataplane;
-pub mod device;
+mod device;
 pub mod memory;
 pub mod metrics;
-pub mod offload;
+mod offload;
 pub mod ring;
 pub mod session;
-
-pub use vnicd_protocol as report;

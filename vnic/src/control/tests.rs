@@ -34,7 +34,7 @@ impl Bench {
         }
         let other = fabric.add_switch("t");
         fabric
-            .add_trunk(switch, other, &crate::report::TrunkLinks::default())
+            .add_trunk(switch, other, &vnicd_protocol::TrunkLinks::default())
             .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (asked, shutdowns) = mpsc::channel();

@@ -18,7 +18,7 @@ use super::handle::{SEED_FROM_GUEST, SEED_TO_GUEST, link_from, make_nic};
 use super::wiring::trunk::Trunk;
 use super::{DataPlane, FabricSettings};
 use crate::offload::NET_HEADER_LEN;
-use crate::report::{LinkSettings, PortSettings, PortStats};
+use vnicd_protocol::{LinkSettings, PortSettings, PortStats};
 
 mod ring;
 

@@ -5,6 +5,6 @@
 //! memory file is caught by [`sigbus`]. What the pieces mean (descriptors, frames) is not known here.
 
 mod map;
-pub mod sigbus;
+mod sigbus;
 
 pub use map::{Access, CACHE_LINE, MemoryMap, OutsideMemory, Piece, prefetch, prefetch_for_write};

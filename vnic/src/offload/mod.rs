@@ -8,4 +8,4 @@ mod header;
 mod segment;
 
 pub use header::{BadOffload, NET_HEADER_LEN, NetHeader, Offloads};
-pub use segment::{Cut, HEADERS_MAX, OnWire, SEGMENTS_MAX, Segments, complete_checksum};
+pub use segment::{Cut, HEADERS_MAX, OnWire, Segments, complete_checksum};

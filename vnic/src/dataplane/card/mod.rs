@@ -36,8 +36,8 @@ use super::observers::capture::CardCapture;
 use crate::device::RingActivity;
 use crate::memory::MemoryMap;
 use crate::offload::{Offloads, OnWire};
-use crate::report::PortSettings;
 use crate::ring::RING_SIZE_MAX;
+use vnicd_protocol::PortSettings;
 use vnicd_protocol::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
 
 // A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.

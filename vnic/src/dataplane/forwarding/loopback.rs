@@ -17,7 +17,7 @@ use crate::dataplane::wiring::Outcome;
 use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
-use crate::report::{Counts, ITSELF, PortLinks, PortSettings, counts};
+use vnicd_protocol::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
 const _: () = assert!(vnicd_protocol::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
 

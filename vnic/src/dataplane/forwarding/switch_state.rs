@@ -5,7 +5,7 @@ use fabric::{Forward, PortId, StpConfig, Switch};
 
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::offload::OnWire;
-use crate::report::{Reserved, SwitchSettings};
+use vnicd_protocol::{Reserved, SwitchSettings};
 
 /// A switch with its name and settings.
 pub struct SwitchState {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::report::ArmedTimer;
+use vnicd_protocol::ArmedTimer;
 
 use super::Fabric;
 use crate::dataplane::timers::PortTimer;

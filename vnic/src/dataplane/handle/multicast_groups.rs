@@ -6,7 +6,7 @@ use firmware::multicast::{TreeShape, rows};
 use super::Fabric;
 use crate::dataplane::DataPlane;
 use crate::dataplane::error::{FabricError, invalid};
-use crate::report::{GroupInfo, GroupMember};
+use vnicd_protocol::{GroupInfo, GroupMember};
 
 impl Fabric {
     /// All multicast groups with their members.

@@ -10,7 +10,7 @@ use crate::dataplane::DataPlane;
 use crate::dataplane::error::{FabricError, invalid};
 use crate::dataplane::observers::watchers::Subject;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
-use crate::report::{LinkChange, TrunkLinks};
+use vnicd_protocol::{LinkChange, TrunkLinks};
 
 impl DataPlane {
     /// The trunk between two switches; where there are several, a number says which, counted from 1.

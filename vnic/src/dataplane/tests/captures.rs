@@ -6,7 +6,7 @@ use super::ways::TSO4_SHORT;
 use super::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use crate::dataplane::{CaptureReader, Fabric, FabricSettings};
-use crate::report::{LinkSettings, PortSettings};
+use vnicd_protocol::{LinkSettings, PortSettings};
 
 /// A frame in a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ fn a_capture_and_the_counters_agree_for_each_direction_on_each_way() {
                 let (frames, missing) = finish(reader);
                 let outbound = frames.iter().filter(|frame| frame.is_outbound).count() as u64;
                 let inbound = frames.iter().filter(|frame| !frame.is_outbound).count() as u64;
-                let grown = |of: fn(&crate::report::PortStats) -> u64| of(&after) - of(&before);
+                let grown = |of: fn(&vnicd_protocol::PortStats) -> u64| of(&after) - of(&before);
                 assert_eq!(missing, 0, "{what}");
                 if kind == GROUP_KIND {
                     // Cards make copies, and keep for themselves what is not for guests.

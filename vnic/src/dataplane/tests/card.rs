@@ -2,7 +2,7 @@
 
 use super::introduce;
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 const MARK: u8 = 0x80;
 const TYPE: usize = 16;

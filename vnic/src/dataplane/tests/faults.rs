@@ -3,7 +3,7 @@
 use super::introduce;
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 /// Sends `count` frames from guest 0, alternately to guests 1 and 2, or all to guest 1.
 fn send_batch(rig: &mut Rig, count: u16, alternately: bool) {

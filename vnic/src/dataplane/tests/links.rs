@@ -5,7 +5,7 @@ use ether::checksum;
 use super::introduce;
 use crate::dataplane::handle::{SEED_TO_GUEST, link_from};
 use crate::dataplane::rig::{Rig, frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 const FRAMES: u16 = 10;
 const ABOVE: usize = 4;

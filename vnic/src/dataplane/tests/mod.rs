@@ -20,7 +20,7 @@ use firmware::StrategyKind;
 
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame, mxoe_frame};
 use crate::dataplane::{Chunk, WAIT_NS_MAX};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 const MRG: u64 = 1 << virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 const EVENT_IDX: u64 = 1 << virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;

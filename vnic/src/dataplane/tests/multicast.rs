@@ -6,7 +6,7 @@ use firmware::recorder::RecordKind;
 
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame, multicast_frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 pub(super) const GROUP: u16 = 7;
 

@@ -7,7 +7,7 @@ use firmware::recorder::RecordKind;
 use super::multicast::{GROUP, count, group_of};
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{BUFFER, RING, Rig, multicast_frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 /// Guest 0 sends so many packets that fit in one buffer each; everybody but guest 1 takes them.
 fn send_to_all_but_one(rig: &mut Rig, packets: u16) {

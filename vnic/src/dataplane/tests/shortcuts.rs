@@ -18,7 +18,7 @@ use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_fram
 use crate::dataplane::route::Condition;
 use crate::dataplane::{CaptureReader, WAIT_NS_MAX};
 use crate::offload::{NetHeader, Segments, complete_checksum};
-use crate::report::{JitterDistribution, LinkSettings};
+use vnicd_protocol::{JitterDistribution, LinkSettings};
 
 /// Guests: the sender, one with all offloads, one with none, one with two queue pairs, one behind a trunk, and one that is
 /// connected to itself.

@@ -5,7 +5,7 @@ use fabric::{DropReason, Forward, PortId, PortRole, StpConfig};
 use super::introduce;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
 use crate::dataplane::{Fabric, FabricSettings, TrunkOptions};
-use crate::report::{
+use vnicd_protocol::{
     LinkSettings, PortSettings, StpSettings, SwitchInfo, SwitchSettings, TrunkLinks, VlanChange, VlanList, VlanSettings,
 };
 

@@ -6,7 +6,7 @@ use fabric::{PortVlans, VlanId, VlanSet};
 use super::{NEEDS_CHECKSUM, TSO4, is_complete_tcp, tcp_frame};
 use crate::dataplane::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 fn vlan(number: u16) -> VlanId {
     VlanId::new(number).unwrap()

@@ -6,7 +6,7 @@ use ether::Time;
 use super::{introduce, tcp_frame};
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame, multicast_frame};
-use crate::report::LinkSettings;
+use vnicd_protocol::LinkSettings;
 
 /// 200 bytes per segment, so that a frame of one buffer becomes ten.
 pub(super) const TSO4_SHORT: [u8; 12] = [1, 1, 54, 0, 200, 0, 34, 0, 16, 0, 0, 0];

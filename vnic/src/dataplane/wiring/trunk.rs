@@ -7,7 +7,7 @@ use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::transit::Transit;
 use crate::dataplane::route::Loss;
-use crate::report::{TrunkLinks, VlanSettings};
+use vnicd_protocol::{TrunkLinks, VlanSettings};
 
 /// Trunks that a frame crosses, if there are as many; then it is dropped. Without a loop it crosses none twice, and loops are
 /// refused or cut by the spanning tree: so a frame that crosses more than there are circles by mistake, and over ideal trunks
