@@ -203,7 +203,7 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("guest-driver/omxd/src/cli.rs Arguments", OPTIONS),
     exception("guest-driver/omxd/src/daemon.rs DaemonOptions", OPTIONS),
     exception("guest-driver/tools/src/perf/cli.rs Arguments", OPTIONS),
-    exception("testbed/src/cli/args.rs CableArgs", OPTIONS),
+    exception("testbed/src/cli/common/cable.rs CableArgs", OPTIONS),
     exception("testbed/src/lab/file.rs LinkFile", OPTIONS),
     exception("testbed/src/lab/file.rs NicFile", OPTIONS),
     exception("testbed/src/lab/file.rs NodeFile", OPTIONS),
