@@ -265,6 +265,22 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("vnic/src/testing/hostile.rs Frontend", NOT_YET),
 ];
 
+/// Modules whose files import each other in a circle, by the root of their crate and the module above them.
+pub const IMPORT_CIRCLES: &[Exception] = &[
+    exception("fabric/src/lib.rs control_frame, snooping, stp, switch", NOT_YET),
+    exception("firmware/src/lib.rs card, control", NOT_YET),
+    exception("firmware/src/lib.rs coalescing, conformance, pipeline", NOT_YET),
+    exception("guest-driver/netif/src/lib.rs af_packet, direct", NOT_YET),
+    exception(
+        "guest-driver/omx/src/lib.rs authority, blocking, core, egress, endpoint, endpoint_builder, handler, helper, local, options, request, shared, store",
+        NOT_YET,
+    ),
+    exception("guest-driver/omxd/src/lib.rs counters, daemon, pairing, setup", NOT_YET),
+    exception("testbed/src/lib.rs accel, image, lab, qemu", NOT_YET),
+    exception("testbed/src/lib.rs prepare, save, supervisor", NOT_YET),
+    exception("vnic/src/lib.rs device, session, shard", NOT_YET),
+];
+
 /// Files of Rust that no program names.
 pub const NO_MODULES: &[Exception] = &[
     exception("firmware/strategies/every_second.rs", STRATEGY),
