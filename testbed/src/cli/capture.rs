@@ -26,7 +26,7 @@ use super::common::{
     running_lab::client,
     verb_help::{VerbHelp, act},
 };
-use crate::{report::file::OutFile, supervisor::client::Client, vnicd_client::Ends};
+use crate::{report::file::OutFile, supervisor_client::client::Client, vnicd_client::Ends};
 
 /// Capture the frames of cards, in both directions, as pcapng on standard output.
 #[derive(Debug, clap::Args)]

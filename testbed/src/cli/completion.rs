@@ -24,7 +24,7 @@ use super::{
 use crate::{
     lab::{Strategy, topology::Topology},
     state::{self, StateDir},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
 };
 
 /// Print a completion script for a shell.

@@ -19,7 +19,7 @@ use super::common::{
 use crate::{
     guest_channel::Exec,
     report::say,
-    supervisor::{client::Client, protocol::NodePhase},
+    supervisor_client::{client::Client, protocol::NodePhase},
 };
 
 /// Open a shell in a node (end it with Ctrl-D), or its serial line if it has no agent (leave it with Ctrl-]).

@@ -24,7 +24,7 @@ use super::common::{
 };
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
-    supervisor::Interrupted,
+    interrupted::Interrupted,
 };
 
 /// Copy a file or folder into a node or out of it.

@@ -14,7 +14,8 @@ use super::common::{
 };
 use crate::{
     graph::{self, Format},
-    lab::{Lab, topology::Topology},
+    lab::topology::Topology,
+    lab_file,
     report::{file::OutFile, table},
 };
 
@@ -43,7 +44,7 @@ pub(super) const HELP: VerbHelp = show(
 
 pub(super) fn run(options: &CommonOptions, args: &GraphArgs) -> Result<()> {
     let topology = match &args.file {
-        Some(file) => Topology::of(&Lab::load(file)?),
+        Some(file) => Topology::of(&lab_file::load(file)?),
         None => client(options)?.topology()?,
     };
     if options.json {

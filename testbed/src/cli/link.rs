@@ -14,7 +14,7 @@ use super::common::{
 use crate::{
     lab::topology::NicView,
     report::table::{self, Columns},
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
     vnicd_client::report::{Direction, LinkChange, LinkSettings, PortLinks},
 };
 

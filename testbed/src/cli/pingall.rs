@@ -22,7 +22,7 @@ use crate::{
     guest_channel::Exec,
     lab::{topology::Topology, units::Span},
     report::{progress::Progress, say, table},
-    supervisor::{client::Client, protocol::NodePhase},
+    supervisor_client::{client::Client, protocol::NodePhase},
 };
 
 /// Pings at once in one guest: each is a process, and small guests have little memory.

@@ -12,7 +12,7 @@ use super::common::{
 use crate::{
     lab::topology::{Topology, TrunkView},
     report::table::{self, Columns},
-    supervisor::{client::Client, protocol::Request},
+    supervisor_client::{client::Client, protocol::Request},
     vnicd_client::{
         TrunkDirection,
         report::{LinkSettings, TrunkLinks},

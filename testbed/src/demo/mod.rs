@@ -29,7 +29,8 @@ use crate::{
         progress::Progress,
         say,
     },
-    supervisor::{Supervisor, client::Client},
+    supervisor::Supervisor,
+    supervisor_client::client::Client,
 };
 
 /// Rounds in which the strategies alternate, unless the user says otherwise.

@@ -10,7 +10,7 @@ use serde::{
 };
 
 use super::units::{Share, Size, Span, written_as_text};
-use crate::vnicd_client::report::{JitterDistribution, LinkChange, LinkSettings};
+use vnic::report::{JitterDistribution, LinkChange, LinkSettings};
 
 /// Most packets that a limit can be about.
 const PACKETS_MAX: u32 = vnic::shard::QUEUE_FRAMES_MAX;

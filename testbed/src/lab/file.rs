@@ -11,7 +11,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use crate::vnicd_client::report::VLAN_MAX;
+use vnic::report::VLAN_MAX;
 
 use super::{
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
@@ -385,6 +385,11 @@ impl NicFile {
     /// Whether it says in which VLANs the NIC is.
     pub fn has_vlans(&self) -> bool {
         self.vlan.is_some() || self.vlans.is_some()
+    }
+
+    /// Whether it says that the NIC is connected to itself.
+    pub fn is_loopback(&self) -> bool {
+        self.loopback.as_ref().is_some_and(|on| *on.get_ref())
     }
 }
 

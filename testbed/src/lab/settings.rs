@@ -6,13 +6,11 @@ use toml::Spanned;
 
 use super::{
     cable::{EcnThreshold, QueueLimit},
-    check::Problems,
     file::{CoalescingFile, DmaFile, LinkFile, NicFile, SteeringFile},
+    problems::Problems,
     units::Span,
 };
-use crate::vnicd_client::report::{
-    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, SteeringSettings,
-};
+use vnic::report::{CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, SteeringSettings};
 
 /// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;

@@ -95,10 +95,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         STORY,
     ),
     exception("testbed/dissector/tests/tshark/mxoe.rs frame", TABLE),
-    exception("testbed/src/lab/check.rs Nodes::boot", NOT_YET),
-    exception("testbed/src/lab/check.rs Nodes::check", NOT_YET),
-    exception("testbed/src/lab/check.rs Nodes::check_nic", NOT_YET),
-    exception("testbed/src/lab/check.rs nic_address6", NOT_YET),
     exception("testbed/src/lab/error.rs from_toml", TABLE),
     exception(
         "testbed/src/lab/tests.rs every_mistake_is_answered_with_its_place_and_what_would_be_right",
@@ -109,10 +105,9 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         TABLE,
     ),
     exception("testbed/src/qemu/arguments.rs check", NOT_YET),
-    exception("testbed/src/supervisor/node.rs machine", NOT_YET),
-    exception("testbed/src/supervisor/settings.rs Settings::vnicd_config", NOT_YET),
+    exception("testbed/src/supervisor/guest_process.rs machine", NOT_YET),
     exception(
-        "testbed/src/supervisor/settings.rs tests::a_vnicd_started_again_gets_the_settings_that_were_in_force",
+        "testbed/src/settings_in_force/mod.rs tests::a_vnicd_started_again_gets_the_settings_that_were_in_force",
         STORY,
     ),
     exception(
@@ -276,8 +271,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[
         NOT_YET,
     ),
     exception("guest-driver/omxd/src/lib.rs counters, daemon, pairing, setup", NOT_YET),
-    exception("testbed/src/lib.rs accel, image, lab, qemu", NOT_YET),
-    exception("testbed/src/lib.rs prepare, save, supervisor", NOT_YET),
     exception("vnic/src/lib.rs device, session, shard", NOT_YET),
 ];
 

@@ -81,7 +81,7 @@ impl Crate {
                 continue;
             };
             let name = child.ident.to_string();
-            let below = [path.as_slice(), &[name.clone()]].concat();
+            let below = [path.as_slice(), std::slice::from_ref(&name)].concat();
             let inner = format!("{folder}/{name}");
             if let Some((_, items)) = &child.content {
                 let module = Module {

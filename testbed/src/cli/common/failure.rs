@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use crate::{lab::LabError, supervisor::Interrupted};
+use crate::{interrupted::Interrupted, lab::LabError};
 
 /// Exit code for mistakes on the command line and in lab files.
 const EXIT_USAGE: u8 = 2;

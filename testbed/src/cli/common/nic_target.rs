@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::{lab::nearest, supervisor::client::Client, vnicd_client::report::PortInfo};
+use crate::{lab::nearest, supervisor_client::client::Client, vnicd_client::report::PortInfo};
 
 /// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
 pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {

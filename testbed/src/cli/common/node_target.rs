@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::node_pattern;
-use crate::{guest_channel::GuestChannel, lab::nearest, supervisor::client::Client};
+use crate::{guest_channel::GuestChannel, lab::nearest, supervisor_client::client::Client};
 
 /// How long a guest's agent may take to answer; the guest may just be rebooting.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use super::{failure::Usage, options::CommonOptions};
 use crate::{
     lab::nearest,
     state::{self, StateDir},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
 };
 
 /// The lab that is meant: the one named, or the only one that runs.

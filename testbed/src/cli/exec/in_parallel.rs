@@ -15,7 +15,7 @@ use signal_hook::{
 use super::{super::common::node_target::agent, EXIT_EXEC_FAILED};
 use crate::{
     guest_channel::{ChannelError, Control, Event, Exec},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
 };
 
 /// Bytes of a line that are kept until its end comes; longer ones are written in pieces.

@@ -14,16 +14,15 @@ use signal_hook::{
 use super::{keep::UP_WORD, ps::show_up, up::UpArgs};
 use crate::{
     cli::common::{failure::EXIT_INTERRUPTED, options::CommonOptions},
-    prepare,
     state::StateDir,
-    supervisor::client::Client,
+    supervisor_client::client::Client,
 };
 
 /// Starts the supervisor of `lab` as a process of its own, and waits until the lab is up.
 pub(super) fn start(options: &CommonOptions, args: &UpArgs, lab: &str) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
-    command.args(["up", "--supervise", "--accel", prepare::choice_name(args.guests.accel)]);
+    command.args(["up", "--supervise", "--accel", args.guests.accel.name()]);
     command.args(["--boot-timeout", &args.guests.boot_timeout.to_string()]);
     match &args.restore {
         Some(folder) => command.arg("--restore").arg(folder),

@@ -10,7 +10,7 @@ use crate::{
     },
     report::say,
     state::{self, StateDir},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
 };
 
 /// Stop a lab.

@@ -57,14 +57,14 @@ fn init(file: &Path, force: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::Lab;
+    use crate::lab_file;
 
     #[test]
     fn the_example_is_a_lab_and_is_never_written_over_something() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let file = folder.path().join("lab.toml");
         init(&file, false).expect("the folder is empty");
-        let lab = Lab::load(&file).expect("the example is right");
+        let lab = lab_file::load(&file).expect("the example is right");
         assert_eq!((lab.name.as_str(), lab.nodes.len()), ("pair", 2));
         let refusal = init(&file, false).expect_err("it exists").to_string();
         assert!(

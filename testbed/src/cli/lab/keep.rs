@@ -12,10 +12,8 @@ use super::{ps::show_up, up::UpArgs};
 use crate::{
     cli::common::options::CommonOptions,
     report::{progress::Progress, say},
-    supervisor::{
-        Supervisor,
-        protocol::{LabStatus, NodePhase},
-    },
+    supervisor::Supervisor,
+    supervisor_client::protocol::{LabStatus, NodePhase},
 };
 
 /// What the supervisor behind `up --detach` says when all is well.

@@ -14,7 +14,7 @@ use crate::{
         table::{self, Columns},
     },
     state::{self, StateDir},
-    supervisor::{
+    supervisor_client::{
         client::Client,
         protocol::{LabStatus, NodeStatus},
     },

@@ -16,7 +16,7 @@ use crate::{
     },
     prepare,
     report::{progress::Progress, say, table},
-    supervisor::{client::Client, protocol::Request},
+    supervisor_client::{client::Client, protocol::Request},
 };
 
 /// Makes a running lab what its file says now.

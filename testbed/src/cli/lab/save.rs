@@ -14,7 +14,7 @@ use crate::{
         verb_help::{VerbHelp, show},
     },
     report::{progress::Progress, say, table},
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
 };
 
 /// Save a running lab in a folder, for `weft up --restore`.

@@ -17,10 +17,11 @@ use crate::{
         verb_help::{VerbHelp, here},
     },
     lab::{Lab, plan},
-    prepare,
+    lab_file, prepare,
     report::progress::Progress,
     state::StateDir,
-    supervisor::{Supervisor, client::Client},
+    supervisor::Supervisor,
+    supervisor_client::client::Client,
 };
 
 /// Start a lab and keep it until Ctrl-C, or with -d in the background. Update a lab that is already running.
@@ -74,7 +75,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &UpArgs) -> Result<()> 
     if let Some(folder) = &args.restore {
         return restore(options, args, folder);
     }
-    let lab = Lab::load(&args.file)?;
+    let lab = lab_file::load(&args.file)?;
     let running = Client::new(StateDir::of(&lab.name));
     if !args.supervise && running.state().is_alive() {
         return reconcile(options, args, &running, &lab);

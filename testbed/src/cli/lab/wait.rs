@@ -13,10 +13,9 @@ use crate::{
     },
     lab::units::Span,
     report::progress::Progress,
-    supervisor::{
-        BOOT_PATIENCE_FACTOR,
+    supervisor_client::{
         client::Client,
-        protocol::{LabStatus, NodePhase, NodeStatus},
+        protocol::{BOOT_PATIENCE_FACTOR, LabStatus, NodePhase, NodeStatus},
     },
 };
 

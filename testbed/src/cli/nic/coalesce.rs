@@ -15,7 +15,7 @@ use crate::{
         units::Span,
     },
     report::table::{self, Columns},
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
     vnicd_client::report::{CoalescingChange, CoalescingSettings},
 };
 

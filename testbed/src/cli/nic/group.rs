@@ -11,7 +11,7 @@ use crate::{
         verb_help::{VerbHelp, show},
     },
     report::table::{self, Columns},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
     vnicd_client::{
         GroupChange,
         report::{Counts, GroupInfo},

@@ -12,7 +12,7 @@ use crate::{
     },
     programs,
     report::say,
-    supervisor::protocol::{ReloadReport, Request, VnicdBuild},
+    supervisor_client::protocol::{ReloadReport, Request, VnicdBuild},
 };
 
 /// Replace vnicd under running guests; links, rings and settings stay.

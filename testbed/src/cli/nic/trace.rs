@@ -23,7 +23,7 @@ use crate::{
     },
     lab::port_name,
     report::{file::OutFile, say},
-    supervisor::client::Client,
+    supervisor_client::client::Client,
     trace::{CardTrace, perfetto, write_text},
     vnicd_client::{
         Ends,

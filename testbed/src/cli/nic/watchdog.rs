@@ -12,7 +12,7 @@ use crate::{
     },
     lab::units::Span,
     report::table::{self, Columns},
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
     vnicd_client::report::{CoalescingChange, CoalescingSettings, QueueCoalescing, WatchdogStats},
 };
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::supervisor::{client::Client, protocol::NodePhase};
+use crate::supervisor_client::{client::Client, protocol::NodePhase};
 
 pub(super) fn phase(client: &Client, node: &str) -> Result<NodePhase> {
     let status = client.status()?;

@@ -9,7 +9,7 @@ use crate::{
         running_lab::client,
         verb_help::{VerbHelp, act},
     },
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
 };
 
 /// Shut nodes down and start them again.

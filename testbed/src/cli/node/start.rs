@@ -11,7 +11,7 @@ use crate::{
         verb_help::{VerbHelp, act},
     },
     report::say,
-    supervisor::protocol::{NodePhase, Request},
+    supervisor_client::protocol::{NodePhase, Request},
 };
 
 /// Start stopped nodes.

@@ -14,7 +14,7 @@ use crate::{
     },
     guest_channel::Power,
     report::say,
-    supervisor::{
+    supervisor_client::{
         client::Client,
         protocol::{LabStatus, NodePhase, Request},
     },

@@ -17,6 +17,9 @@ use crate::{
 /// Longest request line: names and numbers.
 pub const REQUEST_LEN_MAX: u64 = 64 << 10;
 
+/// A guest that goes on and on without ever being ready is given up after so many times what a silent one is given.
+pub(crate) const BOOT_PATIENCE_FACTOR: u32 = 10;
+
 /// A request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]

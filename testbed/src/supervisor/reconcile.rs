@@ -11,12 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{
-    Inner, QUIT_TIMEOUT, Shared, carrier,
-    guest::Guest,
-    memory, node,
-    protocol::{LabPhase, NodePhase},
-    reload, server,
-    settings::Settings,
+    LabState, QUIT_TIMEOUT, Shared, cable_carrier, guest_process, guest_state::Guest, host_memory, reload, server,
     thread,
 };
 use crate::{
@@ -25,8 +20,10 @@ use crate::{
         plan::{self, Action, Plan},
         port_name,
     },
-    prepare,
+    lab_file, prepare,
     report::progress::Progress,
+    settings_in_force::Settings,
+    supervisor_client::protocol::{LabPhase, NodePhase},
     vnicd_client::{
         TrunkDirection,
         config::{TrunkConfig, VnicdConfig},
@@ -34,13 +31,13 @@ use crate::{
     },
 };
 
-/// Does what [`Request::Apply`](super::protocol::Request::Apply) asks for: gives the plan and, unless only that is wanted,
+/// Does what [`Request::Apply`](crate::supervisor_client::protocol::Request::Apply) asks for: gives the plan and, unless only that is wanted,
 /// carries it out.
 ///
 /// # Errors
 /// One sentence. What is found out before anything is touched (a mistake in the file, too little memory, settings that
 /// `vnicd` refuses) leaves the lab as it was.
-pub(super) fn apply(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_file: bool) -> Result<Plan> {
+pub(super) fn reconcile(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_file: bool) -> Result<Plan> {
     let mut own = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let before = shared.lab();
     if own.as_deref() != Some(file) && !(other_file && own.is_some()) {
@@ -55,7 +52,7 @@ pub(super) fn apply(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_file
             }
         );
     }
-    let after = Lab::load_for(file, Some(&before))?;
+    let after = lab_file::load_for(file, Some(&before))?;
     ensure!(
         after.name == before.name,
         "{} is the lab {}, and this one is {}",
@@ -120,21 +117,21 @@ impl Change<'_> {
             *shared.settings() = settings;
             reload::restart_vnicd(shared)?;
             for (port, (node, card)) in cards(&self.after) {
-                if was_up(&port) != shared.settings().link_is_up(&port) && node::runs(shared, &node) {
-                    carrier::apply(shared, &node, card)?;
+                if was_up(&port) != shared.settings().link_is_up(&port) && guest_process::runs(shared, &node) {
+                    cable_carrier::apply(shared, &node, card)?;
                 }
             }
         } else {
             self.set_live(&in_force, &settings)?;
         }
         self.start_nodes()?;
-        node::tell_hosts(shared);
+        guest_process::tell_hosts(shared);
         Ok(())
     }
 
     /// Whether there is room for what comes, in memory and in the paths of sockets.
     fn check_room(&self) -> Result<()> {
-        for name in node::socket_names(&self.after) {
+        for name in guest_process::socket_names(&self.after) {
             self.shared.state.socket(&name)?;
         }
         let comes: Vec<_> = self
@@ -143,7 +140,7 @@ impl Change<'_> {
             .chain(self.plan.nodes(Action::Start))
             .collect();
         let nodes = self.after.nodes.iter().filter(|node| comes.contains(&&*node.name));
-        memory::check_memory_for(&self.after.name, nodes)
+        host_memory::check_memory_for(&self.after.name, nodes)
     }
 
     /// Whether `vnicd` must be started again: it takes other settings of cables and other coalescing as it runs.
@@ -224,7 +221,7 @@ impl Change<'_> {
                     _ = pidfd_send_signal(process, signal);
                 }
             }
-            let ended = |inner: &mut Inner| {
+            let ended = |inner: &mut LabState| {
                 let runs = |name: &&str| inner.nodes.get(*name).is_some_and(|guest| guest.process.is_some());
                 (!names.iter().any(runs)).then_some(())
             };
@@ -249,7 +246,7 @@ impl Change<'_> {
             self.shared
                 .update(|inner| inner.nodes.insert(new.name.clone(), Guest::of(new)));
             let (shared, new) = (Arc::clone(self.shared), new.clone());
-            thread("node", move || node::keep(&shared, &new))?;
+            thread("node", move || guest_process::keep(&shared, &new))?;
         }
         Ok(())
     }

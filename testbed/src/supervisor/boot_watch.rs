@@ -1,6 +1,6 @@
 //! Looks at how guests boot: reads their serial lines, ends those that cannot go on, notes those that run without our agent,
-//! and lets only as many boot at once as the host has processors for. What a line means is `console`'s, what follows for a guest
-//! `guest`'s.
+//! and lets only as many boot at once as the host has processors for. What a line means is decided in
+//! `panic_detection`, what follows for a guest in `guest_state`.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,14 @@ use std::{
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{
-    Inner, Shared,
-    console::{Console, Sign},
-    protocol::{LabPhase, NodePhase},
+    LabState, Shared,
+    panic_detection::{Console, Sign},
     thread,
 };
-use crate::guest_channel::ChannelError;
+use crate::{
+    guest_channel::ChannelError,
+    supervisor_client::protocol::{LabPhase, NodePhase},
+};
 
 /// How often serial lines are looked at while guests boot: a panic is known this soon.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -53,7 +55,7 @@ fn at_once() -> usize {
 /// in the order of the lab file.
 pub(super) fn wait_for_turn(shared: &Shared, node: &str, identity: u64) -> bool {
     let (lab, at_once) = (shared.lab(), at_once());
-    let turn = shared.wait_for(None, |inner: &mut Inner| {
+    let turn = shared.wait_for(None, |inner: &mut LabState| {
         let is_there = inner.nodes.get(node).is_some_and(|guest| guest.identity() == identity);
         if inner.phase == LabPhase::Stopping || !is_there {
             return Some(false);
@@ -104,10 +106,10 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     loop {
         let calm = shared.inner().nodes.values().all(|guest| !guest.is_booting());
         let pause = if calm { CALM_LOOK_INTERVAL } else { LOOK_INTERVAL };
-        let awake = |inner: &mut Inner| match inner.phase {
+        let awake = |inner: &mut LabState| match inner.phase {
             LabPhase::Stopping => Some(true),
             // Somebody boots who did not when this pause began.
-            _ if calm && inner.nodes.values().any(super::guest::Guest::is_booting) => Some(false),
+            _ if calm && inner.nodes.values().any(super::guest_state::Guest::is_booting) => Some(false),
             _ => None,
         };
         if shared.wait_for(Some(Instant::now() + pause), awake) == Some(true) {
@@ -122,7 +124,12 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 }
 
 fn look(shared: &Arc<Shared>, name: &str, lines: &mut BTreeMap<String, Line>) {
-    let Some((start, printed_before)) = shared.inner().nodes.get(name).and_then(super::guest::Guest::start) else {
+    let Some((start, printed_before)) = shared
+        .inner()
+        .nodes
+        .get(name)
+        .and_then(super::guest_state::Guest::start)
+    else {
         lines.remove(name);
         return;
     };
@@ -179,7 +186,7 @@ fn judge(shared: &Shared, name: &str, line: &Line) {
         shared.update_guest(name, |guest| guest.runs_without_agent(start, note));
     }
     if turn_is_over {
-        shared.update_guest(name, super::guest::Guest::give_turn);
+        shared.update_guest(name, super::guest_state::Guest::give_turn);
     }
 }
 

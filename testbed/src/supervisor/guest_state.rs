@@ -1,5 +1,5 @@
 //! What is known of one guest, and how its phases follow each other. Each change happens in one piece under the
-//! supervisor's lock, so that nobody ever sees half of it; what is done between two changes is `node`'s.
+//! supervisor's lock, so that nobody ever sees half of it; what is done between two changes is in `guest_process`.
 
 use std::{
     os::fd::OwnedFd,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::protocol::{NodePhase, NodeStatus};
+use crate::supervisor_client::protocol::{NodePhase, NodeStatus};
 use crate::{
     guest_channel::{GuestChannel, Welcome},
     lab::Node,
@@ -17,7 +17,7 @@ use crate::{
 /// are new exist, those that need more do not.
 const RESETS_MAX: u32 = 5;
 
-/// Whether a guest may boot: see `boots`.
+/// Whether a guest may boot: see `boot_watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// It wants to.

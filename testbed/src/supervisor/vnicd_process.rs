@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{Shared, carrier};
+use super::{Shared, cable_carrier};
 use crate::{
     qemu::spawn_bound,
     vnicd_client::{Info, VnicdClient, config::VnicdConfig},
@@ -44,7 +44,9 @@ impl Vnicd {
     pub(super) fn start(shared: &Shared) -> Result<Self> {
         let lab = shared.lab();
         let mut config = shared.settings().vnicd_config(&lab, &shared.state)?;
-        let running = lab.ports().map(|(_, node, _)| super::node::runs(shared, &node.name));
+        let running = lab
+            .ports()
+            .map(|(_, node, _)| super::guest_process::runs(shared, &node.name));
         for (port, runs) in config.ports.iter_mut().zip(running) {
             port.returns = runs;
         }
@@ -138,7 +140,7 @@ pub(super) fn end(shared: &Shared) {
         let Some(handle) = &inner.vnicd else { return };
         _ = pidfd_send_signal(handle, signal);
         drop(inner);
-        let ended = |inner: &mut super::Inner| inner.vnicd.is_none().then_some(());
+        let ended = |inner: &mut super::LabState| inner.vnicd.is_none().then_some(());
         if shared
             .wait_for(Some(Instant::now() + super::QUIT_TIMEOUT), ended)
             .is_some()
@@ -171,7 +173,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
             tracing::warn!(%how, "vnicd has ended: starting it again");
         }
         // The next one begins with every change that this one told of.
-        let drained = |inner: &mut super::Inner| (!inner.watching).then_some(());
+        let drained = |inner: &mut super::LabState| (!inner.watching).then_some(());
         shared.wait_for(Some(Instant::now() + super::WATCH_DRAIN_TIMEOUT), drained);
         let again = if short_lives < SHORT_LIVES_MAX {
             started = Instant::now();
@@ -195,7 +197,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
                     inner.vnicd_restarts += u32::from(!reloads);
                     inner.reload.started();
                 });
-                if let Err(error) = carrier::keep_pulled(shared) {
+                if let Err(error) = cable_carrier::keep_pulled(shared) {
                     return shared.fail(error);
                 }
             }

@@ -1,20 +1,18 @@
-//! What the supervisor remembers of a lab's cards and cables, so that a `vnicd` started again has the settings that were
-//! in force: those of the lab file, changed by `weft nic` and `weft link`, and those set from inside a guest (watched).
+//! The settings in force of a lab's cards and cables: those of the lab file, changed by `weft nic` and `weft link`, and those set from
+//! inside a guest. A `vnicd` that is started again gets them, a saved lab holds them, and reconciling compares them with a file.
+
+mod vnicd_config;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     lab::{Lab, topology::Topology},
-    state::StateDir,
     vnicd_client::{
         PortTimer, SettingsEvent,
-        config::{GroupConfig, PortConfig, SwitchConfig, TrunkConfig, VnicdConfig},
         report::{
-            CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, SwitchSettings, TrunkLinks,
-            VlanSettings,
+            CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
         },
     },
 };
@@ -93,79 +91,6 @@ impl Settings {
         changed.trees.clone_from(&self.trees);
         changed.timers.clone_from(&self.timers);
         changed
-    }
-
-    /// The configuration for a `vnicd` that is to go on with these settings.
-    ///
-    /// # Errors
-    /// One sentence when a socket path is too long.
-    pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<VnicdConfig> {
-        let mut ports = Vec::new();
-        for (name, _, nic) in lab.ports() {
-            let memory = self.ports.get(&name).context("a port that is not in the lab")?;
-            let connect = state.socket(&format!("{name}.sock"))?;
-            ports.push(PortConfig {
-                switch: nic.switch.clone(),
-                connect: connect
-                    .to_str()
-                    .context("the folder of the lab is not named in UTF-8")?
-                    .to_owned(),
-                mac: nic.mac.to_string(),
-                queue_pairs: nic.queue_pairs,
-                mtu: nic.mtu,
-                offloads: nic.offloads,
-                loopback: nic.loopback,
-                returns: false,
-                coalescing: memory.coalescing.clone(),
-                dma: memory.dma.clone(),
-                steering: memory.steering.clone(),
-                misorder: memory.misorder.clone(),
-                link: memory.link.clone(),
-                groups: memory.groups.clone(),
-                vlans: memory.vlans.clone(),
-                timers: (self.timers.iter())
-                    .filter(|armed| armed.port == name)
-                    .map(|armed| armed.timer.clone())
-                    .collect(),
-                name,
-            });
-        }
-        let switches = lab
-            .switches
-            .iter()
-            .map(|name| {
-                let SwitchSettings {
-                    reserved,
-                    stp,
-                    snooping,
-                } = lab.switch_settings.get(name).cloned().unwrap_or_default();
-                SwitchConfig {
-                    name: name.clone(),
-                    reserved,
-                    stp,
-                    snooping,
-                }
-            })
-            .collect();
-        let trunk = |trunk: &crate::lab::Trunk| TrunkConfig {
-            a: trunk.a.clone(),
-            b: trunk.b.clone(),
-            link: trunk.link.clone(),
-            vlans: trunk.vlans.clone(),
-            aggregate: trunk.aggregate.clone(),
-            stp_cost: trunk.stp_cost,
-        };
-        Ok(VnicdConfig {
-            switches,
-            ports,
-            trunks: self.trunks.iter().map(trunk).collect(),
-            groups: (self.trees.iter())
-                .map(|(group, tree)| GroupConfig {
-                    group: *group,
-                    tree: tree.clone(),
-                })
-                .collect(),
-        })
     }
 
     /// The lab with what is set on its cables now.
@@ -280,6 +205,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::state::StateDir;
 
     #[test]
     fn parallel_trunks_are_shown_each_with_its_own_settings() {

@@ -11,14 +11,14 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    Inner, Shared,
-    node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT, runs},
-    protocol::LabPhase,
+    LabState, Shared,
+    guest_process::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT, runs},
     thread,
 };
 use crate::{
     lab::port_name,
     qemu::{Nic, Qmp},
+    supervisor_client::protocol::LabPhase,
     vnicd_client::report::PortInfo,
 };
 
@@ -85,7 +85,7 @@ fn pull_when_connected(shared: &Arc<Shared>, cards: impl IntoIterator<Item = (St
 
 /// The thread that looks after pulled cables, until none is left.
 fn serve(shared: &Shared) {
-    let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
+    let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
     while shared
         .wait_for(Some(Instant::now() + RECONNECT_LOOK_INTERVAL), stopping)
         .is_none()

@@ -12,19 +12,19 @@ use rustix::process::{Signal, pidfd_send_signal};
 use weft_agent::config::{FILES_DISK, GuestConfig, Host, HostFolder, Interface, ROOT_DISK};
 
 use super::{
-    Inner, Shared, boots, carrier,
-    guest::Guest,
-    guest_files, handle_of,
-    protocol::LabPhase,
+    LabState, Shared, boot_watch, cable_carrier, guest_files,
+    guest_state::Guest,
+    handle_of,
     restore::{self, Incoming},
     thread,
-    vnicd::describe,
+    vnicd_process::describe,
 };
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     image::Image,
     lab::{Boot, Lab, Nic, Node, port_name},
     qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
+    supervisor_client::protocol::LabPhase,
 };
 
 /// How long a new QEMU may take until its sockets listen.
@@ -57,7 +57,7 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
         if shared.restore.is_to_start(&node.name) {
             // It does not boot, and none goes on before all have read their states.
             shared.update_guest(&node.name, Guest::give_turn);
-        } else if !boots::wait_for_turn(shared, &node.name, identity) {
+        } else if !boot_watch::wait_for_turn(shared, &node.name, identity) {
             return;
         }
         let started = Instant::now();
@@ -110,7 +110,7 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
 struct Started {
     process: qemu::QemuProcess,
     channel: GuestChannel,
-    /// See [`Guest::launched`](super::guest::Guest::launched).
+    /// See [`Guest::launched`](super::guest_state::Guest::launched).
     number: u32,
 }
 
@@ -142,7 +142,7 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     for card in 0..node.nics.len() {
         let up = shared.settings().link_is_up(&port_name(&node.name, card));
         if !up {
-            carrier::apply(shared, &node.name, card)?;
+            cable_carrier::apply(shared, &node.name, card)?;
         }
     }
     shared.restore.note_loaded(&node.name);
@@ -246,7 +246,7 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
                     }
                 });
                 if let Some(why) = verdict {
-                    boots::end(shared, node, start, why);
+                    boot_watch::end(shared, node, start, why);
                 }
             }
             "GUEST_PANICKED" => shared.update_guest(node, |guest| guest.panics(start)),
@@ -514,7 +514,7 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
         Some(guest.ask_for_restart())
     });
     let starts = starts.with_context(|| format!("there is no node {node} in this lab"))?;
-    let outcome = |inner: &mut Inner| {
+    let outcome = |inner: &mut LabState| {
         let guest = inner.nodes.get(node)?;
         if inner.phase == LabPhase::Stopping {
             return Some(Err("the lab is being ended".to_owned()));
@@ -531,7 +531,7 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
 pub(super) fn wait_for_start<T>(
     shared: &Shared,
     node: &str,
-    mut outcome: impl FnMut(&mut Inner) -> Option<T>,
+    mut outcome: impl FnMut(&mut LabState) -> Option<T>,
 ) -> Option<T> {
     let may_go_on = |guest: &Guest| {
         let has_time = |since: Instant| since.elapsed() < QEMU_START_TIMEOUT;
