@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::af_packet::socket;
+use crate::{af_packet::socket, socket_options::set_option_of};
 
 const INSIDE: &str = "WEFT_TEST_NAMESPACE";
 
@@ -157,7 +157,7 @@ impl Drop for Veth {
 /// The kernel's.
 pub fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> Result<(), Option<i32>> {
     let error = |error: io::Error| error.raw_os_error();
-    socket::set_option_of(socket, level, option, value).map_err(error)
+    set_option_of(socket, level, option, value).map_err(error)
 }
 
 /// By what others could join the group of a packet socket, an option's value; 0 where it is in none.

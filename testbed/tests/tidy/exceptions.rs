@@ -265,12 +265,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[
     exception("fabric/src/lib.rs control_frame, snooping, stp, switch", NOT_YET),
     exception("firmware/src/lib.rs card, control", NOT_YET),
     exception("firmware/src/lib.rs coalescing, conformance, pipeline", NOT_YET),
-    exception("guest-driver/netif/src/lib.rs af_packet, direct", NOT_YET),
-    exception(
-        "guest-driver/omx/src/lib.rs authority, blocking, core, egress, endpoint, endpoint_builder, handler, helper, local, options, request, shared, store",
-        NOT_YET,
-    ),
-    exception("guest-driver/omxd/src/lib.rs counters, daemon, pairing, setup", NOT_YET),
     exception("vnic/src/lib.rs device, session, shard", NOT_YET),
 ];
 
