@@ -31,7 +31,7 @@ pub struct Machine {
     pub name: String,
     /// Processors, 1 to [`CPUS_MAX`].
     pub cpus: u32,
-    /// Memory in MiB, at least [`MEMORY_MIB_MIN`]. The host needs about 70 MiB more.
+    /// Memory in MiB, at least `MEMORY_MIB_MIN`. The host needs about 70 MiB more.
     pub memory_mib: u32,
     /// What runs the guest's instructions.
     pub accel: Accel,

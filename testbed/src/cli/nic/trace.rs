@@ -45,8 +45,13 @@ pub(in crate::cli) struct TraceArgs {
     /// Write to a file instead.
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// `perfetto` is JSON for https://ui.perfetto.dev, `text` is a line per event.
-    #[arg(long, value_name = "FORMAT", default_value = "perfetto")]
+    // Not a comment that documents: there, an address stands in brackets, which the help would show.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "perfetto",
+        help = "`perfetto` is JSON for https://ui.perfetto.dev, `text` is a line per event"
+    )]
     format: TraceFormat,
     /// Stop after this many seconds.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
