@@ -1,7 +1,6 @@
 //! Which accelerator runs the guests. A `/dev/kvm` that opens proves nothing (kernels that hang under it exist), so
 //! KVM is taken only after a guest really booted under it; the verdict is kept until the host boots again.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,24 +23,7 @@ const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
 /// What the test guest prints when it has booted.
 const PROBE_SIGN: &str = "weft-agent: booted";
 
-/// What runs a guest's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Accel {
-    /// The host's processor.
-    Kvm,
-    /// QEMU's translator.
-    Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        })
-    }
-}
+pub use crate::qemu::Accel;
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +36,18 @@ pub enum AccelChoice {
     Kvm,
     /// TCG.
     Tcg,
+}
+
+impl AccelChoice {
+    /// The word for it on a command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
 }
 
 impl From<Accel> for AccelChoice {

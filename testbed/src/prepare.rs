@@ -1,25 +1,31 @@
 //! What must be there before a lab can start: QEMU, the accelerator's verdict, the guest image. Starts no lab.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use anyhow::{Result, ensure};
 
 use crate::{
     accel::{self, Accel, AccelChoice},
-    image::{self, Cache, GuestBinaries, Recipe, Step},
+    image::{self, Cache, GuestBinaries, Image, Recipe, Step},
     lab::{Boot, ImageSpec, Lab, Node},
     qemu::Qemu,
     report::progress::Progress,
-    supervisor::Means,
 };
 
-/// The option's word for a choice.
-pub(crate) const fn choice_name(choice: AccelChoice) -> &'static str {
-    match choice {
-        AccelChoice::Auto => "auto",
-        AccelChoice::Kvm => "kvm",
-        AccelChoice::Tcg => "tcg",
-    }
+/// What guests run with, found out before a lab starts.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// The QEMU.
+    pub qemu: Qemu,
+    /// What runs the guests' instructions.
+    pub accel: Accel,
+    /// The images of the nodes that boot a recipe.
+    pub images: BTreeMap<ImageSpec, Image>,
+    /// The agent, if a node gets it from cloud-init.
+    pub agent: Option<PathBuf>,
 }
 
 /// Finds or makes everything that the guests of `lab` run with.

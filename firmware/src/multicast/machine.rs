@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Signals that wait to be taken by the driver, which takes all after each event. Beyond it they are left out, and said
-/// again after [`RETRY_NS`].
+/// again after `RETRY_NS`.
 pub(super) const SIGNALS_MAX: usize = 1024;
 
 /// Names a row: group slot and rank of the sender.

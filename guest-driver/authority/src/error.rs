@@ -5,6 +5,8 @@ use std::io;
 use mxoe::wire::Preset;
 use netif::NetifError;
 
+use crate::protocol::Refusal;
+
 /// Why an authority could not start, or a program could not get what it asked one for.
 #[derive(Debug, thiserror::Error)]
 pub enum OmxdError {
@@ -68,7 +70,7 @@ pub enum OmxdError {
     #[error("{sentence}")]
     Refused {
         /// Why, as a number for programs.
-        reason: crate::protocol::Refusal,
+        reason: Refusal,
         /// Why.
         sentence: String,
     },
@@ -118,6 +120,19 @@ impl OmxdError {
             what,
             source: source.into(),
         }
+    }
+
+    /// Whether the authority or the other endpoint, which could say yes or no, is away or does not know yet.
+    pub const fn is_away(&self) -> bool {
+        matches!(
+            self,
+            Self::Gone
+                | Self::Late
+                | Self::Refused {
+                    reason: Refusal::NotBack,
+                    ..
+                }
+        )
     }
 }
 

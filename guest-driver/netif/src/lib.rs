@@ -12,6 +12,7 @@ mod filter;
 mod interface;
 mod memory;
 mod ready;
+mod socket_options;
 
 use std::{
     io::IoSlice,

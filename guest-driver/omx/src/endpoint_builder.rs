@@ -25,7 +25,7 @@ use crate::{
     number::OpenNumber,
     peers::EndpointPeers,
     request::PARTNER_SELF,
-    shared::{Descriptors, Helped, Shared},
+    shared::{Descriptors, Guarded, Helped, Shared},
     store::Store,
 };
 
@@ -196,7 +196,7 @@ impl<'a> EndpointBuilder<'a> {
         }
         let own = core.own;
         let shared = Arc::new(Shared {
-            core: Mutex::new(core),
+            core: Mutex::new(Guarded::new(core)),
             descriptors: self.descriptors,
             signals_end_waits: options.signals_end_waits,
             wakeups: AtomicU64::new(0),

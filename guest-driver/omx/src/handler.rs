@@ -1,7 +1,10 @@
 //! The unexpected handler (mx-api 6.6): called for messages that match no posted receive, with the endpoint's lock released
 //! and its progress switched off. And the failure handler (6.3): called for failures that no completion shows.
 
-use std::{sync::Arc, thread};
+use std::{
+    sync::Arc,
+    thread::{self, ThreadId},
+};
 
 use crate::{
     Address, Endpoint, StatusCode,
@@ -38,6 +41,17 @@ pub type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
 
 /// What a program does about a message that failed after its completion was taken, or forgotten.
 pub type FailureHandler = Arc<dyn Fn(&Endpoint, StatusCode) + Send + Sync>;
+
+/// What a program is called for, and whether it is being called.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    /// Messages that match no posted receive.
+    pub(crate) unexpected: Option<Handler>,
+    /// Failures that no completion shows.
+    pub(crate) failure: Option<FailureHandler>,
+    /// The thread that is inside the unexpected handler.
+    pub(crate) running: Option<ThreadId>,
+}
 
 /// Tells the program of failures that no completion shows. Called with the lock; returns with it.
 #[cold]

@@ -8,7 +8,6 @@ use mxoe::{
 
 use crate::{
     StatusCode,
-    local::LOCAL_BASE,
     memory::Segments,
     slab::{Key, Slab},
     store::Source,
@@ -49,6 +48,8 @@ pub struct Address {
     pub(crate) session: u32,
 }
 
+/// The address that names endpoint 0 of this host; the others follow.
+pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - weft_authority::ENDPOINTS as u32;
 /// The partner number of the endpoint itself.
 pub(crate) const PARTNER_SELF: u32 = u32::MAX;
 

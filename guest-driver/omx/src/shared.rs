@@ -1,6 +1,7 @@
 //! What the threads of an endpoint share: those of the program that call the library, and the helper thread.
 
 use std::{
+    ops::{Deref, DerefMut},
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
@@ -12,9 +13,39 @@ use ether::Time;
 use rustix::process::{Pid, getpid};
 use weft_authority::Session;
 
-use crate::{Address, Board, Waiting, clock, core::Core, helper};
+use crate::{Address, Board, Waiting, clock, core::Core, handler::Handlers, helper};
 
-pub(crate) type Locked<'a> = MutexGuard<'a, Core>;
+/// What one thread at a time may touch of an endpoint: its state, and what the program is called for.
+pub(crate) struct Guarded {
+    core: Core,
+    pub(crate) handlers: Handlers,
+}
+
+impl Guarded {
+    /// An endpoint without handlers.
+    pub(crate) fn new(core: Core) -> Self {
+        Self {
+            core,
+            handlers: Handlers::default(),
+        }
+    }
+}
+
+impl Deref for Guarded {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Guarded {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
+pub(crate) type Locked<'a> = MutexGuard<'a, Guarded>;
 
 /// What becomes readable when an endpoint has something to do.
 pub(crate) struct Descriptors {
@@ -54,7 +85,7 @@ impl Helped {
 }
 
 pub(crate) struct Shared {
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Mutex<Guarded>,
     pub(crate) descriptors: Descriptors,
     /// A signal ends a blocking call.
     pub(crate) signals_end_waits: bool,

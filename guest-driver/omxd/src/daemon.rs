@@ -37,8 +37,7 @@ use crate::{
 mod clients;
 mod requests;
 
-pub(crate) use clients::CONNECTIONS_MAX;
-use clients::Connection;
+use clients::{CONNECTIONS_MAX, Connection};
 
 /// Frames handled before clients get their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -256,7 +255,7 @@ impl Daemon {
         if !options.on_demand {
             set_up::mark(&place, interface.mac)?;
         }
-        let listener = listen_at(&place, group)?;
+        let listener = listen_at(&place, group, CONNECTIONS_MAX)?;
         Ok(Self {
             latency: Latency {
                 card: CardMarks::default(),

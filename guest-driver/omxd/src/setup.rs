@@ -18,8 +18,6 @@ use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use weft_authority::{OmxdError, PeerTableWriter, Place, START_LIMIT, Settings, replace_on_demand};
 
-use crate::daemon::CONNECTIONS_MAX;
-
 /// The preset that was asked for, or the native one that fits; it must fit the MTU.
 pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
     let frame_len_max = interface.mtu + ETHERNET_HEADER_LEN;
@@ -107,7 +105,8 @@ pub(crate) fn begin_serial() -> u32 {
     since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
 }
 
-pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, OmxdError> {
+/// The socket on which programs meet the authority; `connections_max` may wait there.
+pub(crate) fn listen_at(place: &Place, group: Option<u32>, connections_max: usize) -> Result<OwnedFd, OmxdError> {
     // Not where programs look until they may use it. Left by an authority that was killed just here: the lock on the table
     // says that nobody else makes one.
     let path = place.socket_made();
@@ -122,7 +121,7 @@ pub(crate) fn listen_at(place: &Place, group: Option<u32>) -> Result<OwnedFd, Om
     if group.is_some() {
         std::os::unix::fs::chown(&path, None, group).map_err(OmxdError::io("give omxd's socket to its group"))?;
     }
-    listen(&listener, CONNECTIONS_MAX as i32).map_err(OmxdError::io("listen"))?;
+    listen(&listener, connections_max as i32).map_err(OmxdError::io("listen"))?;
     fs::rename(&path, place.socket()).map_err(OmxdError::io("put omxd's socket where programs look"))?;
     Ok(listener)
 }

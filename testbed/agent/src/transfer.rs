@@ -12,7 +12,7 @@ pub use pack::pack;
 /// Name of the top-level entry on the wire; the receiver decides what it is called at its end.
 const ROOT: &str = "root";
 
-/// Reads an archive written by [`pack`] and puts its entry at `destination`: below it under the name `name` when that
+/// Reads an archive written by [`pack()`] and puts its entry at `destination`: below it under the name `name` when that
 /// is a directory, else as `destination` itself. A directory is merged into one that is there. Returns where it went.
 ///
 /// # Errors

@@ -17,6 +17,20 @@ use crate::{
     report::{progress::Progress, say, table},
 };
 
+use super::common::{
+    options::CommonOptions,
+    verb_help::{VerbHelp, here},
+};
+
+/// Check whether this machine can run labs, and say what is missing.
+#[derive(Debug, clap::Args)]
+pub(super) struct CheckArgs {}
+
+pub(super) const HELP: VerbHelp = VerbHelp {
+    json: true,
+    ..here("check", &[("weft check", "check this machine")])
+};
+
 /// Set by `scripts/weft` when it has not built the programs for guests: they are not missing then.
 const NOT_ALL_BUILT: &str = "WEFT_NOT_ALL_BUILT";
 
@@ -43,7 +57,7 @@ enum State {
 }
 
 /// Prints what was found; fails when a lab could not run.
-pub(super) fn check(json: bool) -> Result<ExitCode> {
+pub(super) fn run(options: &CommonOptions) -> Result<ExitCode> {
     let mut findings = vec![processors(), memory()];
     let (qemu, of_qemu) = qemu();
     findings.extend(of_qemu);
@@ -55,13 +69,13 @@ pub(super) fn check(json: bool) -> Result<ExitCode> {
     if let Some(qemu) = qemu.filter(|_| all_built && findings.iter().all(|finding| finding.state != State::Missing)) {
         findings.extend(image_and_accel(&qemu));
     }
-    if json {
+    if options.json {
         table::print_json(&findings)?;
     } else {
         io::stdout().lock().write_all(text(&findings).as_bytes())?;
     }
     let able = findings.iter().all(|finding| finding.state != State::Missing);
-    if !json {
+    if !options.json {
         say(if able {
             "this machine can run labs"
         } else {

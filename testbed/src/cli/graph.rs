@@ -6,34 +6,48 @@ use std::{
 };
 
 use anyhow::Result;
-use clap::Args;
 
-use super::{args::Cli, client};
+use super::common::{
+    options::CommonOptions,
+    running_lab::client,
+    verb_help::{VerbHelp, show},
+};
 use crate::{
     graph::{self, Format},
-    lab::{Lab, topology::Topology},
+    lab::topology::Topology,
+    lab_file,
     report::{file::OutFile, table},
 };
 
-/// Options of `graph`.
-#[derive(Args, Debug)]
-pub struct GraphArgs {
+/// Draw a lab: its nodes, switches and cables.
+#[derive(Debug, clap::Args)]
+pub(super) struct GraphArgs {
     /// A lab file (default: the running lab, with its cables as they are set now).
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// Output format.
     #[arg(long, default_value = "text", value_name = "FORMAT")]
-    pub format: Format,
+    format: Format,
     /// Write to a file instead.
     #[arg(short, long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    out: Option<PathBuf>,
 }
 
-pub(super) fn graph(cli: &Cli, args: &GraphArgs) -> Result<()> {
+pub(super) const HELP: VerbHelp = show(
+    "graph",
+    &[
+        ("weft graph", "the running lab as text"),
+        ("weft graph lab.toml --format mermaid", "a lab file for a web page"),
+        ("weft graph --format svg -o lab.svg", "a picture"),
+        ("weft graph --format dot | dot -Tpng -o lab.png", "by Graphviz"),
+    ],
+);
+
+pub(super) fn run(options: &CommonOptions, args: &GraphArgs) -> Result<()> {
     let topology = match &args.file {
-        Some(file) => Topology::of(&Lab::load(file)?),
-        None => client(cli)?.topology()?,
+        Some(file) => Topology::of(&lab_file::load(file)?),
+        None => client(options)?.topology()?,
     };
-    if cli.json {
+    if options.json {
         return table::print_json(&topology);
     }
     let picture = graph::draw(&topology, args.format);

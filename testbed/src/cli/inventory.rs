@@ -6,25 +6,31 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::Args;
 
-use super::{args::Cli, client};
+use super::common::{
+    options::CommonOptions,
+    running_lab::client,
+    verb_help::{VerbHelp, act},
+};
 use crate::lab::topology::Topology;
 
-/// Options of `inventory`.
-#[derive(Args, Debug)]
-pub struct InventoryArgs {
+/// Print the nodes for /etc/hosts, ssh or Ansible.
+///
+/// ssh and Ansible reach a node through its agent, so its addresses need not be reachable from here. The node needs an ssh server
+/// on port 22, and nc.
+#[derive(Debug, clap::Args)]
+pub(super) struct InventoryArgs {
     /// Output format.
     #[arg(long, default_value = "hosts", value_name = "FORMAT")]
-    pub format: Format,
+    format: Format,
     /// The user to log in as.
     #[arg(long, default_value = "root", value_name = "NAME", value_parser = user)]
-    pub user: String,
+    user: String,
 }
 
 /// The tool that reads an inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// Lines for a file such as /etc/hosts.
     Hosts,
     /// A configuration for ssh and scp: ssh -F FILE n1.
@@ -42,8 +48,20 @@ fn user(name: &str) -> Result<String, String> {
     Err("a user's name has up to 32 letters, digits, dots, dashes and underscores, no dash first".to_owned())
 }
 
-pub(super) fn inventory(cli: &Cli, args: &InventoryArgs) -> Result<()> {
-    let topology = client(cli)?.topology()?;
+pub(super) const HELP: VerbHelp = act(
+    "inventory",
+    &[
+        ("weft inventory", "names and addresses as in /etc/hosts"),
+        ("weft inventory --format ssh > lab.ssh", "then: ssh -F lab.ssh n1"),
+        (
+            "weft inventory --format ansible > lab.yml",
+            "then: ansible -i lab.yml all -m ping",
+        ),
+    ],
+);
+
+pub(super) fn run(options: &CommonOptions, args: &InventoryArgs) -> Result<()> {
+    let topology = client(options)?.topology()?;
     let weft = std::env::current_exe().context("cannot find the running weft")?;
     let weft = weft.to_str().context("the folder of weft is not named in UTF-8")?;
     let text = match args.format {

@@ -10,15 +10,19 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
-use clap::Args;
 use serde::Serialize;
 
-use super::{args::Cli, client, guest::agent};
+use super::common::{
+    node_target::agent,
+    options::CommonOptions,
+    running_lab::client,
+    verb_help::{VerbHelp, show},
+};
 use crate::{
     guest_channel::Exec,
     lab::{topology::Topology, units::Span},
     report::{progress::Progress, say, table},
-    supervisor::{client::Client, protocol::NodePhase},
+    supervisor_client::{client::Client, protocol::NodePhase},
 };
 
 /// Pings at once in one guest: each is a process, and small guests have little memory.
@@ -27,16 +31,27 @@ const AT_ONCE: usize = 8;
 /// Beyond what its pings may take, how long a guest may take to say how they went.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// Options of `pingall`.
-#[derive(Args, Debug)]
-pub struct PingallArgs {
+/// Ping between all pairs of nodes; fail unless all answer.
+#[derive(Debug, clap::Args)]
+pub(super) struct PingallArgs {
     /// Requests from each node to each address of every other node.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub count: u32,
+    count: u32,
     /// How long to wait for an answer: whole seconds, at least one.
     #[arg(short = 'W', long, value_name = "TIME", default_value = "2s")]
-    pub timeout: Span,
+    timeout: Span,
 }
+
+pub(super) const HELP: VerbHelp = show(
+    "pingall",
+    &[
+        ("weft pingall", "all pairs of nodes"),
+        (
+            "weft pingall --count 10 --timeout 1s",
+            "more requests, a shorter timeout",
+        ),
+    ],
+);
 
 /// How the requests from one node to one address went.
 #[derive(Debug, PartialEq, Serialize)]
@@ -58,8 +73,8 @@ struct Cell {
 }
 
 /// Asks, shows the answers, and says by its exit status whether all came from everywhere.
-pub(super) fn pingall(cli: &Cli, args: &PingallArgs) -> Result<ExitCode> {
-    let client = client(cli)?;
+pub(super) fn run(options: &CommonOptions, args: &PingallArgs) -> Result<ExitCode> {
+    let client = client(options)?;
     let topology = client.topology()?;
     let addresses = addresses(&topology);
     ensure!(
@@ -78,7 +93,7 @@ pub(super) fn pingall(cli: &Cli, args: &PingallArgs) -> Result<ExitCode> {
     let askers = askers(&client, &topology)?;
     let cells = ask(&client, &askers, &addresses, (args.count, seconds));
     let answered = cells.iter().filter(|cell| cell.received > 0).count();
-    if cli.json {
+    if options.json {
         table::print_json(&cells)?;
     } else {
         let mut text = String::new();

@@ -16,7 +16,7 @@ use crate::{
     guest_channel::{GuestChannel, Running},
     guest_tools::{TOOL_PATIENCE, output, ping_ms, start_server},
     lab::Strategy,
-    supervisor::{client::Client, protocol::Request},
+    supervisor_client::{client::Client, protocol::Request},
     vnicd_client::{
         CaptureEnd, VnicdClient,
         report::{CoalescingChange, CoalescingSettings, Counts, PortStats},

@@ -10,7 +10,7 @@ mod result;
 
 use std::{
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -21,14 +21,15 @@ use self::{
     result::Demo,
 };
 use crate::{
-    cli::args::DemoArgs,
+    accel::AccelChoice,
     lab::{Lab, Strategy},
     report::{
         file::{OutFile, OutFolder},
         progress::Progress,
         say,
     },
-    supervisor::{Supervisor, client::Client},
+    supervisor::Supervisor,
+    supervisor_client::client::Client,
 };
 
 /// Rounds in which the strategies alternate, unless the user says otherwise.
@@ -80,27 +81,41 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     },
 ];
 
+/// What can be chosen about the demo.
+pub struct DemoOptions {
+    /// Folder for the results: text, JSON and charts.
+    pub output: PathBuf,
+    /// File for the frames of the first round.
+    pub capture: Option<PathBuf>,
+    /// Rounds in which the strategies alternate.
+    pub rounds: u32,
+    /// How guests run.
+    pub accel: AccelChoice,
+    /// How long a booting node may show no sign of life.
+    pub boot_timeout: Duration,
+}
+
 /// Runs the demo: boots, measures, explains, writes files, ends everything.
 ///
 /// # Errors
 /// One sentence; nothing is left running.
-pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
+pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     let started = Instant::now();
     let lab = Lab::parse(LAB, "demo.toml", "demo", Path::new("/"))?;
     // Before anything is measured: a full disk or a typing mistake shall not cost three minutes.
-    OutFolder::check(&args.output)?;
-    args.capture.as_deref().map_or(Ok(()), OutFile::check)?;
+    OutFolder::check(&options.output)?;
+    options.capture.as_deref().map_or(Ok(()), OutFile::check)?;
     let progress = Progress::new(0);
-    let means = crate::prepare::means(&lab, args.guests.accel, &progress)?;
+    let means = crate::prepare::means(&lab, options.accel, &progress)?;
     let (accel, qemu) = (means.accel, means.qemu.version().to_string());
     // Building the guest image the first time, with its download, is not part of the demo's time.
     let preparation = started.elapsed();
     // Ctrl-C ends the process at once until here, and from here on all that was made is removed.
-    let mut file = args.capture.as_deref().map(OutFile::open).transpose()?;
+    let mut file = options.capture.as_deref().map(OutFile::open).transpose()?;
     let capture = file.as_mut().map(OutFile::writer).transpose()?;
     let supervisor = Supervisor::start(lab, means, None)?;
-    let rounds = args.rounds;
-    let boot_timeout = Duration::from_nanos(args.guests.boot_timeout.0);
+    let rounds = options.rounds;
+    let boot_timeout = options.boot_timeout;
     let measured = supervisor
         .wait_up(boot_timeout, |_| progress.say("booting two guests"))
         .and_then(|_| {
@@ -115,14 +130,14 @@ pub fn run(args: &DemoArgs, json: bool) -> Result<()> {
     stopped?;
     let demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
     let text = output::text(&demo);
-    output::write(&args.output, &demo, &text)?;
+    output::write(&options.output, &demo, &text)?;
     if let Some(file) = file {
         file.keep();
     }
     output::print(&demo, &text, json)?;
     say(format_args!(
         "demo.html has reading, charts and numbers; it, text, JSON and single charts are in {}",
-        args.output.display()
+        options.output.display()
     ));
     Ok(())
 }

@@ -211,7 +211,7 @@ impl Running {
     /// Waits for the end and collects what it says.
     ///
     /// # Errors
-    /// As [`next`](Self::next); also when all that takes longer than `patience` or is more than [`OUTPUT_MAX`].
+    /// As [`next`](Self::next); also when all that takes longer than `patience` or is more than `OUTPUT_MAX`.
     pub fn collect(mut self, patience: Duration) -> Result<Output, ChannelError> {
         let deadline = Instant::now() + patience;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

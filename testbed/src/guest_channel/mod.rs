@@ -200,7 +200,7 @@ impl GuestChannel {
     /// Runs a command without input and collects what it says; ends it after `patience`.
     ///
     /// # Errors
-    /// When the command does not start, or does not end in time, or says more than [`command::OUTPUT_MAX`] bytes.
+    /// When the command does not start, or does not end in time, or says more than `command::OUTPUT_MAX` bytes.
     pub fn output(&self, argv: &[&str], patience: Duration) -> Result<Output, ChannelError> {
         let argv = argv.iter().map(|&word| word.to_owned()).collect();
         self.exec(&Exec {

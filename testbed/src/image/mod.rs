@@ -23,7 +23,7 @@ use thiserror::Error;
 pub use binaries::GuestBinaries;
 pub use cache::Cache;
 pub use packages::{MissingTool, missing_tools};
-pub use recipe::{Recipe, is_package_name};
+pub use recipe::Recipe;
 
 /// Part of every image's hash: to be raised when the way images are made changes.
 const FORMAT: u32 = 3;

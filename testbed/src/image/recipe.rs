@@ -7,17 +7,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::ImageError;
-use crate::lab::{ImageName, ImageSpec, OwnKernel};
+use crate::lab::{ImageName, ImageSpec, OwnKernel, is_package_name};
 
 /// Debian's kernel with all its modules.
 const FULL_KERNEL: &str = "linux-image-amd64";
-
-/// Whether Debian could have a package of this name.
-#[must_use]
-pub fn is_package_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
-    name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()) && name.chars().all(plain)
-}
 
 /// A checked recipe.
 #[derive(Clone, Debug)]

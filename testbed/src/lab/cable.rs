@@ -10,7 +10,7 @@ use serde::{
 };
 
 use super::units::{Share, Size, Span, written_as_text};
-use crate::vnicd_client::report::{JitterDistribution, LinkChange, LinkSettings, QueueLevel};
+use vnicd_protocol::{JitterDistribution, LinkChange, LinkSettings, QueueLevel};
 
 /// Most packets that a limit can be about.
 const PACKETS_MAX: u32 = vnicd_protocol::QUEUE_FRAMES_MAX;

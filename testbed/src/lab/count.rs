@@ -5,8 +5,8 @@ use toml::Spanned;
 
 use super::{
     NODES_MAX,
-    check::Problems,
     file::{NicFile, NodeFile},
+    problems::Problems,
 };
 
 /// Digits that a number may be padded to.

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use super::{Ipv4Net, Ipv6Net, check::Problems, file::LabFile};
+use super::{Ipv4Net, Ipv6Net, file::LabFile, problems::Problems};
 
 /// Switches joined by trunks form one broadcast domain and share one IPv4 network.
 pub(super) struct Domains {

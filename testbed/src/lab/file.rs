@@ -11,7 +11,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use crate::vnicd_client::report::{self, VLAN_MAX};
+use vnicd_protocol::VLAN_MAX;
 
 use super::{
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
@@ -386,6 +386,11 @@ impl NicFile {
     pub fn has_vlans(&self) -> bool {
         self.vlan.is_some() || self.vlans.is_some()
     }
+
+    /// Whether it says that the NIC is connected to itself.
+    pub fn is_loopback(&self) -> bool {
+        self.loopback.as_ref().is_some_and(|on| *on.get_ref())
+    }
 }
 
 /// NIC settings that can have a lab-wide default.
@@ -462,7 +467,7 @@ pub enum SteeringMode {
     Endpoint,
 }
 
-impl From<SteeringMode> for report::SteeringMode {
+impl From<SteeringMode> for vnicd_protocol::SteeringMode {
     fn from(mode: SteeringMode) -> Self {
         match mode {
             SteeringMode::Off => Self::Off,

@@ -1,43 +1,52 @@
 //! A lab: nodes, switches and what joins them, read from a TOML file and checked into values that cannot be wrong.
-//! Starts nothing and touches no file but the lab file and the ones it names.
+//! A model without I/O: [`crate::lab_file`] reads the file and says what is at the paths that it names.
 
 mod address;
 mod address6;
+mod boot;
 pub mod cable;
 mod check;
+mod cloud_init;
 mod count;
 mod domains;
 mod error;
 mod file;
+mod lab_folder;
+mod memory;
+mod names;
+mod nic_address;
+mod nics;
+mod nodes;
+mod places;
 pub mod plan;
+mod problems;
 pub mod settings;
 pub mod setup;
 mod switch;
 pub mod topology;
+mod trunks;
 pub mod units;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    io::{self, Read},
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 
 use ether::MacAddr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use address::Ipv4Net;
 pub use address6::Ipv6Net;
+pub use boot::Boot;
+pub use cloud_init::CloudInit;
+pub use lab_folder::{AtPath, LabFolder};
 
-pub(crate) use check::name_is_valid as is_name;
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
 pub use file::{ImageName, LabFile, SteeringMode};
 pub use firmware::StrategyKind as Strategy;
+pub(crate) use names::is_name;
+pub(crate) use setup::is_package_name;
 pub use setup::{ImageSpec, OwnKernel, Setup};
 
-use crate::vnicd_client::report::{
+use vnicd_protocol::{
     CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, SwitchSettings, TrunkLinks,
     VlanSettings,
 };
@@ -54,8 +63,6 @@ pub const QUEUE_PAIRS_MAX: u16 = vnicd_protocol::QUEUE_PAIRS_MAX;
 pub const CPUS_MAX: u32 = 16;
 /// Characters of a lab, node or switch name: sockets named after them must fit into 107 bytes.
 pub const NAME_LEN_MAX: usize = 24;
-/// Bytes of a lab file.
-pub const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// A checked lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,47 +113,6 @@ impl Node {
     pub fn has_agent(&self) -> bool {
         matches!(self.boot, Boot::Recipe { .. }) || self.cloud_init.as_ref().is_some_and(|cloud_init| cloud_init.agent)
     }
-}
-
-/// What cloud-init is told beside name and addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CloudInit {
-    /// A user to be made.
-    pub user: Option<String>,
-    /// Password of that user, or of the image's own.
-    pub password: Option<String>,
-    /// Files with public ssh keys.
-    pub ssh_keys: Vec<PathBuf>,
-    /// Whether our agent is put into the guest.
-    pub agent: bool,
-}
-
-/// What a guest boots. All paths are absolute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Boot {
-    /// The user space of a recipe.
-    Recipe {
-        /// What the image is made of.
-        image: ImageSpec,
-        /// Words added to the kernel's command line.
-        append: String,
-    },
-    /// Kernel and initramfs of the user.
-    Kernel {
-        /// bzImage.
-        kernel: PathBuf,
-        /// initramfs.
-        initramfs: PathBuf,
-        /// Words added to the kernel's command line.
-        append: String,
-    },
-    /// A disk image.
-    Disk {
-        /// qcow2 or raw image.
-        image: PathBuf,
-        /// Whether what the guest writes is kept.
-        writable: bool,
-    },
 }
 
 /// One NIC with its cable.
@@ -205,50 +171,27 @@ pub struct Trunk {
 }
 
 impl Lab {
-    /// Reads and checks a lab file.
-    ///
-    /// # Errors
-    /// One sentence when the file cannot be read, or every mistake in it with line and column.
-    pub fn load(path: &Path) -> anyhow::Result<Self> {
-        Self::load_for(path, None)
-    }
-
-    /// Reads and checks a lab file for a lab that runs as `before`: what the file does not state (MAC addresses, IP addresses,
-    /// seeds) stays with the nodes and trunks that are there in both, wherever they stand in the file.
-    ///
-    /// # Errors
-    /// As [`Lab::load`].
-    pub fn load_for(path: &Path, before: Option<&Self>) -> anyhow::Result<Self> {
-        use anyhow::{Context, bail};
-        let shown = path.display().to_string();
-        let unreadable = || format!("cannot read the lab file {shown}");
-        let file = match std::fs::File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                bail!("there is no lab file {shown}; `weft init` writes an example")
-            }
-            opened => opened.with_context(unreadable)?,
-        };
-        let mut bytes = Vec::new();
-        file.take(FILE_LEN_MAX + 1)
-            .read_to_end(&mut bytes)
-            .with_context(unreadable)?;
-        let text = readable(bytes).map_err(|(text, problem)| LabError::new(&shown, &text, vec![problem]))?;
-        let absolute = std::path::absolute(path)?;
-        let folder = absolute.parent().unwrap_or(Path::new("/"));
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
-        Ok(Self::parse_for(&text, &shown, stem, folder, before)?)
-    }
-
-    /// Checks the text of a lab file; `shown` names it in messages, `stem` is its default name, `folder` the place that
-    /// paths in it are relative to.
+    /// Checks the text of a lab file that names no files; `shown` names it in messages, `stem` is its default name, `folder` the place
+    /// that paths in it are relative to.
     ///
     /// # Errors
     /// Every mistake with line and column.
     pub fn parse(text: &str, shown: &str, stem: &str, folder: &Path) -> Result<Self, LabError> {
-        Self::parse_for(text, shown, stem, folder, None)
+        Self::parse_in(text, shown, stem, LabFolder::without_files(folder), None)
     }
 
-    fn parse_for(text: &str, shown: &str, stem: &str, folder: &Path, before: Option<&Self>) -> Result<Self, LabError> {
+    /// As [`Lab::parse`], for a file that may name others, and for a lab that runs as `before`: what the file does not state (MAC
+    /// addresses, IP addresses, seeds) stays with the nodes and trunks that are there in both, wherever they stand in the file.
+    ///
+    /// # Errors
+    /// Every mistake with line and column.
+    pub fn parse_in(
+        text: &str,
+        shown: &str,
+        stem: &str,
+        folder: LabFolder<'_>,
+        before: Option<&Self>,
+    ) -> Result<Self, LabError> {
         let file: LabFile =
             toml::from_str(text).map_err(|error| LabError::new(shown, text, vec![error::from_toml(&error)]))?;
         check::check(file, stem, folder, before).map_err(|problems| LabError::new(shown, text, problems))
@@ -304,28 +247,6 @@ fn from_text_if_any<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| text.parse().map_err(serde::de::Error::custom))
         .transpose()
-}
-
-/// A lab file as text, or what is shown of it and why it is none.
-fn readable(bytes: Vec<u8>) -> Result<String, (String, Problem)> {
-    if bytes.len() as u64 > FILE_LEN_MAX {
-        let problem = Problem {
-            span: 0..0,
-            message: "this file is too long to be a lab file".to_owned(),
-            help: format!("at most {FILE_LEN_MAX} bytes"),
-        };
-        return Err((String::new(), problem));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let problem = Problem {
-            // What cannot be read is shown as one character.
-            span: at..at + '\u{fffd}'.len_utf8(),
-            message: "this is not a text file".to_owned(),
-            help: "a lab file is text in UTF-8".to_owned(),
-        };
-        (String::from_utf8_lossy(error.as_bytes()).into_owned(), problem)
-    })
 }
 
 /// Name of a NIC in `vnicd` and on the command line.

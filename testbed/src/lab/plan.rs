@@ -387,9 +387,17 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::lab::LabFolder;
 
     fn lab(text: &str, before: Option<&Lab>) -> Lab {
-        Lab::parse_for(text, "lab.toml", "lab", Path::new("/"), before).expect(text)
+        Lab::parse_in(
+            text,
+            "lab.toml",
+            "lab",
+            LabFolder::without_files(Path::new("/")),
+            before,
+        )
+        .expect(text)
     }
 
     fn text(before: &Lab, after: &str) -> String {

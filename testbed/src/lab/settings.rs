@@ -6,11 +6,11 @@ use toml::Spanned;
 
 use super::{
     cable::{EcnThreshold, QueueLimit},
-    check::Problems,
     file::{CoalescingFile, DmaFile, LinkFile, NicFile, SteeringFile},
+    problems::Problems,
     units::Span,
 };
-use crate::vnicd_client::report::{
+use vnicd_protocol::{
     CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, QueueTable, SteeringSettings,
 };
 

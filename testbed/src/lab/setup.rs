@@ -3,15 +3,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
-    check::Problems,
     file::{DefaultsFile, GuestFileFile, HostFolderFile, ImageName, NodeFile, SysctlFile},
+    lab_folder::LabFolder,
+    problems::Problems,
 };
 
 /// Packages that one node may name: each brings others.
@@ -22,11 +23,6 @@ pub const ENTRIES_MAX: usize = 256;
 pub const MOUNTS_MAX: usize = 8;
 /// Bytes of a command, a variable's value or a file's text.
 pub const TEXT_LEN_MAX: usize = 64 << 10;
-/// Memory of a node whose root file system is on a disk: what the guest writes is in memory, and larger programs run in it.
-pub const DISK_MEMORY_MIB_MIN: u64 = 192;
-
-/// Memory of a node that mounts folders of the host: its kernel has the drivers for that, and is larger.
-pub const HOST_FOLDERS_MEMORY_MIB_MIN: u64 = 160;
 
 /// What a node's image is made of, beside weft's own programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,6 +101,12 @@ pub struct Mount {
     pub readonly: bool,
 }
 
+/// Whether Debian could have a package of this name.
+pub(crate) fn is_package_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()) && name.chars().all(plain)
+}
+
 /// The image of a node that boots a recipe.
 pub(super) fn image(
     defaults: &DefaultsFile,
@@ -115,7 +117,7 @@ pub(super) fn image(
     let named = [&defaults.packages, &node.packages].into_iter().flatten().flatten();
     let mut packages = BTreeSet::new();
     for name in named {
-        if crate::image::is_package_name(name.get_ref()) {
+        if is_package_name(name.get_ref()) {
             packages.insert(name.get_ref().clone());
         } else {
             let message = format!("\"{}\" is not the name of a Debian package", name.get_ref());
@@ -143,7 +145,7 @@ pub(super) fn image(
 }
 
 /// What is set up in a node that boots a recipe.
-pub(super) fn setup(defaults: &DefaultsFile, node: &NodeFile, folder: &Path, problems: &mut Problems) -> Setup {
+pub(super) fn setup(defaults: &DefaultsFile, node: &NodeFile, folder: LabFolder<'_>, problems: &mut Problems) -> Setup {
     let lists = [&defaults.files, &node.files].into_iter().flatten().flatten();
     let files = lists.filter_map(|file| guest_file(file, folder, problems)).collect();
     let mut mounted = BTreeSet::new();
@@ -283,12 +285,12 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn guest_file(file: &GuestFileFile, folder: &Path, problems: &mut Problems) -> Option<GuestFile> {
+fn guest_file(file: &GuestFileFile, folder: LabFolder<'_>, problems: &mut Problems) -> Option<GuestFile> {
     let to = guest_path(&file.to, problems)?;
     let source = match (&file.from, &file.text) {
         (Some(from), None) => {
             let full = folder.join(from.get_ref());
-            if !full.exists() {
+            if !folder.has_anything(&full) {
                 let message = format!("there is no file or folder {}", full.display());
                 problems.add(from.span(), message, "a path relative to the lab file");
             }
@@ -319,13 +321,13 @@ fn guest_file(file: &GuestFileFile, folder: &Path, problems: &mut Problems) -> O
 
 fn host_folder(
     entry: &HostFolderFile,
-    folder: &Path,
+    folder: LabFolder<'_>,
     mounted: &mut BTreeSet<String>,
     problems: &mut Problems,
 ) -> Option<Mount> {
     let to = guest_path(&entry.to, problems)?;
     let from = folder.join(entry.from.get_ref());
-    if !from.is_dir() {
+    if !folder.has_folder(&from) {
         let message = format!("there is no folder {}", from.display());
         problems.add(entry.from.span(), message, "a path relative to the lab file");
     }

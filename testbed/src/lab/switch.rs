@@ -10,10 +10,10 @@ use vnicd_protocol::TrunkGraph;
 use toml::{Spanned, Value};
 
 use super::{
-    check::Problems,
     file::{LabFile, NicFile, ReservedFile, SwitchFile, TrunkFile},
+    problems::Problems,
 };
-use crate::vnicd_client::report::{Reserved, StpSettings, SwitchSettings, VLAN_MAX, VlanList, VlanSettings};
+use vnicd_protocol::{Reserved, StpSettings, SwitchSettings, VLAN_MAX, VlanList, VlanSettings};
 
 /// The highest path cost of IEEE 802.1D.
 const STP_COST_MAX: u32 = 200_000_000;

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::{topology::Topology, *};
-use crate::vnicd_client::report::{JitterDistribution, LinkSettings, QueueLevel};
+use vnicd_protocol::{JitterDistribution, LinkSettings, QueueLevel};
 
 fn parse(text: &str) -> Result<Lab, LabError> {
-    Lab::parse(text, "lab.toml", "lab", Path::new("/nowhere"))
+    let folder = LabFolder::new(Path::new("/nowhere"), &crate::lab_file::at_path);
+    Lab::parse_in(text, "lab.toml", "lab", folder, None)
 }
 
 /// The first mistake found in `text`, as `line:column: message = help`.
@@ -555,17 +556,6 @@ fn a_mistake_shows_the_part_of_its_line_that_it_is_about_and_commands_no_termina
 }
 
 #[test]
-fn a_file_that_is_no_text_is_a_mistake_with_its_place() {
-    let (text, problem) = readable(b"name = \"lab\"\n# \xff\n".to_vec()).expect_err("no text");
-    let error = LabError::new("lab.toml", &text, vec![problem]).to_string();
-    assert!(error.starts_with("lab.toml:2:3: this is not a text file\n"), "{error}");
-    let (text, problem) = readable(vec![b'#'; FILE_LEN_MAX as usize + 1]).expect_err("too long");
-    let error = LabError::new("lab.toml", &text, vec![problem]).to_string();
-    assert!(error.starts_with("lab.toml:1:1: this file is too long"), "{error}");
-    assert!(readable(vec![b'#'; FILE_LEN_MAX as usize]).is_ok());
-}
-
-#[test]
 fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address() {
     let lab = parse(
         "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n\
@@ -604,7 +594,7 @@ fn the_shipped_labs_are_valid_and_named_like_their_files() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).expect("labs are shipped") {
         let path = entry.expect("readable").path();
-        let lab = Lab::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
+        let lab = crate::lab_file::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
         assert_eq!(Some(lab.name.as_str()), path.file_stem().and_then(|stem| stem.to_str()));
         if lab.name == "cluster" {
             assert_eq!((lab.nodes.len(), lab.switches.len(), lab.trunks.len()), (4, 2, 1));
@@ -761,7 +751,15 @@ fn cloud_init_is_for_images_and_says_what_is_wrong() {
     for name in ["image.raw", "id.pub"] {
         std::fs::write(folder.path().join(name), "").expect("writable");
     }
-    let lab = |text: &str| Lab::parse(text, "lab.toml", "lab", folder.path());
+    let lab = |text: &str| {
+        Lab::parse_in(
+            text,
+            "lab.toml",
+            "lab",
+            LabFolder::new(folder.path(), &crate::lab_file::at_path),
+            None,
+        )
+    };
     let node = "[[node]]\nname = \"n1\"\n";
     let disk = format!("{node}disk = \"image.raw\"\n");
     let of = |text: &str| lab(text).unwrap_or_else(|error| panic!("{error:#}")).nodes[0].clone();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{Boot, Lab, port_name};
-use crate::vnicd_client::report::{PortLinks, TrunkLinks};
+use vnicd_protocol::{PortLinks, TrunkLinks};
 
 /// Nodes, switches, and the cables between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

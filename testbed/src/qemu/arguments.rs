@@ -4,15 +4,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Qemu, QemuError, SOCKET_PATH_LEN_MAX, accel_argument};
-use crate::accel::Accel;
+use crate::guest_memory::MEMORY_MIB_MIN;
+
+use super::{Accel, Qemu, QemuError, SOCKET_PATH_LEN_MAX, accel::accel_argument};
 
 /// Most processors of a guest: what Debian's QEMU and the q35 machine take without further options.
 pub const CPUS_MAX: u32 = 255;
-
-/// Least memory of a guest in MiB, and what one gets that says nothing: the recipe `minimal` boots in it, with 116 MiB Debian's
-/// kernel did not unpack it any more.
-pub const MEMORY_MIB_MIN: u32 = 128;
 
 /// Most NICs of a guest, uplink included: free slots of the q35 root bus beside what every machine has.
 pub const NICS_MAX: usize = 24;
@@ -34,7 +31,7 @@ pub struct Machine {
     pub name: String,
     /// Processors, 1 to [`CPUS_MAX`].
     pub cpus: u32,
-    /// Memory in MiB, at least [`MEMORY_MIB_MIN`]. The host needs about 70 MiB more.
+    /// Memory in MiB, at least `MEMORY_MIB_MIN`. The host needs about 70 MiB more.
     pub memory_mib: u32,
     /// What runs the guest's instructions.
     pub accel: Accel,

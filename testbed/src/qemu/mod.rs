@@ -1,6 +1,7 @@
 //! QEMU as weft uses it: which binary and version there is, the argument list of a machine, the process, and its
 //! monitor (QMP). It knows nothing of labs: the caller names every socket and file.
 
+mod accel;
 pub mod arguments;
 pub mod discover;
 pub mod process;
@@ -12,14 +13,13 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+pub use accel::Accel;
 pub use arguments::{
     Boot, Disk, DiskFormat, HostFolder, Machine, Nic, NicBackend, OnReboot, SharedDisk, SocketMode, Uplink,
 };
 pub use discover::{Qemu, Version};
 pub use process::{QemuProcess, spawn_bound};
 pub use qmp::{Qmp, Transfer};
-
-use crate::accel::Accel;
 
 /// Longest path of a Unix socket, in bytes (`sun_path` with its ending zero).
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
@@ -55,12 +55,4 @@ pub enum QemuError {
     /// The monitor does not answer, or not as QMP.
     #[error("QEMU's monitor does not answer: {0}")]
     Monitor(io::Error),
-}
-
-/// What QEMU's `-accel` wants for `accel`.
-fn accel_argument(accel: Accel) -> &'static str {
-    match accel {
-        Accel::Kvm => "kvm",
-        Accel::Tcg => "tcg,thread=multi",
-    }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     accel::Accel,
     lab::{Boot, Lab, Node},
-    supervisor::Settings,
+    settings_in_force::Settings,
 };
 
 pub use reader::Saved;

@@ -15,7 +15,6 @@ use super::{FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, cpu
 use crate::{
     accel::{Accel, AccelChoice},
     lab::{self, Boot},
-    prepare::choice_name,
     qemu::{self, Version},
 };
 
@@ -111,7 +110,7 @@ impl Saved {
         );
         let accel = manifest.accel;
         if asked_for != AccelChoice::Auto && asked_for != accel.into() {
-            let asked_for = choice_name(asked_for);
+            let asked_for = AccelChoice::name(asked_for);
             bail!("the lab was saved under {accel} and cannot go on under {asked_for}");
         }
         if accel == Accel::Tcg {

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     accel::AccelChoice,
+    lab::LabFolder,
     qemu::Version,
     vnicd_client::{PortTimer, report::ArmedTimer},
 };
@@ -50,7 +51,8 @@ uplink = true
 "#;
 
 fn lab(text: &str) -> Lab {
-    Lab::parse(text, "lab.toml", "pair", Path::new("/labs")).expect("valid")
+    let folder = LabFolder::new(Path::new("/labs"), &crate::lab_file::at_path);
+    Lab::parse_in(text, "lab.toml", "pair", folder, None).expect("valid")
 }
 
 /// What a saved lab of [`LAB`] holds, with files that are not there.

@@ -124,10 +124,18 @@ fn header(kind: tar::EntryType, mode: u32, len: u64) -> tar::Header {
 mod tests {
     use super::*;
     use crate::lab::Lab;
+    use crate::lab::LabFolder;
 
     fn lab(dir: &Path, keys: &str) -> Lab {
         let text = format!("[[node]]\nname = \"n1\"\nfiles = [{keys}]\n");
-        Lab::parse(&text, "lab.toml", "lab", dir).expect("valid")
+        Lab::parse_in(
+            &text,
+            "lab.toml",
+            "lab",
+            LabFolder::new(dir, &crate::lab_file::at_path),
+            None,
+        )
+        .expect("valid")
     }
 
     #[test]

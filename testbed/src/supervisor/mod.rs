@@ -1,29 +1,27 @@
 //! The one process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
-//! with it. What verbs may ask of it is in `protocol`; this module starts and stops, the others do the work.
+//! with it. What programs may ask of it is in [`crate::supervisor_client`]; this module starts and stops, the others do the work.
 
-mod apply;
-mod boots;
-mod carrier;
-pub mod client;
-mod console;
-mod guest;
+mod boot_watch;
+mod cable_carrier;
 mod guest_files;
-mod memory;
-mod node;
-pub mod protocol;
+mod guest_process;
+mod guest_state;
+mod host_memory;
+mod panic_detection;
 pub mod reaper;
+mod reconcile;
 mod reload;
 mod restore;
 mod save;
 mod server;
-mod settings;
-mod vnicd;
+mod settings_watch;
+mod shared;
+mod vnicd_process;
 
 use std::{
-    collections::BTreeMap,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -34,28 +32,26 @@ use signal_hook::{
     iterator::Signals,
 };
 
-pub use memory::memory_available_mib;
+pub use host_memory::memory_available_mib;
 pub use restore::means as means_of_saved;
-pub use settings::Settings;
 
 use self::{
-    client::Client,
-    guest::Guest,
-    protocol::{LabPhase, LabStatus, NodePhase, NodeStatus},
+    guest_state::Guest,
     reaper::Reaper,
+    shared::{LabState, Shared},
 };
 use crate::{
-    accel::Accel,
-    image::Image,
-    lab::{ImageSpec, Lab, Node},
-    qemu::Qemu,
+    interrupted::Interrupted,
+    lab::Lab,
+    prepare::Means,
     save::Saved,
+    settings_in_force::Settings,
     state::{Lock, StateDir},
-    vnicd_client::VnicdClient,
+    supervisor_client::{
+        client::Client,
+        protocol::{BOOT_PATIENCE_FACTOR, LabPhase, LabStatus, NodePhase},
+    },
 };
-
-/// Pause between two attempts to watch a `vnicd` that is not there yet.
-const WATCH_PAUSE: Duration = Duration::from_millis(5);
 
 /// How long reading what a killed `vnicd` wrote may take: it is in a socket's buffer already.
 const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -63,199 +59,14 @@ const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take to end itself before it is killed.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A guest that goes on and on without ever being ready is given up after so many times what a silent one is given.
-pub(crate) const BOOT_PATIENCE_FACTOR: u32 = 10;
-
 /// Characters of a guest's last line that an error quotes.
 const LAST_LINE_CHARS_MAX: usize = 200;
-
-/// What guests run with, found out before a lab starts.
-#[derive(Clone, Debug)]
-pub struct Means {
-    /// The QEMU.
-    pub qemu: Qemu,
-    /// What runs the guests' instructions.
-    pub accel: Accel,
-    /// The images of the nodes that boot a recipe.
-    pub images: BTreeMap<ImageSpec, Image>,
-    /// The agent, if a node gets it from cloud-init.
-    pub agent: Option<PathBuf>,
-}
 
 /// A running lab. [`Supervisor::stop`] ends it; so does the end of this process, whatever its cause.
 #[derive(Debug)]
 pub struct Supervisor {
     shared: Arc<Shared>,
     lock: Lock,
-}
-
-/// What all threads of a supervisor see.
-#[derive(Debug)]
-struct Shared {
-    /// What the lab file says; replaced as a whole when the lab is changed.
-    lab: RwLock<Arc<Lab>>,
-    state: StateDir,
-    /// What guests run with; replaced with the lab.
-    means: RwLock<Arc<Means>>,
-    /// The lab file that the lab is of, held while the lab is changed. None: it is of no file, and is never changed.
-    file: Mutex<Option<PathBuf>>,
-    /// Held while a save of the lab is written.
-    saving: Mutex<()>,
-    inner: Mutex<Inner>,
-    changed: Condvar,
-    settings: Mutex<Settings>,
-    carriers: carrier::Carriers,
-    restore: restore::Restore,
-    reaper: Mutex<Option<Reaper>>,
-}
-
-/// What changes while a lab runs.
-#[derive(Debug)]
-struct Inner {
-    phase: LabPhase,
-    /// Why the lab is being stopped, if that is a failure.
-    failure: Option<String>,
-    /// Stopped by Ctrl-C or SIGTERM.
-    interrupted: bool,
-    vnicd_pid: Option<u32>,
-    /// To signal `vnicd` without the risk that its number names another process by now.
-    vnicd: Option<OwnedFd>,
-    vnicd_restarts: u32,
-    /// The program that `vnicd` is started from, and what is under way with it.
-    reload: reload::State,
-    /// We are told of every change of a setting, and have not read all of it to its end.
-    watching: bool,
-    nodes: BTreeMap<String, Guest>,
-    /// Grows with every change, for those who watch.
-    version: u64,
-}
-
-impl Inner {
-    /// When a guest that boots, and shows nothing from now on, will have been waited for long enough.
-    fn next_deadline(&self, patience: Duration) -> Instant {
-        let now = Instant::now();
-        let left = |guest: &Guest| {
-            let silence = patience.saturating_sub(guest.silent_for()?);
-            Some(silence.min((patience * BOOT_PATIENCE_FACTOR).saturating_sub(guest.booting_for()?)))
-        };
-        let least = self.nodes.values().filter_map(left).min();
-        now + least.unwrap_or(patience)
-    }
-}
-
-impl Shared {
-    /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
-    fn lab(&self) -> Arc<Lab> {
-        Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What guests that are started now run with.
-    fn means(&self) -> Arc<Means> {
-        Arc::clone(&self.means.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Makes `lab` what the lab file says, and `means` what guests are started with.
-    fn replace(&self, lab: Arc<Lab>, means: Means) {
-        *self.means.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(means);
-        *self.lab.write().unwrap_or_else(PoisonError::into_inner) = lab;
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes what everybody sees and wakes those who wait for a change.
-    fn update<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.inner();
-        let result = change(&mut inner);
-        inner.version += 1;
-        self.changed.notify_all();
-        result
-    }
-
-    /// Looks, and perhaps changes something that nobody waits for.
-    fn update_quietly<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        change(&mut self.inner())
-    }
-
-    fn update_guest(&self, name: &str, change: impl FnOnce(&mut Guest)) {
-        self.update(|inner| inner.nodes.get_mut(name).map(change));
-    }
-
-    /// Waits until `done` gives something; no longer than `deadline`, if given.
-    fn wait_for<T>(&self, deadline: Option<Instant>, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
-        let mut inner = self.inner();
-        loop {
-            if let Some(result) = done(&mut inner) {
-                return Some(result);
-            }
-            inner = match deadline {
-                None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline
-                        .checked_duration_since(Instant::now())
-                        .filter(|left| !left.is_zero())?;
-                    self.changed
-                        .wait_timeout(inner, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            };
-        }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.inner().phase == LabPhase::Stopping
-    }
-
-    /// Begins the end of the lab because something cannot go on.
-    fn fail(&self, why: anyhow::Error) {
-        tracing::error!(error = %format!("{why:#}"), "the lab cannot go on");
-        self.update(|inner| {
-            if inner.phase != LabPhase::Stopping {
-                inner.phase = LabPhase::Stopping;
-                inner.failure = Some(format!("{why:#}"));
-            }
-        });
-    }
-
-    /// Tells the reaper of a child process.
-    fn watch_child(&self, pid: u32) {
-        if let Some(reaper) = self.reaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            reaper.watch(pid);
-        }
-    }
-
-    fn vnicd(&self) -> Result<VnicdClient> {
-        Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
-    }
-
-    fn status(&self, inner: &Inner) -> LabStatus {
-        let (lab, means) = (self.lab(), self.means());
-        let of_node = |node: &Node| {
-            let guest = inner.nodes.get(&node.name)?;
-            let silent = guest.silent_for();
-            Some(NodeStatus {
-                labels: node.labels.clone(),
-                silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
-                ..guest.status.clone()
-            })
-        };
-        LabStatus {
-            lab: lab.name.clone(),
-            phase: inner.phase,
-            accel: means.accel,
-            qemu: means.qemu.version().to_string(),
-            pid: std::process::id(),
-            vnicd_pid: inner.vnicd_pid,
-            vnicd_restarts: inner.vnicd_restarts,
-            nodes: lab.nodes.iter().filter_map(of_node).collect(),
-        }
-    }
 }
 
 /// The last line of what a guest printed, without what could command a terminal.
@@ -295,10 +106,10 @@ impl Supervisor {
         restore: restore::Restore,
     ) -> Result<Self> {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
-        memory::check_memory(&lab)?;
+        host_memory::check_memory(&lab)?;
         let state = StateDir::of(&lab.name);
         // Said before anything runs: the longest names are those of QEMU's and vnicd's sockets.
-        for name in node::socket_names(&lab).chain(["vnicd.sock".to_owned()]) {
+        for name in guest_process::socket_names(&lab).chain(["vnicd.sock".to_owned()]) {
             state.socket(&name)?;
         }
         let reload = reload::State::new()?;
@@ -308,7 +119,7 @@ impl Supervisor {
             .iter()
             .map(|node| (node.name.clone(), Guest::of(node)))
             .collect();
-        let inner = Inner {
+        let inner = LabState {
             phase: LabPhase::Starting,
             failure: None,
             interrupted: false,
@@ -329,7 +140,7 @@ impl Supervisor {
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             settings: Mutex::new(settings),
-            carriers: carrier::Carriers::default(),
+            carriers: cable_carrier::Carriers::default(),
             restore,
             reaper: Mutex::new(None),
         });
@@ -355,17 +166,17 @@ impl Supervisor {
             }
         })?;
         server::listen(Arc::clone(shared))?;
-        let vnicd = vnicd::Vnicd::start(shared)?;
+        let vnicd = vnicd_process::Vnicd::start(shared)?;
         let keeper = Arc::clone(shared);
-        thread("vnicd", move || vnicd::keep(&keeper, vnicd))?;
+        thread("vnicd", move || vnicd_process::keep(&keeper, vnicd))?;
         let watcher = Arc::clone(shared);
-        thread("watch", move || watch(&watcher))?;
+        thread("watch", move || settings_watch::watch(&watcher))?;
         let boots = Arc::clone(shared);
-        thread("boots", move || boots::watch(&boots))?;
+        thread("boots", move || boot_watch::watch(&boots))?;
         restore::start(shared)?;
         for node in &shared.lab().nodes {
             let (shared, node) = (Arc::clone(shared), node.clone());
-            thread("node", move || node::keep(&shared, &node))?;
+            thread("node", move || guest_process::keep(&shared, &node))?;
         }
         Ok(())
     }
@@ -380,7 +191,8 @@ impl Supervisor {
         let shared = &self.shared;
         loop {
             let next_look = shared.inner().next_deadline(patience);
-            let news = |inner: &mut Inner| (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)));
+            let news =
+                |inner: &mut LabState| (seen != Some(inner.version)).then(|| (inner.version, shared.status(inner)));
             let Some((version, status)) = shared.wait_for(Some(next_look), news) else {
                 self.check_patience(patience)?;
                 continue;
@@ -395,7 +207,7 @@ impl Supervisor {
                 bail!("{} did not boot: {why}", stopped.name);
             }
             // One may have ended since that status was made.
-            let up = |inner: &mut Inner| {
+            let up = |inner: &mut LabState| {
                 let all = inner.nodes.values().all(Guest::is_up);
                 if all && inner.phase == LabPhase::Starting {
                     inner.phase = LabPhase::Up;
@@ -425,7 +237,9 @@ impl Supervisor {
         let Some(first) = silent.first().or(late.first()) else {
             return Ok(());
         };
-        let said = last_line(&vnicd::last_words(&self.shared.state.file(&format!("{first}.log"))));
+        let said = last_line(&vnicd_process::last_words(
+            &self.shared.state.file(&format!("{first}.log")),
+        ));
         let said = match said.as_str() {
             "" => format!("{first} has printed nothing"),
             said => format!("what {first}'s console said last: {said}"),
@@ -478,7 +292,7 @@ impl Supervisor {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             shared.update(|_| ());
         })?;
-        let finished = |inner: &mut Inner| {
+        let finished = |inner: &mut LabState| {
             let result = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
             // A lab that is being ended fails all work in it: why it ends is the better sentence.
             if inner.phase == LabPhase::Stopping {
@@ -523,13 +337,13 @@ impl Supervisor {
     /// Gives the folder with the logs, if they were to be kept and there are any.
     fn end_everything(self, keep_logs: bool) -> Result<Option<PathBuf>> {
         let Self { shared, lock } = self;
-        node::signal_all(&shared, Signal::TERM);
-        let all_off = |inner: &mut Inner| inner.nodes.values().all(|guest| guest.process.is_none()).then_some(());
+        guest_process::signal_all(&shared, Signal::TERM);
+        let all_off = |inner: &mut LabState| inner.nodes.values().all(|guest| guest.process.is_none()).then_some(());
         if shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off).is_none() {
-            node::signal_all(&shared, Signal::KILL);
+            guest_process::signal_all(&shared, Signal::KILL);
             shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off);
         }
-        vnicd::end(&shared);
+        vnicd_process::end(&shared);
         // One that is under way has heard of the end by now: its guests are gone, and it removes what it wrote.
         drop(shared.saving.lock().unwrap_or_else(PoisonError::into_inner));
         let kept = keep_logs.then(|| shared.state.keep_logs()).flatten();
@@ -542,11 +356,6 @@ impl Supervisor {
     }
 }
 
-/// The lab was ended by Ctrl-C or SIGTERM.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
 /// A handle of a child process that has not been waited for, so that its number is still its own.
 fn handle_of(pid: u32) -> Result<OwnedFd> {
     let pid = i32::try_from(pid)
@@ -554,22 +363,6 @@ fn handle_of(pid: u32) -> Result<OwnedFd> {
         .and_then(rustix::process::Pid::from_raw)
         .context("no process number")?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("cannot get hold of a child process")
-}
-
-/// Keeps the remembered settings those in force, whoever changed them. `vnicd` tells us of a change before it answers whoever
-/// asked for it, and what it wrote can be read after its end: so no change that a guest knows of is lost when it is killed.
-fn watch(shared: &Shared) {
-    let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
-    while shared.wait_for(Some(Instant::now() + WATCH_PAUSE), stopping).is_none() {
-        let Ok(watch) = shared.vnicd().and_then(|client| Ok(client.watch()?)) else {
-            continue;
-        };
-        shared.update(|inner| inner.watching = true);
-        for event in watch {
-            shared.settings().set(event);
-        }
-        shared.update(|inner| inner.watching = false);
-    }
 }
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {

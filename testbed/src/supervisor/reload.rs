@@ -1,5 +1,5 @@
 //! Swaps a rebuilt `vnicd` in under running guests: tries the new program, lets the old one bring to an end what is under way, and
-//! goes back to the old program if the new one fails. Starting and keeping `vnicd` is `vnicd`'s business, and it connects to
+//! goes back to the old program if the new one fails. `vnicd_process` starts and keeps `vnicd`, which connects to
 //! the guests' QEMUs by itself.
 
 use std::{
@@ -14,12 +14,11 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fd::AsRawFd;
 use sha2::{Digest, Sha256};
 
-use super::{
-    Inner, Shared,
-    protocol::{LabPhase, ReloadReport, VnicdBuild},
-    vnicd::Vnicd,
+use super::{LabState, Shared, vnicd_process::Vnicd};
+use crate::{
+    supervisor_client::protocol::{LabPhase, ReloadReport, VnicdBuild},
+    vnicd_client::{Drained, Info, config::Config},
 };
-use crate::vnicd_client::{Drained, Info, config::Config};
 
 /// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
@@ -106,7 +105,7 @@ impl State {
     }
 }
 
-/// Does what [`Request::Reload`](super::protocol::Request::Reload) asks for.
+/// Does what [`Request::Reload`](crate::supervisor_client::protocol::Request::Reload) asks for.
 pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
     // Held while the lab is changed or saved.
     let _turn = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +175,7 @@ struct Handover {
 }
 
 /// Ends the running `vnicd` in order and waits for the next one, which `next` has its last say about.
-fn hand_over(shared: &Shared, next: impl FnOnce(&mut Inner)) -> Result<Handover> {
+fn hand_over(shared: &Shared, next: impl FnOnce(&mut LabState)) -> Result<Handover> {
     let mut vnicd = shared.vnicd()?;
     let info = vnicd.info()?;
     let starts = shared.inner().reload.starts;
@@ -186,7 +185,7 @@ fn hand_over(shared: &Shared, next: impl FnOnce(&mut Inner)) -> Result<Handover>
     shared.update(next);
     vnicd.shutdown()?;
     drop(vnicd);
-    let again = |inner: &mut Inner| match inner.phase {
+    let again = |inner: &mut LabState| match inner.phase {
         LabPhase::Stopping => Some(None),
         _ => (inner.reload.starts > starts).then(|| Some(inner.reload.failure.take())),
     };
@@ -213,7 +212,7 @@ pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
     let stays: Vec<String> = with_guests(&outcome?.info)
         .filter(|port| {
             lab.ports()
-                .any(|(name, node, _)| name == **port && super::node::runs(shared, &node.name))
+                .any(|(name, node, _)| name == **port && super::guest_process::runs(shared, &node.name))
         })
         .map(str::to_owned)
         .collect();
@@ -292,7 +291,7 @@ fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<S
             .filter(|name| !back.contains(&name.as_str()))
             .cloned()
             .collect();
-        let stopping = |inner: &mut Inner| (inner.phase == LabPhase::Stopping).then_some(());
+        let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
         if missing.is_empty() || Instant::now() > deadline {
             return Ok((info, missing));
         }

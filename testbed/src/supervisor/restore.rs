@@ -15,17 +15,19 @@ use anyhow::{Context, Result, bail};
 use weft_agent::config::ROOT_DISK;
 
 use super::{
-    Inner, Means, Settings, Shared,
-    guest::Guest,
-    node::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
-    protocol::{LabPhase, NodePhase},
+    LabState, Shared,
+    guest_process::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
+    guest_state::Guest,
     thread,
 };
 use crate::{
     image::Image,
     lab::{Boot, Node},
+    prepare::Means,
     qemu::{self, Qemu, QemuProcess, Qmp, Transfer},
     save::Saved,
+    settings_in_force::Settings,
+    supervisor_client::protocol::{LabPhase, NodePhase},
 };
 
 /// Bytes of a state that are read at once.
@@ -243,7 +245,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
     }
     let shared = Arc::clone(shared);
     thread("restore", move || {
-        let all_loaded = |inner: &mut Inner| {
+        let all_loaded = |inner: &mut LabState| {
             shared.restore.forget_others(inner.nodes.keys());
             let off = inner
                 .nodes

@@ -13,16 +13,13 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Settings, Shared, carrier,
-    protocol::{LabPhase, NodePhase, SaveNews, SaveReport, SavedGuest},
-    server::answer,
-};
+use super::{Settings, Shared, cable_carrier, server::answer};
 use crate::{
     accel::Accel,
     lab::{Boot, Lab, Node},
     qemu::{Qmp, Transfer},
     save::{Manifest, SavedDisk, SavedFile, SavedNode, Writer, cpu_flags, why_not},
+    supervisor_client::protocol::{LabPhase, NodePhase, SaveNews, SaveReport, SavedGuest},
     vnicd_client::{Drained, VnicdClient},
 };
 
@@ -46,7 +43,7 @@ pub(super) struct Order<'a> {
     pub(super) stop: bool,
 }
 
-/// Does what [`Request::Save`](super::protocol::Request::Save) asks for, and tells the client what is going on. Whether the lab is to be
+/// Does what [`Request::Save`](crate::supervisor_client::protocol::Request::Save) asks for, and tells the client what is going on. Whether the lab is to be
 /// ended now.
 pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream) -> Result<bool> {
     let mut teller = Teller {
@@ -90,7 +87,7 @@ fn save(
     let (lab, means) = (shared.lab(), shared.means());
     crate::save::check_lab(&lab)?;
     // A monitor speaks with one at a time: who has others to tell guests something waits until these go on.
-    let turn = carrier::turn(shared);
+    let turn = cable_carrier::turn(shared);
     let mut monitors = check(shared, &lab)?;
     let mut writer = Writer::begin(order.target, order.replace)?;
     let mut nodes = Vec::new();

@@ -12,14 +12,13 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use super::{
-    Inner, Shared, apply, carrier, node,
-    protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
-    reload, save, thread,
-};
-use crate::vnicd_client::{
-    TrunkDirection,
-    report::{CoalescingChange, CoalescingSettings, Direction, LinkChange, PortLinks, TrunkLinks},
+use super::{LabState, Shared, cable_carrier, guest_process, reconcile, reload, save, thread};
+use crate::{
+    supervisor_client::protocol::{Answer, LabPhase, NodePhase, REQUEST_LEN_MAX, Request},
+    vnicd_client::{
+        TrunkDirection,
+        report::{CoalescingChange, CoalescingSettings, Direction, LinkChange, PortLinks, TrunkLinks},
+    },
 };
 
 /// Connections at once: each is a thread, and more than this many `weft exec` side by side are a mistake in a script.
@@ -71,8 +70,8 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
             Request::Status => answer(stream, Ok(shared.status(&shared.inner())))?,
             Request::Topology => answer(stream, Ok(shared.settings().topology(&shared.lab())))?,
             Request::Watch => return watch(shared, stream),
-            Request::Restart { node } => answer(stream, node::restart(shared, &node))?,
-            Request::PowerOff { node, force } => answer(stream, carrier::power_off(shared, &node, force))?,
+            Request::Restart { node } => answer(stream, guest_process::restart(shared, &node))?,
+            Request::PowerOff { node, force } => answer(stream, cable_carrier::power_off(shared, &node, force))?,
             Request::Coalesce { port, change } => answer(stream, coalesce(shared, &port, &change))?,
             Request::Link {
                 port,
@@ -90,7 +89,7 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 file,
                 dry_run,
                 other_file,
-            } => answer(stream, apply::apply(shared, &file, dry_run, other_file))?,
+            } => answer(stream, reconcile::reconcile(shared, &file, dry_run, other_file))?,
             Request::Reload { program } => answer(stream, reload::reload(shared, &program))?,
             Request::Save { target, replace, stop } => {
                 let order = save::Order {
@@ -162,7 +161,7 @@ pub(super) fn link(shared: &Arc<Shared>, port: &str, direction: Direction, chang
             Some((node.name.clone(), card))
         });
         let (node, card) = found.with_context(|| format!("there is no NIC {port}"))?;
-        carrier::apply(shared, &node, card)?;
+        cable_carrier::apply(shared, &node, card)?;
     }
     Ok(now)
 }
@@ -181,7 +180,7 @@ pub(super) fn trunk(
 }
 
 fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
-    let reachable = |inner: &mut Inner| match (inner.phase, inner.nodes.get(name)) {
+    let reachable = |inner: &mut LabState| match (inner.phase, inner.nodes.get(name)) {
         (_, None) => Some(Err(anyhow::anyhow!("there is no node {name} in this lab"))),
         // It will be there in a moment.
         (LabPhase::Starting | LabPhase::Up, Some(guest)) if guest.status.phase == NodePhase::Starting => None,
@@ -191,7 +190,7 @@ fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
             (None, _) => Err(anyhow::anyhow!("{name} is {}", guest.status.phase.name())),
         }),
     };
-    let found = node::wait_for_start(shared, name, reachable);
+    let found = guest_process::wait_for_start(shared, name, reachable);
     let channel = found.unwrap_or_else(|| Err(anyhow::anyhow!("{name} is {}", NodePhase::Starting.name())));
     let channel = match channel {
         Ok(channel) => channel,

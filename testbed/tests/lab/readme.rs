@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Parser, error::ErrorKind};
-use testbed::{cli::args::Cli, guest_channel::GuestChannel, image, programs, vnicd_client::VnicdClient};
+use testbed::{cli::Cli, guest_channel::GuestChannel, image, programs, vnicd_client::VnicdClient};
 
 use crate::support::{PATIENCE, World, eventually, qemus};
 

@@ -1,11 +1,16 @@
 //! Rules of this repository that a machine can keep: how long a function may be, where a type's methods stand, which file belongs to
-//! which program. An exception is listed with its reason, and fails the test once it is none any more.
+//! which program, what imports what, and which words are used. An exception is listed with its reason, and fails the test once it is none
+//! any more.
 
+mod concepts;
+mod cycles;
 mod exceptions;
 mod functions;
+mod import_graph;
 mod modules;
 mod tree;
 mod types;
+mod words;
 
 /// Something that breaks a rule.
 struct Finding {

@@ -18,7 +18,7 @@ fn is_root(path: &str) -> bool {
 }
 
 /// The folder in which the modules of a file are.
-fn modules_folder(path: &str) -> String {
+pub fn modules_folder(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name {
         "mod.rs" | "main.rs" | "lib.rs" => folder.to_owned(),

@@ -1,7 +1,7 @@
 //! Virtqueues without I/O: layouts, index logic, and the walk along a descriptor chain, each guest-written field read
 //! exactly once.
 //!
-//! One file per layout ([`split`]); what is common to layouts (descriptors, chains, rules) is here. Nothing here knows
+//! One file per layout (`split`); what is common to layouts (descriptors, chains, rules) is here. Nothing here knows
 //! what a frame is, who is to be notified how, or which thread runs it.
 
 mod rules;

@@ -7,9 +7,12 @@ use std::{
 };
 
 use ether::EtherType;
-use libc::{c_int, c_void, mmsghdr, sockaddr_ll, socklen_t};
+use libc::{c_int, mmsghdr, sockaddr_ll, socklen_t};
 
-use crate::{BURST_MAX, Instruction};
+use crate::{
+    BURST_MAX, Instruction,
+    socket_options::{check, number_of, option_of, set_option_of},
+};
 
 /// A packet socket that receives nothing until it is bound.
 pub(super) fn open() -> io::Result<OwnedFd> {
@@ -33,42 +36,9 @@ pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: 
     set_option_of(socket, libc::SOL_PACKET, option, value)
 }
 
-pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: pointer and length describe `value`, which outlives the call.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast::<c_void>(),
-            size_of::<T>() as socklen_t,
-        )
-    })
-}
-
 /// The value of a number option of level SOL_PACKET.
 pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
     number_of(socket, libc::SOL_PACKET, option)
-}
-
-fn number_of(socket: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<c_int> {
-    let mut value = [0; size_of::<c_int>()];
-    option_of(socket, level, option, &mut value)?;
-    Ok(c_int::from_ne_bytes(value))
-}
-
-fn option_of(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<()> {
-    let mut len = value.len() as socklen_t;
-    // SAFETY: pointer and length describe `value`, which outlives the call.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            value.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })
 }
 
 /// Which network namespace a socket belongs to, as Linux 5.14 and later number them.
@@ -218,12 +188,4 @@ pub(super) fn send_burst(socket: BorrowedFd<'_>, frames: &[&[IoSlice<'_>]]) -> i
         )
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-fn check(result: c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
 }

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES, socket::Rings};
-use crate::{Interface, af_packet::socket::set_option_of};
+use crate::{Interface, socket_options::set_option_of};
 
 /// The queue that frames are handed to. Every interface has it.
 const QUEUE: u32 = 0;

@@ -8,8 +8,7 @@ use mxoe::{
 use super::Core;
 use crate::{
     Error, Request, RequestKind, Status, StatusCode, clock,
-    local::LOCAL_BASE,
-    request::{Address, State},
+    request::{Address, LOCAL_BASE, State},
     slab::Key,
     store::{Source, Transfer, Unexp, UnexpBody, transfer_key},
 };

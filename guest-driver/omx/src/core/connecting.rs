@@ -3,7 +3,6 @@
 
 use ether::{MacAddr, Time};
 use mxoe::engine::SendError;
-use weft_authority::{OmxdError, Refusal};
 
 use super::Core;
 use crate::{
@@ -62,19 +61,6 @@ impl LateConnects {
     }
 }
 
-/// Whether the authority or the other endpoint, which could say yes or no, is away or does not know yet.
-pub(crate) const fn is_away(error: &OmxdError) -> bool {
-    matches!(
-        error,
-        OmxdError::Gone
-            | OmxdError::Late
-            | OmxdError::Refused {
-                reason: Refusal::NotBack,
-                ..
-            }
-    )
-}
-
 impl Core {
     /// A connect that has no answer yet is given up then.
     pub(crate) fn set_connect_until(&mut self, request: Key, until: Time) {
@@ -127,7 +113,7 @@ impl Core {
                 return Ok(false);
             };
             match session.add_peer_at_once(mac) {
-                Err(error) if is_away(&error) => return Ok(false),
+                Err(error) if error.is_away() => return Ok(false),
                 added => added?,
             };
             drop(session);

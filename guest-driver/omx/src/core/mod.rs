@@ -1,7 +1,5 @@
 //! Everything behind an endpoint's lock: the type [`Core`], its parts, and the contract of its calls.
 
-use std::thread::ThreadId;
-
 use ether::Time;
 use mxoe::engine::{Counters, Engine};
 use rustix::process::{Pid, getpid};
@@ -14,14 +12,13 @@ mod posting;
 mod progress;
 mod unexpected;
 
-pub(crate) use connecting::{Wanted, is_away};
+pub(crate) use connecting::Wanted;
 pub(crate) use posting::INLINE_LEN_MAX;
 
 use self::{connecting::LateConnects, posting::PostingRules, progress::Progress};
 use crate::{
     Error, clock,
     egress::Egress,
-    handler::{FailureHandler, Handler},
     local::Local,
     number::OpenNumber,
     peers::EndpointPeers,
@@ -29,17 +26,6 @@ use crate::{
     sleepers::Sleepers,
     store::Store,
 };
-
-/// What a program is called for, and whether it is being called.
-#[derive(Default)]
-pub(crate) struct Handlers {
-    /// Messages that match no posted receive.
-    pub(crate) unexpected: Option<Handler>,
-    /// Failures that no completion shows.
-    pub(crate) failure: Option<FailureHandler>,
-    /// The thread that is inside the unexpected handler.
-    pub(crate) running: Option<ThreadId>,
-}
 
 /// An endpoint as it is opened: what [`Core::new`] is made of.
 pub(crate) struct Opened {
@@ -88,7 +74,6 @@ pub(crate) struct Core {
     connecting: LateConnects,
     progress: Progress,
     posting: PostingRules,
-    pub(crate) handlers: Handlers,
     /// Threads asleep on this endpoint.
     pub(crate) sleepers: Sleepers,
     /// Where the authority sees the counts.
@@ -120,7 +105,6 @@ impl Core {
                 context_mask: opened.context_mask,
                 copies_mediums: opened.copies_mediums,
             },
-            handlers: Handlers::default(),
             sleepers: Sleepers::new()?,
             page: opened.page,
             own: opened.own,

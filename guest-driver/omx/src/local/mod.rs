@@ -42,7 +42,6 @@ use self::{
 };
 use crate::{
     Error, StatusCode,
-    core::is_away,
     memory::Segments,
     slab::Key,
     store::{LocalLarge, Store},
@@ -60,9 +59,6 @@ const VISITS_PER_LOOK: usize = 32;
 /// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: no program can
 /// push out what others sent before.
 const ENDED_MAX: usize = 4;
-
-/// The address that names endpoint 0 of this host; the others follow.
-pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - weft_authority::ENDPOINTS as u32;
 
 /// Whether an endpoint of this host can be reached.
 pub(crate) enum Reach {
@@ -249,7 +245,7 @@ impl Local {
                 let is_new = last != known && last != missed;
                 Ok(if is_new { Reach::Now } else { Reach::Later })
             }
-            Err(error) if is_away(&error) => Ok(Reach::Later),
+            Err(error) if error.is_away() => Ok(Reach::Later),
             // Others came to it, or to this endpoint, and it has not looked at them yet.
             Err(OmxdError::Refused {
                 reason: weft_authority::Refusal::Busy,

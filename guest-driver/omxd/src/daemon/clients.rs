@@ -20,7 +20,7 @@ use weft_authority::{
 };
 
 /// Connections at once: every endpoint, and three times as many programs that only ask.
-pub(crate) const CONNECTIONS_MAX: usize = 4 * ENDPOINTS as usize;
+pub(super) const CONNECTIONS_MAX: usize = 4 * ENDPOINTS as usize;
 /// Connections of one user other than root: every endpoint and as many programs that ask, which leaves as many for others.
 const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 

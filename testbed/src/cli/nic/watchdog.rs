@@ -3,14 +3,48 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{super::args::Cli, super::args::WatchdogDelay, ports};
 use crate::{
-    cli::client,
+    cli::common::{
+        nic_target::ports,
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
     lab::units::Span,
     report::table::{self, Columns},
-    supervisor::protocol::Request,
+    supervisor_client::protocol::Request,
     vnicd_client::report::{CoalescingChange, CoalescingSettings, QueueCoalescing, WatchdogStats},
 };
+
+/// Show or set the polling watchdog, which interrupts a guest only if it does not poll.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct WatchdogArgs {
+    /// `NODE` or `NODE.ethN`.
+    nic: String,
+    /// When it checks after an arrival; `off` for no watchdog.
+    #[arg(value_name = "TIME|off", value_parser = watchdog_delay)]
+    delay: Option<WatchdogDelay>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "nic watchdog",
+    &[
+        ("weft nic watchdog n1", "settings and counters"),
+        ("weft nic watchdog n1 100us", "instead of the timeout"),
+        ("weft nic watchdog n1 off", "back to the timeout"),
+    ],
+);
+
+/// The delay of a watchdog in nanoseconds; 0 = off.
+#[derive(Clone, Copy, Debug)]
+struct WatchdogDelay(u64);
+
+fn watchdog_delay(text: &str) -> Result<WatchdogDelay, String> {
+    if text == "off" {
+        return Ok(WatchdogDelay(0));
+    }
+    text.parse::<Span>().map(|span| WatchdogDelay(span.0))
+}
 
 #[derive(Serialize)]
 struct Row {
@@ -46,14 +80,14 @@ fn delays(row: &Row) -> String {
 }
 
 /// Sets the watchdog of the cards that are meant, if a delay is given, and shows it.
-pub(in crate::cli) fn watchdog(cli: &Cli, target: &str, delay: Option<WatchdogDelay>) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &WatchdogArgs) -> Result<()> {
     let change = CoalescingChange {
-        watchdog_ns: delay.map(|delay| delay.0),
+        watchdog_ns: args.delay.map(|delay| delay.0),
         ..CoalescingChange::default()
     };
-    let client = client(cli)?;
+    let client = client(options)?;
     let mut rows = Vec::new();
-    for port in ports(&client, Some(target))? {
+    for port in ports(&client, Some(&args.nic))? {
         let request = Request::Coalesce {
             port: port.name.clone(),
             change: change.clone(),
@@ -85,5 +119,5 @@ pub(in crate::cli) fn watchdog(cli: &Cli, target: &str, delay: Option<WatchdogDe
         .numbers("FIRED", |row| row.counted.fired.to_string())
         .numbers("POLLED", |row| row.polled.to_string())
         .numbers("LATEST US", |row| (row.counted.lateness.max_ns() / 1_000).to_string());
-    table::print(cli.json, &rows, &columns)
+    table::print(options.json, &rows, &columns)
 }

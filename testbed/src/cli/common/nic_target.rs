@@ -1,0 +1,44 @@
+//! The cards that an argument means, and rows about one of them.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::{lab::nearest, supervisor_client::client::Client, vnicd_client::report::PortInfo};
+
+/// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
+pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
+    let all = client.vnicd()?.info()?.ports;
+    let Some(target) = target else { return Ok(all) };
+    let names: Vec<_> = all.iter().map(|port| port.name.clone()).collect();
+    let of_node = format!("{target}.");
+    let found: Vec<_> = all
+        .into_iter()
+        .filter(|port| port.name == target || port.name.starts_with(&of_node))
+        .collect();
+    if found.is_empty() {
+        let near = nearest(target, names.iter().map(String::as_str));
+        let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+        bail!(
+            "there is no NIC {target} in the lab {}{hint} (its NICs: {})",
+            client.state().lab(),
+            names.join(", ")
+        );
+    }
+    Ok(found)
+}
+
+/// Of a node's cards, those that have a cable; one that is named alone is told why it has none.
+pub(in crate::cli) fn with_cable(mut ports: Vec<PortInfo>) -> Vec<PortInfo> {
+    if ports.len() > 1 {
+        ports.retain(|port| !port.is_loopback());
+    }
+    ports
+}
+
+/// Settings with the name of their card, flat in JSON.
+#[derive(Serialize)]
+pub(in crate::cli) struct Named<T> {
+    pub(in crate::cli) nic: String,
+    #[serde(flatten)]
+    pub(in crate::cli) settings: T,
+}

@@ -1,0 +1,33 @@
+//! The running lab that a verb is about.
+
+use anyhow::{Result, bail};
+
+use super::{failure::Usage, options::CommonOptions};
+use crate::{
+    lab::nearest,
+    state::{self, StateDir},
+    supervisor_client::client::Client,
+};
+
+/// The lab that is meant: the one named, or the only one that runs.
+pub(in crate::cli) fn client(options: &CommonOptions) -> Result<Client> {
+    let running = state::running_labs()?;
+    let name = match (&options.lab, running.as_slice()) {
+        (Some(name), _) if running.contains(name) => name,
+        (Some(name), []) => bail!(
+            "the lab {name} does not run (none does): `weft up` starts one{}",
+            state::ended_labs()
+        ),
+        (Some(name), _) => {
+            let near = nearest(name, running.iter().map(String::as_str));
+            let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+            bail!("the lab {name} does not run{hint} (running: {})", running.join(", "));
+        }
+        (None, [only]) => only,
+        (None, []) => bail!("no lab is running: `weft up` starts one{}", state::ended_labs()),
+        (None, _) => {
+            return Err(Usage(format!("several labs run, name one with --lab: {}", running.join(", "))).into());
+        }
+    };
+    Ok(Client::new(StateDir::of(name)))
+}

@@ -1,0 +1,102 @@
+//! `weft console`: a shell in a node by its agent, or the serial line of one without.
+
+use std::{
+    io::{self, IsTerminal, Read, Write},
+    os::unix::net::UnixStream,
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+
+use super::common::{
+    attached_command::{exit_code, stream, terminal_type},
+    node_target::{agent, check_node},
+    options::CommonOptions,
+    running_lab::client,
+    terminal::{self, RawMode},
+    verb_help::{VerbHelp, act},
+};
+use crate::{
+    guest_channel::Exec,
+    report::say,
+    supervisor_client::{client::Client, protocol::NodePhase},
+};
+
+/// Open a shell in a node (end it with Ctrl-D), or its serial line if it has no agent (leave it with Ctrl-]).
+#[derive(Debug, clap::Args)]
+pub(super) struct ConsoleArgs {
+    /// The node.
+    node: String,
+    /// Open the serial line even if the node has an agent.
+    #[arg(long)]
+    serial: bool,
+}
+
+pub(super) const HELP: VerbHelp = act(
+    "console",
+    &[
+        ("weft console n1", "a shell; Ctrl-D ends it"),
+        ("weft console --serial n1", "the serial line; Ctrl-] leaves it"),
+    ],
+);
+
+/// What leaves a serial console: Ctrl-], as telnet and virsh have it.
+const LEAVE_KEY: u8 = 0x1d;
+
+pub(super) fn run(options: &CommonOptions, args: &ConsoleArgs) -> Result<ExitCode> {
+    let (client, node) = (&client(options)?, args.node.as_str());
+    check_node(client, node)?;
+    if !args.serial {
+        let ready = client
+            .status()?
+            .nodes
+            .iter()
+            .any(|status| status.name == node && status.phase == NodePhase::Ready);
+        if ready {
+            let exec = Exec {
+                argv: vec!["/bin/sh".to_owned(), "-l".to_owned()],
+                env: terminal_type(true),
+                cwd: None,
+                pty: Some(terminal::size()),
+                stdin: true,
+            };
+            let channel = agent(client, node)?;
+            let _raw = if io::stdin().is_terminal() {
+                Some(RawMode::enter()?)
+            } else {
+                None
+            };
+            return stream(&channel, node, &exec).map(exit_code);
+        }
+    }
+    serial_line(client, node)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serial_line(client: &Client, node: &str) -> Result<()> {
+    let path = client.state().socket(&format!("{node}.serial"))?;
+    let line = UnixStream::connect(&path).with_context(|| format!("{node} has no serial line now"))?;
+    let mut reading = line.try_clone()?;
+    say(format_args!("serial line of {node}; Ctrl-] leaves it"));
+    let _raw = if io::stdin().is_terminal() {
+        Some(RawMode::enter()?)
+    } else {
+        None
+    };
+    let printer = std::thread::Builder::new().name("serial".to_owned()).spawn(move || {
+        // Ends with QEMU, or when the line is shut below.
+        _ = io::copy(&mut reading, &mut io::stdout());
+    })?;
+    let mut keys = [0; 4096];
+    loop {
+        let length = io::stdin().read(&mut keys)?;
+        let leave = keys[..length].iter().position(|key| *key == LEAVE_KEY);
+        (&line).write_all(&keys[..leave.unwrap_or(length)])?;
+        if length == 0 || leave.is_some() || printer.is_finished() {
+            break;
+        }
+    }
+    line.shutdown(std::net::Shutdown::Both)?;
+    _ = printer.join();
+    Ok(())
+}

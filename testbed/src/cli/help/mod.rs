@@ -1,0 +1,306 @@
+//! The command line as it is shown and read: examples for every verb, and the options that belong to all verbs only where they
+//! mean something. Examples are written for the lab of `weft init`, nodes n1 and n2.
+
+use anyhow::Result;
+use clap::{
+    Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches,
+    error::{ContextKind, ContextValue},
+    parser::ValueSource,
+};
+
+use super::{
+    capture, check,
+    command_line::Cli,
+    common::{failure::Usage, verb_help::VerbHelp},
+    completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic, node, pingall, switch, trunk,
+};
+
+/// Options by which `weft` starts itself.
+const HIDDEN_OPTIONS: &[&str] = &["--supervise"];
+
+/// What is shown of every verb. The first example of one that prints JSON is run in a test.
+const VERBS: &[&[VerbHelp]] = &[
+    &[
+        check::HELP,
+        lab::init::HELP,
+        lab::up::HELP,
+        lab::deploy::HELP,
+        lab::wait::HELP,
+        lab::ps::HELP,
+        exec::HELP,
+        cp::HELP,
+        console::HELP,
+        logs::HELP,
+        node::stop::HELP,
+        node::start::HELP,
+        node::restart::HELP,
+        pingall::HELP,
+        inventory::HELP,
+        graph::HELP,
+        capture::HELP,
+        lab::down::HELP,
+        lab::save::HELP,
+        lab::clean::HELP,
+        demo::HELP,
+        completion::HELP,
+    ],
+    link::HELP,
+    trunk::HELP,
+    switch::HELP,
+];
+
+/// What is shown of every verb, one by one.
+fn verbs() -> impl Iterator<Item = &'static VerbHelp> {
+    VERBS.iter().chain(nic::HELP).copied().flatten()
+}
+
+fn known(path: &str) -> Option<&'static VerbHelp> {
+    verbs().find(|verb| verb.path == path)
+}
+
+/// The command line with all that is shown of it.
+pub(super) fn command() -> Command {
+    dressed(Cli::command(), "")
+}
+
+/// A verb, and those below it, with examples and without options that mean nothing there.
+fn dressed(mut command: Command, path: &str) -> Command {
+    let verbs: Vec<_> = command
+        .get_subcommands()
+        .map(|verb| verb.get_name().to_owned())
+        .collect();
+    for verb in &verbs {
+        let path = format!("{path} {verb}").trim().to_owned();
+        command = command.mut_subcommand(verb, |verb| dressed(verb, &path));
+    }
+    if !verbs.is_empty() && !path.is_empty() {
+        // A group of verbs: the first example of each.
+        let firsts = verbs
+            .iter()
+            .filter_map(|verb| known(&format!("{path} {verb}"))?.examples.first());
+        return command.after_long_help(examples(firsts));
+    }
+    let Some(verb) = known(path).filter(|_| verbs.is_empty()) else {
+        return command;
+    };
+    // Hidden in the place of the ones that all verbs have: so that they can be refused with a sentence.
+    if !verb.json {
+        command = command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true));
+    }
+    if !verb.lab {
+        command = command.arg(Arg::new("lab").short('l').long("lab").hide(true));
+    }
+    let before = command
+        .get_after_help()
+        .map(|text| format!("{text}\n\n"))
+        .unwrap_or_default();
+    command.after_long_help(before + &examples(verb.examples.iter()))
+}
+
+/// `Examples:` and a line for each, what they do beside them.
+fn examples<'a>(of: impl Iterator<Item = &'a (&'a str, &'a str)> + Clone) -> String {
+    let width = of.clone().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
+    let lines = of.map(|(line, what)| format!("\n  {line:width$}   {what}"));
+    "Examples:".to_owned() + &lines.collect::<String>()
+}
+
+/// Reads the command line; ends the process as `clap` does when it cannot be read. The result says whether what it asks for can
+/// mean something.
+pub(super) fn parse() -> (Cli, Result<()>) {
+    let matches = command()
+        .try_get_matches()
+        .unwrap_or_else(|error| without_hidden(error).exit());
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => (cli, check_options(&matches)),
+        Err(error) => error.format(&mut command()).exit(),
+    }
+}
+
+/// A mistake without the hint at an option that people are not shown.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let hidden = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(option)) => HIDDEN_OPTIONS.contains(&option.as_str()),
+        _ => false,
+    };
+    if hidden {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
+}
+
+/// Refuses options that mean nothing for the verb.
+fn check_options(matches: &ArgMatches) -> Result<()> {
+    let mut path = Vec::new();
+    let mut given = Vec::new();
+    let mut level = Some(matches);
+    while let Some(matches) = level {
+        for option in ["json", "lab"] {
+            let typed = matches.try_contains_id(option).is_ok()
+                && matches.value_source(option) == Some(ValueSource::CommandLine);
+            given.extend(typed.then_some(option));
+        }
+        level = matches.subcommand().map(|(verb, below)| {
+            path.push(verb);
+            below
+        });
+    }
+    let path = path.join(" ");
+    let Some(verb) = known(&path) else { return Ok(()) };
+    for (option, is_meant, why) in [
+        ("json", verb.json, "prints nothing as JSON"),
+        ("lab", verb.lab, "is about no running lab"),
+    ] {
+        if given.contains(&option) && !is_meant {
+            return Err(Usage(format!("`weft {path}` {why}: leave --{option} out")).into());
+        }
+    }
+    Ok(())
+}
+
+/// The words of an example as a shell reads them, up to where its output goes elsewhere.
+#[cfg(test)]
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for letter in line.chars() {
+        match (quote, letter) {
+            (None, '\'' | '"') => quote = Some(letter),
+            (Some(open), letter) if open == letter => quote = None,
+            (None, '|' | '>' | '<') => break,
+            (None, ' ') => words.push(String::new()),
+            (_, letter) => words.last_mut().expect("there is one from the start").push(letter),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Examples that show something as JSON in the lab of `weft init`, for the tests of whole labs: the words after `weft`.
+#[must_use]
+pub fn json_examples() -> Vec<&'static str> {
+    let shown = verbs().filter(|verb| verb.json && verb.lab);
+    shown
+        .filter_map(|verb| verb.examples.first()?.0.strip_prefix("weft "))
+        .collect()
+}
+
+#[cfg(test)]
+mod reference;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every verb that has none below it, with its command.
+    fn leaves(command: &Command, path: &str, found: &mut Vec<(String, Command)>) {
+        for verb in command.get_subcommands() {
+            leaves(verb, format!("{path} {}", verb.get_name()).trim(), found);
+        }
+        if command.get_subcommands().next().is_none() {
+            found.push((path.to_owned(), command.clone()));
+        }
+    }
+
+    #[test]
+    fn every_verb_has_examples_that_can_be_read_and_options_that_mean_something() {
+        let mut command = command();
+        command.build();
+        let mut found = Vec::new();
+        leaves(&command, "", &mut found);
+        for (path, mut command) in found {
+            let verb = known(&path).unwrap_or_else(|| panic!("add `{path}` with an example to VERBS"));
+            let help = command.render_long_help().to_string();
+            assert!(
+                !verb.examples.is_empty() && help.contains("\nExamples:\n  weft "),
+                "{path}: {help}"
+            );
+            for (option, is_shown) in [("--json", verb.json), ("--lab", verb.lab)] {
+                assert_eq!(
+                    help.contains(&format!("      {option}")) || help.contains(&format!(", {option} ")),
+                    is_shown,
+                    "{path}: {help}"
+                );
+            }
+            for (line, _) in verb.examples {
+                let words = words(line);
+                let starts: Vec<_> = words
+                    .iter()
+                    .map(String::as_str)
+                    .take(1 + path.split(' ').count())
+                    .collect();
+                assert_eq!(starts.join(" "), format!("weft {path}"), "{line}");
+                let matches = super::command().try_get_matches_from(&words);
+                let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
+                Cli::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{line}: {error}"));
+                check_options(&matches).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+        for verb in verbs() {
+            let mut at = &command;
+            for word in verb.path.split(' ') {
+                at = at
+                    .find_subcommand(word)
+                    .unwrap_or_else(|| panic!("there is no verb {} any more", verb.path));
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_refused_where_they_mean_nothing_wherever_they_stand() {
+        let said = |line: &str| {
+            let matches = command().try_get_matches_from(line.split(' ')).expect("it can be read");
+            check_options(&matches).map_err(|error| error.to_string())
+        };
+        for line in ["weft --json init", "weft init --json"] {
+            assert_eq!(
+                said(line),
+                Err("`weft init` prints nothing as JSON: leave --json out".to_owned()),
+                "{line}"
+            );
+        }
+        for line in ["weft --lab a up", "weft up -l a"] {
+            assert_eq!(
+                said(line),
+                Err("`weft up` is about no running lab: leave --lab out".to_owned()),
+                "{line}"
+            );
+        }
+        for line in [
+            "weft --json ps",
+            "weft ps --json",
+            "weft nic --json stats",
+            "weft --lab a nic stats n1",
+        ] {
+            assert_eq!(said(line), Ok(()), "{line}");
+        }
+        let matches = command()
+            .try_get_matches_from(["weft", "nic", "stats", "--json", "--lab", "a"])
+            .expect("it can be read");
+        let cli = Cli::from_arg_matches(&matches).expect("it can be read");
+        assert!(cli.options.json && cli.options.lab.as_deref() == Some("a"));
+    }
+
+    #[test]
+    fn nothing_that_is_hidden_is_suggested() {
+        for word in ["reap", "deplo", "rea", "supervise"] {
+            let error = command()
+                .try_get_matches_from(["weft", word])
+                .expect_err("no verb")
+                .to_string();
+            let hints = error.lines().filter(|line| line.contains("tip:"));
+            assert!(hints.into_iter().all(|hint| !hint.contains("'reap'")), "{error}");
+        }
+        let error = command()
+            .try_get_matches_from(["weft", "up", "--supervis"])
+            .expect_err("no option");
+        let said = without_hidden(error).to_string();
+        assert!(
+            said.contains("unexpected argument '--supervis'") && !said.contains("'--supervise'"),
+            "{said}"
+        );
+        for (alias, verb) in [("destroy", "down"), ("inspect", "ps"), ("ls", "ps")] {
+            let matches = command().try_get_matches_from(["weft", alias]).expect("an alias");
+            assert_eq!(matches.subcommand_name(), Some(verb));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `weft clean`: removes what dead labs left behind and, if asked to, the cache of images.
+
+use anyhow::Result;
+
+use crate::{
+    cli::common::verb_help::{VerbHelp, here},
+    image::Cache,
+    report::say,
+    state,
+};
+
+/// Remove leftovers of dead labs, logs of failed labs and, with --cache, built images.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct CleanArgs {
+    /// Remove the built images too.
+    #[arg(long)]
+    cache: bool,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = here(
+    "clean",
+    &[
+        ("weft clean", "leftovers of dead labs"),
+        ("weft clean --cache", "and the built images"),
+    ],
+);
+
+pub(in crate::cli) fn run(args: &CleanArgs) -> Result<()> {
+    let running = state::running_labs()?;
+    state::forget_ended_labs()?;
+    if !running.is_empty() {
+        say(format_args!(
+            "still running, and left alone: {} (`weft down` ends a lab)",
+            running.join(", ")
+        ));
+    }
+    if args.cache {
+        let cache = Cache::open_default()?;
+        cache.clear()?;
+        say(format_args!("removed {}", cache.root().display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! `weft down`: ends labs.
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, act},
+    },
+    report::say,
+    state::{self, StateDir},
+    supervisor_client::client::Client,
+};
+
+/// Stop a lab.
+#[derive(Debug, clap::Args)]
+#[command(visible_alias = "destroy")]
+pub(in crate::cli) struct DownArgs {
+    /// Stop all labs.
+    #[arg(long)]
+    all: bool,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = act(
+    "down",
+    &[("weft down", "stop the lab"), ("weft down --all", "stop all labs")],
+);
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &DownArgs) -> Result<()> {
+    let clients = if args.all {
+        state::running_labs()?
+            .iter()
+            .map(|lab| Client::new(StateDir::of(lab)))
+            .collect()
+    } else {
+        vec![client(options)?]
+    };
+    for client in clients {
+        client.down()?;
+        // Whatever kept the supervisor from clearing up, the lab is gone now.
+        client.state().remove_if_dead()?;
+        ensure!(
+            !client.state().path().exists(),
+            "the lab {} did not end",
+            client.state().lab()
+        );
+        say(format_args!("lab {} has ended", client.state().lab()));
+    }
+    Ok(())
+}

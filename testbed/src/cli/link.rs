@@ -1,0 +1,171 @@
+//! `weft link set` and `weft link ls`: the cables between cards and switches.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::common::{
+    cable::{CableArgs, UpDown, cable_columns, link_change},
+    failure::Usage,
+    nic_target::{ports, with_cable},
+    options::CommonOptions,
+    running_lab::client,
+    verb_help::{VerbHelp, show},
+};
+use crate::{
+    lab::topology::NicView,
+    report::table::{self, Columns},
+    supervisor_client::protocol::Request,
+    vnicd_client::report::{Direction, LinkChange, LinkSettings, PortLinks},
+};
+
+/// Show and change the cables between cards and switches.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum LinkVerb {
+    Ls(LsArgs),
+    Set(Box<SetArgs>),
+}
+
+/// Show the cables of all NICs, or of one.
+#[derive(Debug, clap::Args)]
+pub(super) struct LsArgs {
+    /// `NODE` or `NODE.ethN` (default: all).
+    nic: Option<String>,
+}
+
+/// Change a NIC's cable while the lab runs; without options, show it.
+#[derive(Debug, clap::Args)]
+pub(super) struct SetArgs {
+    /// `NODE.ethN`; `NODE` is enough for a node with one NIC.
+    nic: Option<String>,
+    /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
+    state: Option<UpDown>,
+    /// Change only one direction of the cable.
+    #[arg(long, default_value = "both")]
+    direction: DirectionArg,
+    /// What to change.
+    #[command(flatten)]
+    change: CableArgs,
+}
+
+/// Direction of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum DirectionArg {
+    /// Both directions.
+    Both,
+    /// From the switch to the guest.
+    ToGuest,
+    /// From the guest to the switch.
+    FromGuest,
+}
+
+/// What is shown of the verbs about cables of cards.
+pub(super) const HELP: &[VerbHelp] = &[
+    show(
+        "link ls",
+        &[
+            ("weft link ls", "all cables of cards"),
+            ("weft link ls n1", "those of a node"),
+        ],
+    ),
+    show(
+        "link set",
+        &[
+            ("weft link set n1 --rate 100Mbit --delay 5ms", "a slow and long cable"),
+            (
+                "weft link set n1 --loss 1% --direction to-guest",
+                "loss towards the guest",
+            ),
+            ("weft link set n1 down", "pull it out"),
+        ],
+    ),
+];
+
+/// Does what a verb about cables of cards asks for.
+pub(super) fn run(options: &CommonOptions, verb: &LinkVerb) -> Result<()> {
+    match verb {
+        LinkVerb::Ls(args) => ls(options, args.nic.as_deref()),
+        LinkVerb::Set(args) => set(options, args),
+    }
+}
+
+/// Changes the cable of one card; without anything to change, shows those that are meant.
+fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
+    let direction = match args.direction {
+        DirectionArg::Both => Direction::Both,
+        DirectionArg::ToGuest => Direction::ToGuest,
+        DirectionArg::FromGuest => Direction::FromGuest,
+    };
+    let client = client(options)?;
+    let change = link_change(args.state, &args.change);
+    if change == LinkChange::default() {
+        return ls(options, args.nic.as_deref());
+    }
+    let meant = with_cable(ports(&client, args.nic.as_deref())?);
+    let [port] = meant.as_slice() else {
+        let names: Vec<_> = meant.iter().map(|port| port.name.as_str()).collect();
+        let which = args
+            .nic
+            .as_deref()
+            .map_or_else(|| "the lab".to_owned(), ToOwned::to_owned);
+        let sentence = format!(
+            "{which} has several NICs, name the one whose cable is meant: {}",
+            names.join(", ")
+        );
+        return Err(Usage(sentence).into());
+    };
+    let request = Request::Link {
+        port: port.name.clone(),
+        direction,
+        change,
+    };
+    let links = client.request::<PortLinks>(&request)?;
+    print_links(options, link_rows(&port.name, &port.switch, links))
+}
+
+/// Shows the cables of the cards that are meant.
+fn ls(options: &CommonOptions, target: Option<&str>) -> Result<()> {
+    let client = client(options)?;
+    let topology = client.topology()?;
+    let named = match target {
+        Some(target) => with_cable(ports(&client, Some(target))?),
+        None => Vec::new(),
+    };
+    let is_meant = |nic: &&NicView| match target {
+        None => nic.switch.is_some(),
+        Some(_) => named.iter().any(|port| port.name == nic.name),
+    };
+    let rows = topology.nics().filter(is_meant).flat_map(|nic| {
+        let switch = nic.switch.as_deref().unwrap_or("-");
+        link_rows(&nic.name, switch, nic.link.clone())
+    });
+    print_links(options, rows.collect())
+}
+
+/// One direction of a card's cable.
+#[derive(Serialize)]
+struct LinkRow {
+    nic: String,
+    /// The switch at the other end.
+    switch: String,
+    direction: &'static str,
+    #[serde(flatten)]
+    settings: LinkSettings,
+}
+
+fn link_rows(nic: &str, switch: &str, links: PortLinks) -> Vec<LinkRow> {
+    let row = |direction, settings| LinkRow {
+        nic: nic.to_owned(),
+        switch: switch.to_owned(),
+        direction,
+        settings,
+    };
+    vec![row("to-guest", links.to_guest), row("from-guest", links.from_guest)]
+}
+
+fn print_links(options: &CommonOptions, rows: Vec<LinkRow>) -> Result<()> {
+    let columns = Columns::<LinkRow>::default()
+        .words("NIC", |row| row.nic.clone())
+        .words("SWITCH", |row| row.switch.clone())
+        .words("DIRECTION", |row| row.direction.to_owned());
+    table::print(options.json, &rows, &cable_columns(columns, |row| &row.settings))
+}

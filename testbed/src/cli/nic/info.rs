@@ -1,0 +1,50 @@
+//! `weft nic info`: connection, rings and offloads of cards.
+
+use anyhow::Result;
+
+use crate::{
+    cli::common::{
+        nic_target::ports,
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    report::table::{self, Columns},
+    vnicd_client::report::PortInfo,
+};
+
+/// Show connection, rings and offloads.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct InfoArgs {
+    /// `NODE` or `NODE.ethN` (default: all).
+    nic: Option<String>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "nic info",
+    &[("weft nic info", "all cards"), ("weft nic info n1", "those of a node")],
+);
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &InfoArgs) -> Result<()> {
+    let rows = ports(&client(options)?, args.nic.as_deref())?;
+    let columns = Columns::<PortInfo>::default()
+        .words("NIC", |row| row.name.clone())
+        .words("SWITCH", |row| row.switch.clone())
+        .words("MAC", |row| {
+            row.mac.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
+        })
+        .words("IN USE", |row| {
+            row.mac_in_use.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
+        })
+        .words("STATE", |row| match (&row.failed, row.connected, row.rings_started) {
+            (Some(why), ..) => format!("failed: {why}"),
+            (None, false, _) => "no guest".to_owned(),
+            (None, true, 0) => "connected".to_owned(),
+            (None, true, rings) => format!("{rings} rings run"),
+        })
+        .words("LINK", |row| if row.link_up { "up" } else { "down" }.to_owned())
+        .numbers("QUEUE PAIRS", |row| row.queue_pairs.to_string())
+        .numbers("MTU", |row| row.mtu.to_string())
+        .words("FEATURES", |row| row.features.join(" "));
+    table::print(options.json, &rows, &columns)
+}

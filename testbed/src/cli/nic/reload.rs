@@ -1,0 +1,79 @@
+//! `weft nic reload`: a rebuilt `vnicd` in the place of the running one.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, act},
+    },
+    programs,
+    report::say,
+    supervisor_client::protocol::{ReloadReport, Request, VnicdBuild},
+};
+
+/// Replace vnicd under running guests; links, rings and settings stay.
+///
+/// The new vnicd is tried first; if it does not start, the running one continues. Guests have no network until their QEMU has
+/// reconnected, a second at most.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct ReloadArgs {
+    /// The new vnicd, such as target/course/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
+    program: Option<PathBuf>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = act(
+    "nic reload",
+    &[("weft nic reload", "replace vnicd with the one just built")],
+);
+
+/// Swaps `program`, or the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`), in and says what that cost.
+pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<()> {
+    let client = client(options)?;
+    let program = match &args.program {
+        Some(program) if !program.is_file() => bail!("there is no program {}", program.display()),
+        Some(program) => std::path::absolute(program)?,
+        None => std::path::absolute(programs::find("vnicd")?)?,
+    };
+    let report: ReloadReport = client.request(&Request::Reload { program })?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        let build = |build: &VnicdBuild| {
+            format!(
+                "vnicd {} (build {}, process {})",
+                build.version, build.digest, build.pid
+            )
+        };
+        let same = if report.old.digest == report.new.digest {
+            ", the same program"
+        } else {
+            ""
+        };
+        println!("before  {}", build(&report.old));
+        println!("now     {}{same}", build(&report.new));
+        println!(
+            "guests  {} of {} cards are back, after {} ms; settings are as before, counters begin anew",
+            report.cards - report.missing.len(),
+            report.cards,
+            report.pause_ms
+        );
+        println!(
+            "lost    {} frames that were on links or in a modelled DMA",
+            report.lost_frames
+        );
+    }
+    if let Some(why) = report.went_back {
+        bail!("the new vnicd did not start with the lab's sockets, so the old one runs again: {why}");
+    }
+    if !report.missing.is_empty() {
+        say(format_args!(
+            "weft: not back yet: {} (`weft nic info` shows them)",
+            report.missing.join(", ")
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! `weft nic stats`: frames, drops and interrupts of cards, with their reasons.
+
+use anyhow::Result;
+
+use crate::{
+    cli::common::{
+        nic_target::ports,
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    report::table::{self, Columns},
+    vnicd_client::report::{Counts, PortStats},
+};
+
+/// Show frames, drops, and interrupts with their reasons.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct StatsArgs {
+    /// `NODE` or `NODE.ethN` (default: all).
+    nic: Option<String>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "nic stats",
+    &[
+        ("weft nic stats", "all cards"),
+        ("weft nic stats n1.eth0 --json", "every counter of one"),
+    ],
+);
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<()> {
+    let client = client(options)?;
+    let mut rows = Vec::new();
+    for port in ports(&client, args.nic.as_deref())? {
+        rows.extend(client.vnicd()?.stats(Some(&port.name))?);
+    }
+    let dropped = |counts: &Counts| counts.values().sum::<u64>();
+    let columns = Columns::<PortStats>::default()
+        .words("NIC", |row| row.name.clone())
+        .numbers("RX FRAMES", |row| row.rx.frames.to_string())
+        .numbers("RX BYTES", |row| row.rx.bytes.to_string())
+        .numbers("TX FRAMES", |row| row.tx.frames.to_string())
+        .numbers("TX BYTES", |row| row.tx.bytes.to_string())
+        .numbers("DROPPED", move |row| {
+            (dropped(&row.rx.dropped) + dropped(&row.tx.dropped)).to_string()
+        })
+        .words("DROPPED FOR", drop_reasons)
+        .numbers("MARKED", |row| row.marked.to_string())
+        .numbers("INTERRUPTS", |row| row.interrupts.decided.to_string())
+        .numbers("SIGNALLED", |row| row.interrupts.signalled.to_string())
+        .words("REASONS", |row| table::counts(&row.interrupts.by_reason));
+    table::print(options.json, &rows, &columns)
+}
+
+/// `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without the reasons that never applied. What a cable lost is under
+/// the cable's own reasons.
+fn drop_reasons(row: &PortStats) -> String {
+    let each = [
+        ("rx", with_cables_reasons(&row.rx.dropped, &row.link.to_guest)),
+        ("tx", with_cables_reasons(&row.tx.dropped, &row.link.from_guest)),
+    ];
+    let both = each.into_iter().flat_map(|(way, counts)| {
+        counts
+            .into_iter()
+            .map(move |(reason, count)| (format!("{way} {reason}"), count))
+    });
+    table::counts(&both.collect())
+}
+
+/// The card counts what its cable lost as one number, the cable by reason. What the cable does not explain stays `link`.
+fn with_cables_reasons(dropped: &Counts, cable: &Counts) -> Counts {
+    let mut counts = dropped.clone();
+    let lost = cable
+        .iter()
+        .filter_map(|(name, count)| Some((name.strip_prefix("dropped_")?, *count)));
+    for (reason, count) in lost {
+        let Some(unexplained) = counts.get_mut("link") else {
+            break;
+        };
+        let explained = count.min(*unexplained);
+        *unexplained -= explained;
+        *counts.entry(reason.to_owned()).or_default() += explained;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_why_frames_were_dropped_in_both_directions() {
+        let mut stats = PortStats::default();
+        assert_eq!(drop_reasons(&stats), "-");
+        stats.tx.dropped = [("link", 0), ("runt", 1), ("too_long", 7)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into();
+        assert_eq!(drop_reasons(&stats), "tx runt 1, tx too_long 7");
+        stats.rx.dropped = [("no_buffer", 2)].map(|(name, count)| (name.to_owned(), count)).into();
+        assert_eq!(drop_reasons(&stats), "rx no_buffer 2, tx runt 1, tx too_long 7");
+        let counts = |of: &[(&str, u64)]| of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        stats.tx.dropped = Counts::default();
+        stats.rx.dropped = counts(&[("link", 7), ("no_buffer", 2)]);
+        stats.link.to_guest = counts(&[("dropped_loss", 1), ("dropped_queue_full", 5), ("offered_frames", 9)]);
+        assert_eq!(
+            drop_reasons(&stats),
+            "rx link 1, rx loss 1, rx no_buffer 2, rx queue_full 5"
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! `weft nic trace`: the flight recorders of a node's cards, switched on for a while, and what they recorded.
+
+use std::{
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    cli::common::{
+        nic_target::ports,
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    lab::port_name,
+    report::{file::OutFile, say},
+    supervisor_client::client::Client,
+    trace::{CardTrace, perfetto, write_text},
+    vnicd_client::{
+        Ends,
+        trace::{TRACE_RECORDS_MAX, Trace, TraceEnd},
+    },
+};
+
+/// Record what a node's cards do, event by event.
+///
+/// Switches the cards' flight recorders on, and off again after --seconds or with Ctrl-C. Then writes the events to standard
+/// output.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct TraceArgs {
+    /// `NODE`, or `NODE.ethN`.
+    node: String,
+    /// Only this card of the node: 0 is eth0.
+    #[arg(long, value_name = "N")]
+    card: Option<usize>,
+    /// Write to a file instead.
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    // Not a comment that documents: there, an address stands in brackets, which the help would show.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "perfetto",
+        help = "`perfetto` is JSON for https://ui.perfetto.dev, `text` is a line per event"
+    )]
+    format: TraceFormat,
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+}
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum TraceFormat {
+    /// Chrome's trace event format.
+    Perfetto,
+    /// Lines.
+    Text,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "nic trace",
+    &[
+        ("weft nic trace n1 --seconds 1", "one second, as JSON"),
+        (
+            "weft nic trace n1 --seconds 5 --out n1.json",
+            "for https://ui.perfetto.dev",
+        ),
+        ("weft nic trace n1 --card 0 --format text", "as lines, until Ctrl-C"),
+    ],
+);
+
+/// Records until the time is over, Ctrl-C, or a card has told as much as is kept; then writes.
+pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<()> {
+    if options.json && args.format == TraceFormat::Text {
+        bail!("`--json` and `--format text` contradict each other; `--format perfetto` is JSON");
+    }
+    let target = match args.card {
+        Some(card) if args.node.contains('.') => {
+            bail!("{} is a card already: leave out `--card {card}`", args.node)
+        }
+        Some(card) => port_name(&args.node, card),
+        None => args.node.clone(),
+    };
+    let client = client(options)?;
+    let names = ports(&client, Some(&target))?.into_iter().map(|port| port.name);
+    // Before anything begins: a file that cannot be written shall not cost anybody time.
+    let mut file = args.out.as_deref().map(OutFile::open).transpose()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let (enough, ended) = mpsc::channel();
+    let mut readers = Vec::new();
+    for nic in names {
+        let trace = client.vnicd()?.trace(&nic)?;
+        let ends = Arc::new(Ends::default());
+        ends.set(trace.handle()?);
+        let (client, enough, asked, card) = (client.clone(), enough.clone(), Arc::clone(&ends), nic.clone());
+        let reader = thread::Builder::new().name("trace".to_owned()).spawn(move || {
+            let read = read(&client, &card, trace, &asked);
+            // Nobody listens any more when all are asked to end.
+            _ = enough.send(());
+            read
+        })?;
+        readers.push((nic, ends, reader));
+    }
+    if args.seconds.is_none() {
+        let names: Vec<_> = readers.iter().map(|(nic, ..)| nic.as_str()).collect();
+        say(format_args!("weft: recording {}; Ctrl-C ends it", names.join(", ")));
+    }
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            _ = enough.send(());
+        }
+    })?;
+    let patience = args.seconds.map_or(Duration::MAX, Duration::from_secs);
+    // Whether the time was over or somebody said so makes no difference.
+    _ = ended.recv_timeout(patience);
+    readers.iter().for_each(|(_, ends, _)| ends.end());
+    let mut traces = Vec::new();
+    for (nic, _, reader) in readers {
+        let read = reader
+            .join()
+            .map_err(|_| anyhow::anyhow!("an internal error while reading the trace of {nic}"))?;
+        let (of_card, end) = read.with_context(|| format!("the trace of {nic} broke"))?;
+        match end {
+            TraceEnd::Asked => {}
+            TraceEnd::Full => say(format_args!(
+                "weft: {nic} told {TRACE_RECORDS_MAX} events, and the trace ends with the last of them"
+            )),
+            TraceEnd::Gone => say(format_args!("weft: vnicd has ended, and the trace of {nic} with it")),
+        }
+        traces.extend(of_card);
+    }
+    match &mut file {
+        Some(file) => write(&traces, args.format, file.writer()?)?,
+        None => write(&traces, args.format, io::stdout().lock())?,
+    }
+    if let Some(file) = file {
+        file.keep();
+    }
+    Ok(())
+}
+
+/// Reads what a card tells, also in the `vnicd` that comes after this one: a trace for each of them, all on the first one's clock.
+fn read(client: &Client, nic: &str, mut trace: Trace, ends: &Ends) -> Result<(Vec<CardTrace>, TraceEnd)> {
+    let origin_unix_ns = trace.origin_unix_ns;
+    let (mut traces, mut known) = (Vec::new(), 0);
+    loop {
+        let strategies = std::mem::take(&mut trace.strategies);
+        let later_ns = trace.origin_unix_ns.saturating_sub(origin_unix_ns);
+        let (mut records, end) = trace.read_to_end()?;
+        known += records.len();
+        for record in &mut records {
+            record.at = record.at.plus_nanos(later_ns);
+        }
+        let mut read = CardTrace {
+            nic: nic.to_owned(),
+            origin_unix_ns,
+            strategies,
+            records,
+        };
+        read.sort();
+        traces.push(read);
+        if end != TraceEnd::Gone || ends.is_asked() || known >= TRACE_RECORDS_MAX {
+            return Ok((traces, end));
+        }
+        match client.in_next_vnicd(ends, |vnicd| Ok(vnicd.trace(nic)?)) {
+            Ok(next) => trace = next,
+            Err(_) => return Ok((traces, end)),
+        }
+        ends.set(trace.handle()?);
+    }
+}
+
+fn write(traces: &[CardTrace], format: TraceFormat, out: impl Write) -> Result<()> {
+    let mut out = BufWriter::new(out);
+    match format {
+        TraceFormat::Perfetto => perfetto::write_json(traces, &mut out)?,
+        TraceFormat::Text => write_text(traces, &mut out)?,
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,83 @@
+//! `weft switch groups`: the IP multicast groups behind the ports of switches that snoop.
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    lab::units::Span,
+    report::table::{self, Columns},
+};
+
+/// Show the IP multicast groups with members behind each port of switches that snoop.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct GroupsArgs {
+    /// The switch (default: all).
+    switch: Option<String>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "switch groups",
+    &[("weft switch groups", "multicast groups and their members")],
+);
+
+/// Finer than a second nobody reads how long a group is still wanted.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A multicast group that is wanted behind a port, or a port with a router, which gets all groups.
+#[derive(Serialize)]
+struct GroupRow {
+    switch: String,
+    vlan: Option<u16>,
+    /// None: all groups.
+    group: Option<IpAddr>,
+    to: String,
+    /// None: as long as a router is there.
+    left_ns: Option<u64>,
+}
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &GroupsArgs) -> Result<()> {
+    let mut vnicd = client(options)?.vnicd()?;
+    let members = vnicd
+        .memberships(args.switch.as_deref())?
+        .into_iter()
+        .map(|member| GroupRow {
+            switch: member.switch,
+            vlan: member.vlan,
+            group: Some(member.group),
+            to: member.to,
+            left_ns: Some(member.left_ns),
+        });
+    let routers = vnicd.switches(args.switch.as_deref())?.into_iter().flat_map(|info| {
+        let ports = info.ports.into_iter().filter(|port| port.router);
+        ports.map(move |port| GroupRow {
+            switch: info.switch.clone(),
+            vlan: None,
+            group: None,
+            to: port.to,
+            left_ns: None,
+        })
+    });
+    let rows: Vec<_> = members.chain(routers).collect();
+    let columns = Columns::<GroupRow>::default()
+        .words("SWITCH", |row| row.switch.clone())
+        .words("VLAN", |row| {
+            row.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
+        })
+        .words("GROUP", |row| {
+            row.group
+                .map_or_else(|| "all (router)".to_owned(), |group| group.to_string())
+        })
+        .words("BEHIND", |row| row.to.clone())
+        .numbers("FOR", |row| {
+            row.left_ns
+                .map_or_else(|| "-".to_owned(), |left| Span(left / SECOND_NS * SECOND_NS).to_string())
+        });
+    table::print(options.json, &rows, &columns)
+}

@@ -1,0 +1,45 @@
+//! `weft switch ls`: the switches of the lab.
+
+use anyhow::Result;
+
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    report::table::{self, Columns},
+    vnicd_client::report::SwitchInfo,
+};
+
+/// Show the switches of the lab.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct LsArgs {}
+
+pub(in crate::cli) const HELP: VerbHelp = show("switch ls", &[("weft switch ls", "all switches")]);
+
+pub(in crate::cli) fn run(options: &CommonOptions) -> Result<()> {
+    let rows = client(options)?.vnicd()?.switches(None)?;
+    let columns = Columns::<SwitchInfo>::default()
+        .words("SWITCH", |row| row.switch.clone())
+        .numbers("NICS", |row| {
+            row.ports.iter().filter(|port| !port.trunk).count().to_string()
+        })
+        .numbers("TRUNKS", |row| {
+            row.ports.iter().filter(|port| port.trunk).count().to_string()
+        })
+        .numbers("STATIONS", |row| {
+            row.ports.iter().map(|port| port.stations).sum::<u64>().to_string()
+        })
+        .words("SPANNING TREE", |row| match &row.stp {
+            None => "-".to_owned(),
+            Some(stp) if stp.root_port.is_none() => "root".to_owned(),
+            Some(stp) => format!("root cost {}", stp.root_cost),
+        })
+        .words("VLANS", |row| if row.has_vlans { "yes" } else { "no" }.to_owned())
+        .words("SNOOPING", |row| {
+            if row.snooping.is_some() { "yes" } else { "no" }.to_owned()
+        })
+        .words("RESERVED", |row| row.settings.reserved.name().to_owned());
+    table::print(options.json, &rows, &columns)
+}

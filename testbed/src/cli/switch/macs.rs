@@ -1,0 +1,50 @@
+//! `weft switch macs`: the learned addresses.
+
+use anyhow::Result;
+
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        running_lab::client,
+        verb_help::{VerbHelp, show},
+    },
+    lab::units::Span,
+    report::table::{self, Columns},
+    vnicd_client::report::StationInfo,
+};
+
+/// Show the learned addresses, and behind which port they are.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct MacsArgs {
+    /// The switch (default: all).
+    switch: Option<String>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "switch macs",
+    &[
+        ("weft switch macs", "all stations"),
+        ("weft switch macs s1", "those of one switch"),
+    ],
+);
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &MacsArgs) -> Result<()> {
+    let rows = client(options)?.vnicd()?.stations(args.switch.as_deref())?;
+    let columns = Columns::<StationInfo>::default()
+        .words("SWITCH", |row| row.switch.clone())
+        .words("VLAN", |row| {
+            row.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
+        })
+        .words("MAC", |row| row.mac.to_string())
+        .words("BEHIND", |row| row.to.clone())
+        // Nobody reads it finer.
+        .numbers("AGE", |row| {
+            let step_ns = if row.age_ns < 10_000_000_000 {
+                1_000_000
+            } else {
+                1_000_000_000
+            };
+            Span(row.age_ns / step_ns * step_ns).to_string()
+        });
+    table::print(options.json, &rows, &columns)
+}

@@ -1,0 +1,39 @@
+//! `weft switch`: shows the switches. One file for each verb.
+
+mod groups;
+mod ls;
+mod macs;
+mod ports;
+mod stats;
+mod stp;
+mod vlans;
+
+use anyhow::Result;
+
+use super::common::{options::CommonOptions, verb_help::VerbHelp};
+
+/// Show the switches: ports, addresses, counters and drops.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum SwitchVerb {
+    Ls(ls::LsArgs),
+    Macs(macs::MacsArgs),
+    Vlans(vlans::VlansArgs),
+    Stp(stp::StpArgs),
+    Groups(groups::GroupsArgs),
+    Stats(stats::StatsArgs),
+}
+
+/// What is shown of the verbs about switches.
+pub(super) const HELP: &[VerbHelp] = &[ls::HELP, macs::HELP, vlans::HELP, stp::HELP, groups::HELP, stats::HELP];
+
+/// Does what a verb about switches asks for.
+pub(super) fn run(options: &CommonOptions, verb: &SwitchVerb) -> Result<()> {
+    match verb {
+        SwitchVerb::Ls(_) => ls::run(options),
+        SwitchVerb::Macs(args) => macs::run(options, args),
+        SwitchVerb::Vlans(args) => vlans::run(options, args),
+        SwitchVerb::Stp(args) => stp::run(options, args),
+        SwitchVerb::Groups(args) => groups::run(options, args),
+        SwitchVerb::Stats(args) => stats::run(options, args),
+    }
+}

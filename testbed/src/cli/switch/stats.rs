@@ -1,0 +1,49 @@
+//! `weft switch stats`: the counters of each port, and drops with their reasons.
+
+use anyhow::Result;
+
+use super::ports::{PortRow, port_rows};
+use crate::{
+    cli::common::{
+        options::CommonOptions,
+        verb_help::{VerbHelp, show},
+    },
+    report::table::{self, Columns},
+};
+
+/// Show the counters of each port, and drops with their reasons.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct StatsArgs {
+    /// The switch (default: all).
+    switch: Option<String>,
+}
+
+pub(in crate::cli) const HELP: VerbHelp = show(
+    "switch stats",
+    &[("weft switch stats", "counters and drops of all ports")],
+);
+
+pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<()> {
+    let rows = port_rows(options, args.switch.as_deref())?;
+    let count = |row: &PortRow, name: &str| row.port.counters.get(name).copied().unwrap_or(0).to_string();
+    let columns = port_columns()
+        .numbers("IN FRAMES", move |row| count(row, "in_frames"))
+        .numbers("IN BYTES", move |row| count(row, "in_bytes"))
+        .numbers("OUT FRAMES", move |row| count(row, "out_frames"))
+        .numbers("OUT BYTES", move |row| count(row, "out_bytes"))
+        .numbers("FLOODED", move |row| count(row, "out_flooded"))
+        .numbers("LEARNED", move |row| count(row, "learned"))
+        .numbers("MOVED", move |row| count(row, "moved"))
+        .words("DROPPED", |row| table::counts(&row.port.dropped))
+        .words("LOST", |row| {
+            row.port.lost.as_ref().map_or_else(|| "-".to_owned(), table::counts)
+        });
+    table::print(options.json, &rows, &columns)
+}
+
+fn port_columns() -> Columns<PortRow> {
+    Columns::default()
+        .words("SWITCH", |row: &PortRow| row.switch.clone())
+        .numbers("PORT", |row| row.port.port.to_string())
+        .words("TO", |row| row.port.to.clone())
+}

@@ -1,0 +1,51 @@
+//! How much memory a node has: what the file says, within what its image needs and QEMU can give.
+
+use super::{
+    Boot,
+    file::{DefaultsFile, NodeFile},
+    problems::Problems,
+};
+use crate::guest_memory::MEMORY_MIB_MIN;
+
+/// Largest guest memory.
+const MEMORY_MIB_MAX: u64 = 64 << 10;
+
+/// Memory of a node that says nothing.
+const DEFAULT_MIB: u32 = MEMORY_MIB_MIN;
+
+/// Memory of a node that says nothing and mounts folders of the host.
+const HOST_FOLDERS_DEFAULT_MIB: u32 = 192;
+
+/// Memory of a node that says nothing and has its root file system on a disk.
+const ON_DISK_DEFAULT_MIB: u32 = 256;
+
+/// Memory of a node whose root file system is on a disk: what the guest writes is in memory, and larger programs run in it.
+const ON_DISK_MIB_MIN: u64 = 192;
+
+/// Memory of a node that mounts folders of the host: its kernel has the drivers for that, and is larger.
+const HOST_FOLDERS_MIB_MIN: u64 = 160;
+
+/// The memory of a node, in MiB.
+pub(super) fn memory_mib(defaults: &DefaultsFile, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> u32 {
+    let (min, default, why) = match boot {
+        Boot::Recipe { image, .. } if image.root_is_on_disk() => (
+            ON_DISK_MIB_MIN,
+            ON_DISK_DEFAULT_MIB,
+            " (with `packages`, or `image = \"network\"`)",
+        ),
+        Boot::Recipe { image, .. } if image.host_folders => {
+            (HOST_FOLDERS_MIB_MIN, HOST_FOLDERS_DEFAULT_MIB, " (with `mount`)")
+        }
+        _ => (u64::from(MEMORY_MIB_MIN), DEFAULT_MIB, ""),
+    };
+    let Some(memory) = node.memory.as_ref().or(defaults.memory.as_ref()) else {
+        return default;
+    };
+    let size = *memory.get_ref();
+    let mib = size.0 >> 20;
+    if !(min..=MEMORY_MIB_MAX).contains(&mib) || size.0 % (1 << 20) != 0 {
+        let help = format!("whole MiB from {min}M{why} to {}G", MEMORY_MIB_MAX >> 10);
+        problems.add(memory.span(), format!("a guest cannot have {size} of memory"), help);
+    }
+    u32::try_from(mib).unwrap_or(u32::MAX)
+}

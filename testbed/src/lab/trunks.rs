@@ -1,0 +1,64 @@
+//! Checks the cables between switches.
+
+use super::{
+    Lab, NICS_MAX, NODES_MAX, Trunk,
+    domains::Domains,
+    file::{LabFile, TrunkFile},
+    names::{checked_name, find_switch},
+    places::{places, seed_directions},
+    problems::Problems,
+    settings, switch,
+};
+use vnicd_protocol::TrunkLinks;
+
+pub(super) fn check(
+    file: &LabFile,
+    switches: &[String],
+    before: Option<&Lab>,
+    domains: &mut Domains,
+    problems: &mut Problems,
+) -> Vec<Trunk> {
+    let mut trunks = Vec::new();
+    let mut loops = switch::Loops::new(file, switches);
+    let between = |trunk: &TrunkFile| trunk.between.get_ref().0.each_ref().map(|end| end.get_ref().clone());
+    let keys: Vec<_> = file.trunk.iter().map(between).collect();
+    let known = before.iter().flat_map(|lab| &lab.trunks);
+    let known: Vec<_> = known
+        .map(|trunk| ([trunk.a.clone(), trunk.b.clone()], trunk.place))
+        .collect();
+    for (trunk, place) in file.trunk.iter().zip(places(&keys, &known)) {
+        let ends = trunk
+            .between
+            .get_ref()
+            .0
+            .each_ref()
+            .map(|end| find_switch(end, switches, problems));
+        let defaults = Some(&file.defaults.link);
+        let link = TrunkLinks {
+            a_to_b: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_forth.as_ref()], problems),
+            b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], problems),
+        };
+        let [Some(a), Some(b)] = ends else { continue };
+        if !loops.allows(a, b, trunk) {
+            problems.add(trunk.between.span(), switch::LOOP.0, switch::LOOP.1);
+        }
+        _ = domains.join(a, b);
+        let mut link = link;
+        // Seeds of trunks start where those of any number of NICs have ended.
+        let number = NODES_MAX * NICS_MAX + place;
+        seed_directions(number, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
+        trunks.push(Trunk {
+            place,
+            a: switches[a].clone(),
+            b: switches[b].clone(),
+            vlans: switch::of_trunk(trunk, problems),
+            aggregate: trunk
+                .aggregate
+                .as_ref()
+                .map(|name| checked_name(name, "aggregate", problems)),
+            stp_cost: switch::cost_of(trunk, problems),
+            link,
+        });
+    }
+    trunks
+}

@@ -1,0 +1,23 @@
+//! What is set about VLANs, in words.
+
+use crate::vnicd_client::report::VlanSettings;
+
+/// The VLAN of frames without a tag.
+#[must_use]
+pub fn untagged(vlans: Option<&VlanSettings>) -> String {
+    match vlans {
+        // Tags are not read: there are no VLANs.
+        None => "any".to_owned(),
+        Some(vlans) => vlans.untagged.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+    }
+}
+
+/// The VLANs of frames with one.
+#[must_use]
+pub fn tagged(vlans: Option<&VlanSettings>) -> String {
+    match vlans {
+        None => "any".to_owned(),
+        Some(vlans) if vlans.tagged.is_empty() => "-".to_owned(),
+        Some(vlans) => vlans.tagged.to_string(),
+    }
+}

@@ -1,0 +1,73 @@
+//! The configuration of a `vnicd` that is to continue with the settings in force.
+
+use anyhow::{Context, Result};
+
+use super::{PortMemory, Settings};
+use crate::{
+    lab::{Lab, Nic, Trunk},
+    state::StateDir,
+    vnicd_client::config::{Config, GroupEntry, PortSettings, SwitchEntry, TrunkEntry},
+};
+
+impl Settings {
+    /// The configuration for a `vnicd` that is to go on with these settings.
+    ///
+    /// # Errors
+    /// One sentence when a socket path is too long.
+    pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<Config> {
+        let mut ports = Vec::new();
+        for (name, _, nic) in lab.ports() {
+            let memory = self.ports.get(&name).context("a port that is not in the lab")?;
+            ports.push(self.port_settings(name, nic, memory, state)?);
+        }
+        let groups = self.trees.iter().map(|(group, tree)| GroupEntry {
+            group: *group,
+            tree: tree.clone(),
+        });
+        let switches = lab.switches.iter().map(|name| SwitchEntry {
+            name: name.clone(),
+            settings: lab.switch_settings.get(name).cloned().unwrap_or_default(),
+        });
+        Ok(Config {
+            switches: switches.collect(),
+            ports,
+            trunks: self.trunks.iter().map(trunk_entry).collect(),
+            groups: groups.collect(),
+        })
+    }
+
+    fn port_settings(&self, name: String, nic: &Nic, memory: &PortMemory, state: &StateDir) -> Result<PortSettings> {
+        let timers = self.timers.iter().filter(|armed| armed.port == name);
+        Ok(PortSettings {
+            switch: nic.switch.clone(),
+            listen: None,
+            connect: Some(state.socket(&format!("{name}.sock"))?),
+            mac: Some(nic.mac),
+            queue_pairs: nic.queue_pairs,
+            mtu: nic.mtu,
+            offloads: nic.offloads,
+            loopback: nic.loopback,
+            returns: false,
+            coalescing: memory.coalescing.clone(),
+            dma: memory.dma,
+            steering: memory.steering,
+            misorder: memory.misorder,
+            link: memory.link.clone(),
+            groups: memory.groups.clone(),
+            vlans: memory.vlans.clone(),
+            timers: timers.map(|armed| armed.timer).collect(),
+            name,
+        })
+    }
+}
+
+fn trunk_entry(trunk: &Trunk) -> TrunkEntry {
+    TrunkEntry {
+        a: trunk.a.clone(),
+        b: trunk.b.clone(),
+        link: trunk.link.clone(),
+        vlans: trunk.vlans.clone(),
+        aggregate: trunk.aggregate.clone(),
+        stp_cost: trunk.stp_cost,
+    }
+}

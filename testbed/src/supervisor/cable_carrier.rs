@@ -1,0 +1,164 @@
+//! Lets guests see their cables pulled out and plugged in: `vnicd` has no way to tell them, QEMU has. What a cable's state
+//! shall be is `settings`' business; nothing else sets a carrier. The turns at
+//! QEMU's monitors are kept here, so power buttons are pressed here, too.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{
+    LabState, Shared,
+    guest_process::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT, runs},
+    thread,
+};
+use crate::{
+    lab::port_name,
+    qemu::{Nic, Qmp},
+    supervisor_client::protocol::LabPhase,
+    vnicd_client::report::PortInfo,
+};
+
+/// How often `vnicd` and the QEMUs are asked who has found whom: as often as `vnicd` looks for QEMUs itself.
+const RECONNECT_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is under way with carriers.
+#[derive(Debug, Default)]
+pub(super) struct Carriers {
+    /// Held while a guest is told of its cable: whoever comes last tells the last state, since it is read under this lock.
+    turn: Mutex<()>,
+    waiting: Mutex<Waiting>,
+}
+
+/// Pulled cables that QEMU is going to plug in: it does so with every card whose backend comes back.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Names of nodes and numbers of their cards; no more than the lab has.
+    cards: BTreeSet<(String, usize)>,
+    /// There is a thread that looks after them.
+    served: bool,
+}
+
+/// The turn at the monitors of all QEMUs, for who needs them for long.
+pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
+    shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the guest see the state that its cable has now. A node that is off needs nothing: its start does this again.
+pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()> {
+    let _turn = turn(shared);
+    let Some(mut qmp) = monitor(shared, node)? else {
+        return Ok(());
+    };
+    let up = shared.settings().link_is_up(&port_name(node, card));
+    qmp.set_link(&Nic::link_name(card), up)?;
+    if !up {
+        // QEMU may be about to notice that a former `vnicd` has ended.
+        pull_when_connected(shared, [(node.to_owned(), card)])?;
+    }
+    Ok(())
+}
+
+/// To be called when a new `vnicd` answers: the cables that are pulled now will be pulled again when QEMU has found it.
+pub(super) fn keep_pulled(shared: &Arc<Shared>) -> Result<()> {
+    let mut pulled = Vec::new();
+    for node in &shared.lab().nodes {
+        let cards = (0..node.nics.len()).filter(|card| !shared.settings().link_is_up(&port_name(&node.name, *card)));
+        pulled.extend(cards.map(|card| (node.name.clone(), card)));
+    }
+    pull_when_connected(shared, pulled)
+}
+
+fn pull_when_connected(shared: &Arc<Shared>, cards: impl IntoIterator<Item = (String, usize)>) -> Result<()> {
+    let mut waiting = shared.carriers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.cards.extend(cards);
+    if !waiting.cards.is_empty() && !waiting.served {
+        let server = Arc::clone(shared);
+        thread("carriers", move || serve(&server))?;
+        waiting.served = true;
+    }
+    Ok(())
+}
+
+/// The thread that looks after pulled cables, until none is left.
+fn serve(shared: &Shared) {
+    let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
+    while shared
+        .wait_for(Some(Instant::now() + RECONNECT_LOOK_INTERVAL), stopping)
+        .is_none()
+    {
+        let lock = || shared.carriers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken out before `vnicd` is asked: what is added from now on is about this `vnicd` or a later one.
+        let cards = std::mem::take(&mut lock().cards);
+        let info = shared.vnicd().and_then(|mut vnicd| Ok(vnicd.info()?));
+        for (node, card) in cards {
+            let name = port_name(&node, card);
+            // A `vnicd` that does not answer has ended: the next one will.
+            let is_connected = |port: &PortInfo| port.name == name && port.connected;
+            let connected = info.as_ref().is_ok_and(|info| info.ports.iter().any(is_connected));
+            let done = pull_again(shared, &node, card, connected).unwrap_or_else(|error| {
+                let error = format!("{error:#}");
+                tracing::warn!(port = %name, %error, "the guest may see a carrier that is not there");
+                true
+            });
+            if !done {
+                lock().cards.insert((node, card));
+            }
+        }
+        let mut waiting = lock();
+        if waiting.cards.is_empty() {
+            waiting.served = false;
+            return;
+        }
+    }
+}
+
+/// Pulls a cable again; `false` when that is too early. That `vnicd` sees QEMU `connected` is not enough: QEMU may have yet
+/// to learn of it, and would plug the cable in then.
+fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Result<bool> {
+    if !runs(shared, node) || shared.settings().link_is_up(&port_name(node, card)) {
+        return Ok(true);
+    }
+    if !connected {
+        return Ok(false);
+    }
+    let _turn = turn(shared);
+    let Some(mut qmp) = monitor(shared, node)? else {
+        return Ok(true);
+    };
+    if !qmp.socket_is_connected(&Nic::socket_name(card))? {
+        return Ok(false);
+    }
+    let up = shared.settings().link_is_up(&port_name(node, card));
+    qmp.set_link(&Nic::link_name(card), up)?;
+    Ok(true)
+}
+
+/// Presses the power button of a node that runs, or pulls its plug; its QEMU ends when the guest has switched itself off.
+pub(super) fn power_off(shared: &Shared, node: &str, force: bool) -> Result<()> {
+    // A monitor speaks with one at a time.
+    let _turn = turn(shared);
+    match monitor(shared, node)? {
+        Some(mut qmp) if force => qmp.quit()?,
+        Some(mut qmp) => qmp.system_powerdown()?,
+        None => {}
+    }
+    Ok(())
+}
+
+/// The monitor of a node's QEMU, which may just be starting; `None` when the node is off.
+fn monitor(shared: &Shared, node: &str) -> Result<Option<Qmp>> {
+    let socket = shared.state.socket(&format!("{node}.qmp"))?;
+    let deadline = Instant::now() + QEMU_START_TIMEOUT;
+    while runs(shared, node) {
+        match Qmp::connect(&socket, QEMU_LOOK_INTERVAL) {
+            Ok(qmp) => return Ok(Some(qmp)),
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}

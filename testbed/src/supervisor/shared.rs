@@ -1,0 +1,194 @@
+//! What all threads of a supervisor share: the lab, what its guests run with, its settings, and what changes while it runs.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{cable_carrier, guest_state::Guest, reaper::Reaper, reload, restore};
+use crate::{
+    lab::{Lab, Node},
+    prepare::Means,
+    settings_in_force::Settings,
+    state::StateDir,
+    supervisor_client::protocol::{BOOT_PATIENCE_FACTOR, LabPhase, LabStatus, NodeStatus},
+    vnicd_client::VnicdClient,
+};
+
+/// What all threads of a supervisor see.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// What the lab file says; replaced as a whole when the lab is changed.
+    pub(super) lab: RwLock<Arc<Lab>>,
+    pub(super) state: StateDir,
+    /// What guests run with; replaced with the lab.
+    pub(super) means: RwLock<Arc<Means>>,
+    /// The lab file that the lab is of, held while the lab is changed. None: it is of no file, and is never changed.
+    pub(super) file: Mutex<Option<PathBuf>>,
+    /// Held while a save of the lab is written.
+    pub(super) saving: Mutex<()>,
+    pub(super) inner: Mutex<LabState>,
+    pub(super) changed: Condvar,
+    pub(super) settings: Mutex<Settings>,
+    pub(super) carriers: cable_carrier::Carriers,
+    pub(super) restore: restore::Restore,
+    pub(super) reaper: Mutex<Option<Reaper>>,
+}
+
+/// What changes while a lab runs.
+#[derive(Debug)]
+pub(super) struct LabState {
+    pub(super) phase: LabPhase,
+    /// Why the lab is being stopped, if that is a failure.
+    pub(super) failure: Option<String>,
+    /// Stopped by Ctrl-C or SIGTERM.
+    pub(super) interrupted: bool,
+    pub(super) vnicd_pid: Option<u32>,
+    /// To signal `vnicd` without the risk that its number names another process by now.
+    pub(super) vnicd: Option<OwnedFd>,
+    pub(super) vnicd_restarts: u32,
+    /// The program that `vnicd` is started from, and what is under way with it.
+    pub(super) reload: reload::State,
+    /// We are told of every change of a setting, and have not read all of it to its end.
+    pub(super) watching: bool,
+    pub(super) nodes: BTreeMap<String, Guest>,
+    /// Grows with every change, for those who watch.
+    pub(super) version: u64,
+}
+
+impl LabState {
+    /// When a guest that boots, and shows nothing from now on, will have been waited for long enough.
+    pub(super) fn next_deadline(&self, patience: Duration) -> Instant {
+        let now = Instant::now();
+        let left = |guest: &Guest| {
+            let silence = patience.saturating_sub(guest.silent_for()?);
+            Some(silence.min((patience * BOOT_PATIENCE_FACTOR).saturating_sub(guest.booting_for()?)))
+        };
+        let least = self.nodes.values().filter_map(left).min();
+        now + least.unwrap_or(patience)
+    }
+}
+
+impl Shared {
+    /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
+    pub(super) fn lab(&self) -> Arc<Lab> {
+        Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What guests that are started now run with.
+    pub(super) fn means(&self) -> Arc<Means> {
+        Arc::clone(&self.means.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes `lab` what the lab file says, and `means` what guests are started with.
+    pub(super) fn replace(&self, lab: Arc<Lab>, means: Means) {
+        *self.means.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(means);
+        *self.lab.write().unwrap_or_else(PoisonError::into_inner) = lab;
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, LabState> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what everybody sees and wakes those who wait for a change.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut LabState) -> T) -> T {
+        let mut inner = self.inner();
+        let result = change(&mut inner);
+        inner.version += 1;
+        self.changed.notify_all();
+        result
+    }
+
+    /// Looks, and perhaps changes something that nobody waits for.
+    pub(super) fn update_quietly<T>(&self, change: impl FnOnce(&mut LabState) -> T) -> T {
+        change(&mut self.inner())
+    }
+
+    pub(super) fn update_guest(&self, name: &str, change: impl FnOnce(&mut Guest)) {
+        self.update(|inner| inner.nodes.get_mut(name).map(change));
+    }
+
+    /// Waits until `done` gives something; no longer than `deadline`, if given.
+    pub(super) fn wait_for<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut done: impl FnMut(&mut LabState) -> Option<T>,
+    ) -> Option<T> {
+        let mut inner = self.inner();
+        loop {
+            if let Some(result) = done(&mut inner) {
+                return Some(result);
+            }
+            inner = match deadline {
+                None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline
+                        .checked_duration_since(Instant::now())
+                        .filter(|left| !left.is_zero())?;
+                    self.changed
+                        .wait_timeout(inner, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.inner().phase == LabPhase::Stopping
+    }
+
+    /// Begins the end of the lab because something cannot go on.
+    pub(super) fn fail(&self, why: anyhow::Error) {
+        tracing::error!(error = %format!("{why:#}"), "the lab cannot go on");
+        self.update(|inner| {
+            if inner.phase != LabPhase::Stopping {
+                inner.phase = LabPhase::Stopping;
+                inner.failure = Some(format!("{why:#}"));
+            }
+        });
+    }
+
+    /// Tells the reaper of a child process.
+    pub(super) fn watch_child(&self, pid: u32) {
+        if let Some(reaper) = self.reaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            reaper.watch(pid);
+        }
+    }
+
+    pub(super) fn vnicd(&self) -> Result<VnicdClient> {
+        Ok(VnicdClient::connect(&self.state.vnicd_socket()?)?)
+    }
+
+    pub(super) fn status(&self, inner: &LabState) -> LabStatus {
+        let (lab, means) = (self.lab(), self.means());
+        let of_node = |node: &Node| {
+            let guest = inner.nodes.get(&node.name)?;
+            let silent = guest.silent_for();
+            Some(NodeStatus {
+                labels: node.labels.clone(),
+                silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
+                ..guest.status.clone()
+            })
+        };
+        LabStatus {
+            lab: lab.name.clone(),
+            phase: inner.phase,
+            accel: means.accel,
+            qemu: means.qemu.version().to_string(),
+            pid: std::process::id(),
+            vnicd_pid: inner.vnicd_pid,
+            vnicd_restarts: inner.vnicd_restarts,
+            nodes: lab.nodes.iter().filter_map(of_node).collect(),
+        }
+    }
+}
