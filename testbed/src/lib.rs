@@ -7,7 +7,7 @@ pub mod demo;
 pub mod graph;
 pub mod guest_channel;
 mod guest_memory;
-mod guest_tools;
+pub mod guest_tools;
 pub mod image;
 mod interrupted;
 pub mod lab;

@@ -32,7 +32,7 @@ impl DataPlane {
         service: Service,
         frame: &FrameRef<'_>,
         wire: &OnWire,
-        blocked: Option<Blocked>,
+        blocked: Option<&Blocked>,
         now: Time,
     ) -> Outcome {
         let index = frame.transit.card();

@@ -4,6 +4,7 @@ use ether::Time;
 
 use super::DataPlane;
 use super::card::transmit_batch::TransmitBatch;
+use super::card::transmit_ring::Blocked;
 use super::containment::contain;
 use super::forwarding::burst::Burst;
 use super::frames::frame_ref::FrameRef;
@@ -123,10 +124,13 @@ impl DataPlane {
             return false;
         };
         let transit = Transit::from_ring(card, pair);
+        // Only the first frame may have waited.
+        let waited = self.card(card).take_blocked(pair);
+        let mut blocked = waited.as_ref();
         let mut sent = 0;
         while sent < batch.len() {
             let frame = batch.frame(sent, transit);
-            let (outcome, left_at) = self.take_from_guest(&frame, now);
+            let (outcome, left_at) = self.take_from_guest(frame, blocked.take(), now);
             if outcome == Outcome::Wait {
                 break;
             }
@@ -134,7 +138,7 @@ impl DataPlane {
             sent += 1;
             if let Outcome::Direct { card: to } = outcome
                 && let Some(next) = batch.ethernet_header(sent)
-                && let Some(burst) = Burst::behind(&self.forwarding.wiring, &frame, to, next)
+                && let Some(burst) = Burst::behind(&self.forwarding.wiring, &frame, to as usize, next)
             {
                 sent += self.forwarding.send_burst(&burst, batch, sent, transit, now);
             } else if !self.card(card).is_transmit_ring_started(pair) {
@@ -159,29 +163,26 @@ impl DataPlane {
         }
     }
 
-    /// Takes `frame`, with an unchecked header, from its guest. Returns what became of it, and when it has left the card.
+    /// Takes `frame`, with an unchecked header, from its guest; it may have been `blocked` before. Returns what became of it, and
+    /// when it has left the card.
     #[inline]
-    fn take_from_guest(&mut self, frame: &FrameRef<'_>, now: Time) -> (Outcome, Time) {
-        let (index, pair) = (frame.transit.card(), frame.transit.pair());
+    fn take_from_guest(&mut self, frame: FrameRef<'_>, blocked: Option<&Blocked>, now: Time) -> (Outcome, Time) {
+        let misordered;
+        let mut frame = frame;
+        let index = frame.transit.card();
         let card = &mut self.forwarding.wiring.cards[index];
-        let blocked = card.blocked(pair);
-        if blocked.is_some() {
-            card.set_blocked(pair, None);
-        }
-        let (header, wire) = match route::accepted(card, frame) {
-            Ok(accepted) => accepted,
+        let wire = match route::accept(card, &mut frame) {
+            Ok(wire) => wire,
             Err(loss) => {
                 card.drop_tx(loss.at_sender(), 1, now);
                 return (Outcome::Taken, now);
             }
         };
-        let mut frame = FrameRef { header, ..*frame };
         let shortcuts = self.forwarding.wiring.shortcuts;
         let route = route::from_guest(card, &frame, &wire, blocked.is_some(), shortcuts, now);
         if let Route::ToCard(service) = route {
             return (self.serve(service, &frame, &wire, blocked, now), now);
         }
-        let misordered;
         if let Some((at, value)) = card.firmware_mut().misorder_mut().sent(frame.inline) {
             misordered = with_byte(frame.inline, at, value);
             frame.inline = &misordered[..frame.inline.len()];

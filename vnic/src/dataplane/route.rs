@@ -12,7 +12,7 @@ use super::card::Card;
 use super::card::receive_ring::Refused;
 use super::frames::frame_ref::FrameRef;
 use super::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
-use crate::offload::{NetHeader, OnWire};
+use crate::offload::OnWire;
 use crate::ring::Rule;
 use vnicd_protocol::drops::{RxDrop, TxDrop};
 
@@ -210,22 +210,22 @@ impl Shortcuts {
     }
 }
 
-/// What is known of a frame from a guest that its card accepts: its checked offload request, and what it is on the wire.
+/// Checks the offload request of a frame from a guest, and what its card accepts. Returns what the frame is on the wire.
 ///
 /// # Errors
 /// Why the card does not accept it.
 #[inline(always)]
-pub fn accepted(card: &Card, frame: &FrameRef<'_>) -> Result<(NetHeader, OnWire), Loss> {
+pub fn accept(card: &Card, frame: &mut FrameRef<'_>) -> Result<OnWire, Loss> {
     if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
         return Err(Loss::Runt);
     }
     let checked = frame.header.checked(card.sender_offloads(), frame.len);
-    let header = checked.map_err(|_| Loss::BadOffload)?;
-    let wire = FrameRef { header, ..*frame }.on_wire().ok_or(Loss::BadOffload)?;
+    frame.header = checked.map_err(|_| Loss::BadOffload)?;
+    let wire = frame.on_wire().ok_or(Loss::BadOffload)?;
     if !card.fits_mtu(wire.longest) || frame.len > SEGMENTED_FRAME_MAX {
         return Err(Loss::TooLong);
     }
-    Ok((header, wire))
+    Ok(wire)
 }
 
 /// The route of an accepted frame from its guest: to the card itself, or to the card's switch. A frame that was `switched`
@@ -276,6 +276,12 @@ pub fn to_guest(card: &Card, frame: &FrameRef<'_>, wire: Option<&OnWire>, shortc
         return Route::Direct;
     }
     behind_others(card, frame, over_link, suits, now)
+}
+
+/// Whether a frame between cards that is `len` bytes long, of at most one piece behind its first bytes, goes to `card` directly.
+#[inline(always)]
+pub fn is_direct_to_card(card: &Card, len: u32, shortcuts: Shortcuts, now: Time) -> bool {
+    card.fits_mtu(len) && shortcuts.over_link(&card.cable().to_guest, len, now) == Route::Direct
 }
 
 /// The route of a frame that its receiver does not take directly: because of the link, because the guest does not take it

@@ -232,6 +232,16 @@ impl Card {
         self.pairs[pair].tx.blocked()
     }
 
+    /// The head frame of transmit ring `pair` is tried again: what it waited for.
+    #[inline]
+    pub fn take_blocked(&mut self, pair: usize) -> Option<Blocked> {
+        let blocked = self.blocked(pair);
+        if blocked.is_some() {
+            self.set_blocked(pair, None);
+        }
+        blocked
+    }
+
     /// The head frame of transmit ring `pair` waits for a receiver, or not any more.
     #[inline]
     pub fn set_blocked(&mut self, pair: usize, blocked: Option<Blocked>) {

@@ -13,7 +13,7 @@ use crate::dataplane::card::receive_ring::Refused;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::transit::Transit;
-use crate::dataplane::route::{self, Loss, Route, Service};
+use crate::dataplane::route::{self, Loss, Route};
 use crate::dataplane::wiring::card_frames::CardFrame;
 use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
@@ -192,10 +192,7 @@ impl Forwarding {
         let forward = state.switch.forward(now, at.port, packet.inline(), packet.len as usize);
         if let Forward::One(Egress::Local(port)) = forward {
             let to = state.card_at(port);
-            let wire = on_wire(packet.len);
-            if route::to_guest(&wiring.cards[to], &frame, Some(&wire), shortcuts, now)
-                == Route::ToCard(Service::Multicast)
-            {
+            if route::is_direct_to_card(&wiring.cards[to], packet.len, shortcuts, now) {
                 wiring.card_frames.push(to, packet.over_ideal_link());
                 return;
             }

@@ -73,7 +73,7 @@ impl Forwarding {
     }
 
     /// Takes a frame, whose header was checked, from the guest of a self-connected card. If it was `blocked`, its copy has begun.
-    pub fn loop_back(&mut self, frame: &FrameRef<'_>, wire: &OnWire, blocked: Option<Blocked>, now: Time) -> Outcome {
+    pub fn loop_back(&mut self, frame: &FrameRef<'_>, wire: &OnWire, blocked: Option<&Blocked>, now: Time) -> Outcome {
         let index = frame.transit.card();
         if blocked.is_none() {
             self.begin_copy(index, frame, now);
@@ -113,7 +113,7 @@ impl Forwarding {
     }
 
     /// Leaves a frame in its ring, which may have been `blocked` before: then it waits no longer than it would have.
-    fn block_again(&mut self, frame: &FrameRef<'_>, queue: usize, blocked: Option<Blocked>, now: Time) -> Outcome {
+    fn block_again(&mut self, frame: &FrameRef<'_>, queue: usize, blocked: Option<&Blocked>, now: Time) -> Outcome {
         let index = frame.transit.card();
         let outcome = self.wiring.block(frame, index, queue, now);
         if let Some(blocked) = blocked {

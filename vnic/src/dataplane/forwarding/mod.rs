@@ -120,7 +120,7 @@ impl Forwarding {
     /// Tries again to hand a frame to the receiver that it waited for; it was switched, and counted, before it waited.
     #[cold]
     #[inline(never)]
-    pub fn retry_blocked(&mut self, blocked: Blocked, frame: &FrameRef<'_>, now: Time) -> Outcome {
+    pub fn retry_blocked(&mut self, blocked: &Blocked, frame: &FrameRef<'_>, now: Time) -> Outcome {
         let transit = if now < blocked.until {
             frame.transit
         } else {

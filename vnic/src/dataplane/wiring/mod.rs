@@ -29,8 +29,8 @@ use crate::offload::OnWire;
 pub enum Outcome {
     /// It was put directly into the only receive queue of this card: others like it may follow.
     Direct {
-        /// The card.
-        card: usize,
+        /// The card's index; there are never more than switch ports.
+        card: u32,
     },
     /// It was handed over, or is under way in the pool, or was dropped and counted: its sender is rid of it.
     Taken,
@@ -67,41 +67,46 @@ impl Wiring {
     ) -> Outcome {
         let wire = frame.on_wire();
         let card = &mut self.cards[index];
-        match route::to_guest(card, frame, wire.as_ref(), self.shortcuts, now) {
-            Route::Direct => self.deliver_directly(index, frame, now),
-            other => self.send_indirectly(index, other, frame, wire, segments, now),
+        let route = route::to_guest(card, frame, wire.as_ref(), self.shortcuts, now);
+        if route != Route::Direct {
+            return self.send_indirectly(index, route, frame, wire, segments, now);
         }
-    }
-
-    /// Puts a frame from an ideal link into the receive buffers of the card at `index`.
-    #[inline(always)]
-    fn deliver_directly(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) -> Outcome {
-        let card = &mut self.cards[index];
         let Some(queue) = card.receive_queue(frame.inline) else {
             return self.lose_behind_link(index, frame, Loss::NotReady, now);
         };
-        match card.deliver(queue, frame, now) {
-            Ok(()) => {
-                let is_only_queue = card.queue_pairs() == 1;
-                self.touch(index, queue);
-                if is_only_queue {
-                    Outcome::Direct { card: index }
-                } else {
-                    Outcome::Taken
-                }
-            }
-            Err(refused) => {
-                let card = &mut self.cards[index];
-                let is_worth_waiting = || card.may_wait_for(queue, now);
-                match route::after_refusal(refused, frame, queue, is_worth_waiting) {
-                    Route::Drop(loss) => self.lose_behind_link(index, frame, loss, now),
-                    Route::Wait { queue } => self.block(frame, index, queue, now),
-                    _ => {
-                        self.count_passed_undelivered(index, frame);
-                        self.wait_at_card(index, frame, now);
-                        Outcome::Taken
-                    }
-                }
+        if let Err(refused) = card.deliver(queue, frame, now) {
+            return self.send_refused(index, queue, refused, frame, now);
+        }
+        if card.touch(queue) {
+            self.touched.push((index, queue));
+        }
+        if card.queue_pairs() == 1 {
+            Outcome::Direct { card: index as u32 }
+        } else {
+            Outcome::Taken
+        }
+    }
+
+    /// Carries out what follows when receive queue `queue` of the card at `index` refuses a frame from its ideal link.
+    #[cold]
+    #[inline(never)]
+    fn send_refused(
+        &mut self,
+        index: usize,
+        queue: usize,
+        refused: Refused,
+        frame: &FrameRef<'_>,
+        now: Time,
+    ) -> Outcome {
+        let card = &mut self.cards[index];
+        let is_worth_waiting = || card.may_wait_for(queue, now);
+        match route::after_refusal(refused, frame, queue, is_worth_waiting) {
+            Route::Drop(loss) => self.lose_behind_link(index, frame, loss, now),
+            Route::Wait { queue } => self.block(frame, index, queue, now),
+            _ => {
+                self.count_passed_undelivered(index, frame);
+                self.wait_at_card(index, frame, now);
+                Outcome::Taken
             }
         }
     }
