@@ -1,9 +1,13 @@
 //! Where running labs live: one folder per lab with its sockets and logs, gone when the lab is. Holds the lock that says
-//! a lab is alive, and clears away what a killed supervisor could not. Starts and ends no process.
+//! a lab is alive. Starts and ends no process.
+
+mod ended_labs;
+mod failed_labs;
+mod stale_files;
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom},
+    io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -11,26 +15,15 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 
+use self::{ended_labs::forget_end, failed_labs::is_of_failure};
+
+pub use self::{
+    ended_labs::{ended_labs, forget_ended_labs},
+    failed_labs::failed_lab,
+};
+
 /// Longest path of a Unix socket that the kernel takes, without the closing zero byte.
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
-
-/// What the note is called that tells why a lab ended which nobody watched, behind the lab's name.
-const ENDED_SUFFIX: &str = ".ended";
-
-/// Bytes of such a note.
-const ENDED_LEN_MAX: usize = 4096;
-
-/// What the folder is called that keeps the logs of a lab that failed, behind the lab's name. No lab has a dot in its name.
-const FAILED_SUFFIX: &str = ".failed";
-
-/// Bytes that are kept of one log: its end, where the reason is.
-const LOG_KEPT_LEN_MAX: u64 = 256 << 10;
-
-/// Bytes that are kept of all logs of a lab: the folder may lie in memory.
-const LOGS_KEPT_LEN_MAX: u64 = 16 << 20;
-
-/// Failed labs whose logs are kept: the oldest make room.
-const FAILED_LABS_MAX: usize = 8;
 
 /// Name of the lock file in a lab's folder; held by the supervisor for as long as it lives.
 const LOCK: &str = "lock";
@@ -138,74 +131,6 @@ impl StateDir {
         Ok(lock)
     }
 
-    fn note_of_end(&self) -> PathBuf {
-        self.path.with_file_name(format!("{}{ENDED_SUFFIX}", self.lab()))
-    }
-
-    /// Tells whoever comes next why the lab, which has ended by itself, did so. The note goes with the next lab of this name, or
-    /// with `weft clean`.
-    ///
-    /// # Errors
-    /// When the note cannot be written.
-    pub fn note_end(&self, why: &str) -> Result<()> {
-        own_folder(self.path.parent().unwrap_or(Path::new("/")))?;
-        let note = self.note_of_end();
-        let why = &why[..why.floor_char_boundary(ENDED_LEN_MAX)];
-        fs::write(&note, why).with_context(|| format!("cannot write {}", note.display()))
-    }
-
-    /// Where the logs of this lab are kept when it has failed.
-    #[must_use]
-    pub fn failed(&self) -> Self {
-        Self::at(&self.path.with_file_name(format!("{}{FAILED_SUFFIX}", self.lab())))
-    }
-
-    /// Keeps the ends of the lab's logs, in place of those of an earlier failure, until `weft clean`. Gives their folder;
-    /// `None` when no guest ran, or there is no room for them.
-    #[must_use]
-    pub fn keep_logs(&self) -> Option<PathBuf> {
-        let kept = self.failed();
-        let copied = remove_folder(&kept.path).and_then(|()| self.copy_logs(&kept));
-        match copied {
-            Ok(true) => Some(kept.path),
-            Ok(false) => None,
-            Err(error) => {
-                // Why the lab failed is what matters now; half of its logs would mislead.
-                tracing::info!(error = %format!("{error:#}"), "the logs cannot be kept");
-                _ = remove_folder(&kept.path);
-                None
-            }
-        }
-    }
-
-    fn copy_logs(&self, kept: &Self) -> Result<bool> {
-        let of_guest = |path: &Path| path.to_str().is_some_and(|path| path.ends_with(".qemu.log"));
-        let mut logs: Vec<_> = fs::read_dir(&self.path)
-            .with_context(|| format!("cannot read {}", self.path.display()))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-            .collect();
-        logs.sort();
-        if !logs.iter().any(|log| of_guest(log)) {
-            return Ok(false);
-        }
-        let mut room = LOGS_KEPT_LEN_MAX;
-        for log in logs {
-            let end =
-                end_of(&log, LOG_KEPT_LEN_MAX.min(room)).with_context(|| format!("cannot read {}", log.display()))?;
-            if end.is_empty() {
-                continue;
-            }
-            own_folder(&kept.path)?;
-            room -= end.len() as u64;
-            let copy = kept.path.join(log.file_name().unwrap_or_default());
-            fs::write(&copy, end).with_context(|| format!("cannot write {}", copy.display()))?;
-        }
-        forget_oldest_failures()?;
-        Ok(kept.path.is_dir())
-    }
-
     /// Whether a supervisor holds the lab.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -235,63 +160,6 @@ impl StateDir {
             }
             own_folder(&self.path)?;
         }
-    }
-
-    /// Removes everything in the folder but the lock.
-    fn clear(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.path).with_context(|| format!("cannot read {}", self.path.display()))? {
-            let entry = entry?;
-            if entry.file_name() == LOCK {
-                continue;
-            }
-            let path = entry.path();
-            let removed = if entry.file_type()?.is_dir() {
-                fs::remove_dir_all(&path)
-            } else {
-                fs::remove_file(&path)
-            };
-            removed.with_context(|| format!("cannot remove the left-over {}", path.display()))?;
-        }
-        Ok(())
-    }
-
-    /// Removes the folder, lock and all.
-    ///
-    /// # Errors
-    /// When a file cannot be removed.
-    pub fn remove(&self, lock: Lock) -> Result<()> {
-        self.clear()?;
-        fs::remove_file(self.file(LOCK))
-            .and_then(|()| fs::remove_dir(&self.path))
-            .or_else(ignore_absent)?;
-        drop(lock);
-        // The folder of all labs goes with the last of them.
-        if let Some(root) = self.path.parent() {
-            _ = fs::remove_dir(root);
-        }
-        Ok(())
-    }
-
-    /// Removes the folder if nobody holds the lab. True when it did.
-    ///
-    /// # Errors
-    /// When a file cannot be removed.
-    pub fn remove_if_dead(&self) -> Result<bool> {
-        if !self.path.is_dir() {
-            return Ok(false);
-        }
-        match self.try_lock()? {
-            Some(lock) => self.remove(lock).map(|()| true),
-            None => Ok(false),
-        }
-    }
-}
-
-fn ignore_absent(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound {
-        Ok(())
-    } else {
-        Err(error)
     }
 }
 
@@ -339,102 +207,9 @@ pub fn running_labs() -> Result<Vec<String>> {
     Ok(labs)
 }
 
-fn is_of_failure(folder: &Path) -> bool {
-    folder.to_str().is_some_and(|path| path.ends_with(FAILED_SUFFIX))
-}
-
-/// The last `length_max` bytes of a file.
-fn end_of(file: &Path, length_max: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(file)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(length_max)))?;
-    let mut end = Vec::new();
-    file.take(length_max).read_to_end(&mut end)?;
-    Ok(end)
-}
-
-fn remove_folder(folder: &Path) -> Result<()> {
-    fs::remove_dir_all(folder)
-        .or_else(ignore_absent)
-        .with_context(|| format!("cannot remove {}", folder.display()))
-}
-
-/// Folders with logs of labs that failed, the newest first.
-fn failures() -> Vec<StateDir> {
-    let entries = fs::read_dir(root()).into_iter().flatten().flatten();
-    let folders = entries.map(|entry| entry.path()).filter(|path| is_of_failure(path));
-    let mut folders: Vec<_> = folders
-        .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
-        .collect();
-    folders.sort();
-    folders.iter().rev().map(|(_, path)| StateDir::at(path)).collect()
-}
-
-fn forget_oldest_failures() -> Result<()> {
-    for old in failures().iter().skip(FAILED_LABS_MAX) {
-        remove_folder(&old.path)?;
-    }
-    Ok(())
-}
-
-/// The kept logs of the failed lab that is meant: the one named, or the last one.
-#[must_use]
-pub fn failed_lab(name: Option<&str>) -> Option<StateDir> {
-    failures()
-        .into_iter()
-        .find(|kept| name.is_none_or(|name| kept.lab() == format!("{name}{FAILED_SUFFIX}")))
-}
-
-fn forget_end(note: &Path) -> Result<()> {
-    fs::remove_file(note)
-        .or_else(ignore_absent)
-        .with_context(|| format!("cannot remove {}", note.display()))
-}
-
-/// Notes of labs that ended by themselves: their paths.
-fn notes_of_ends() -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(root()).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
-        .map(|entry| entry.path())
-        .filter(|path| path.to_str().is_some_and(|path| path.ends_with(ENDED_SUFFIX)))
-}
-
-/// What is to be said of labs that ended by themselves while nobody watched: nothing, or a clause for each.
-#[must_use]
-pub fn ended_labs() -> String {
-    let mut ends: Vec<_> = notes_of_ends()
-        .filter_map(|note| {
-            let lab = note.file_stem()?.to_str()?;
-            Some(format!(
-                "; {lab} ended by itself: {}",
-                fs::read_to_string(&note).ok()?.trim()
-            ))
-        })
-        .collect();
-    ends.sort();
-    ends.concat()
-}
-
-/// Removes the notes of labs that ended by themselves, and the logs of those that failed.
-///
-/// # Errors
-/// When one cannot be removed.
-pub fn forget_ended_labs() -> Result<()> {
-    for note in notes_of_ends() {
-        forget_end(&note)?;
-    }
-    for kept in failures() {
-        remove_folder(&kept.path)?;
-    }
-    // The folder of all labs goes with the last of them.
-    _ = fs::remove_dir(root());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{failed_labs::LOG_KEPT_LEN_MAX, *};
 
     #[test]
     fn a_lab_has_one_supervisor_and_leaves_nothing() {
