@@ -123,6 +123,9 @@ impl DataPlane {
         let Some(taken) = self.card(card).take_batch(pair, batch) else {
             return false;
         };
+        if batch.len() == 0 && taken.is_ok() {
+            return false;
+        }
         let transit = Transit::from_ring(card, pair);
         // Only the first frame may have waited.
         let waited = self.card(card).take_blocked(pair);
@@ -227,8 +230,13 @@ impl DataPlane {
         if self.drains != 0 || self.reconnect_grace.is_on() && card.is_transmit_ring_resumed(pair) {
             return true;
         }
-        card.blocked(pair)
-            .is_some_and(|blocked| now < blocked.until && self.card(blocked.card).is_still_stalled(blocked.queue, now))
+        match card.blocked(pair) {
+            None => false,
+            Some(blocked) => {
+                let Blocked { card, queue, until } = *blocked;
+                now < until && self.card(card).is_still_stalled(queue, now)
+            }
+        }
     }
 
     /// When something is due without a kick.
@@ -261,8 +269,8 @@ impl DataPlane {
         }
         for index in 0..cards.len() {
             for pair in 0..cards[index].queue_pairs() {
-                if let Some(blocked) = cards[index].blocked(pair) {
-                    cards[blocked.card].set_awaited(true);
+                if let Some(card) = cards[index].blocked(pair).map(|blocked| blocked.card) {
+                    cards[card].set_awaited(true);
                 }
             }
         }

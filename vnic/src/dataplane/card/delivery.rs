@@ -228,22 +228,17 @@ impl Card {
 
     /// What the head frame of transmit ring `pair` waits for.
     #[inline]
-    pub fn blocked(&self, pair: usize) -> Option<Blocked> {
+    pub fn blocked(&self, pair: usize) -> Option<&Blocked> {
         self.pairs[pair].tx.blocked()
     }
 
     /// The head frame of transmit ring `pair` is tried again: what it waited for.
     #[inline]
     pub fn take_blocked(&mut self, pair: usize) -> Option<Blocked> {
-        let blocked = self.blocked(pair);
-        if blocked.is_some() {
-            self.set_blocked(pair, None);
-        }
-        blocked
+        self.pairs[pair].tx.take_blocked()
     }
 
     /// The head frame of transmit ring `pair` waits for a receiver, or not any more.
-    #[inline]
     pub fn set_blocked(&mut self, pair: usize, blocked: Option<Blocked>) {
         self.pairs[pair].tx.set_blocked(blocked);
     }
@@ -251,7 +246,8 @@ impl Card {
     /// The head frame of transmit ring `pair`, which is blocked, waits no longer than until `until`.
     pub fn limit_blocked(&mut self, pair: usize, until: Time) {
         if let Some(blocked) = self.blocked(pair) {
-            self.set_blocked(pair, Some(Blocked { until, ..blocked }));
+            let blocked = Blocked { until, ..*blocked };
+            self.set_blocked(pair, Some(blocked));
         }
     }
 

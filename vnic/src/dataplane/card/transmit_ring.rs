@@ -116,8 +116,14 @@ impl TransmitRing {
 
     /// What the head frame waits for.
     #[inline]
-    pub fn blocked(&self) -> Option<Blocked> {
-        self.blocked
+    pub fn blocked(&self) -> Option<&Blocked> {
+        self.blocked.as_ref()
+    }
+
+    /// The head frame is tried again: what it waited for.
+    #[inline]
+    pub fn take_blocked(&mut self) -> Option<Blocked> {
+        self.blocked.take()
     }
 
     /// The head frame waits for a receiver, or not any more.

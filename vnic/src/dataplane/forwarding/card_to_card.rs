@@ -175,16 +175,19 @@ impl Forwarding {
 
     /// Sends a frame of the card at `index` over its link and on.
     fn send_from_card(&mut self, index: usize, packet: &CardFrame, now: Time) {
-        let frame = packet.as_ref(Transit::from_card(index));
+        let transit = Transit::from_card(index);
         let wiring = &mut self.wiring;
-        wiring.capture_sent(index, &frame, &mut self.segments, now);
         let shortcuts = wiring.shortcuts;
+        if wiring.cards[index].capture().is_some() {
+            wiring.capture_sent(index, &packet.as_ref(transit), &mut self.segments, now);
+        }
         let card = &mut wiring.cards[index];
         let at = card.attachment();
         let link = &mut card.cable_mut().from_guest;
         if let Route::Copied(copying) = shortcuts.over_link(link, packet.len, now) {
-            let hop = Hop::FromGuest(index);
-            wiring.cross(hop, &frame, &on_wire(packet.len), copying, &mut self.segments, now);
+            let (hop, wire) = (Hop::FromGuest(index), on_wire(packet.len));
+            let frame = packet.as_ref(transit);
+            wiring.cross(hop, &frame, &wire, copying, &mut self.segments, now);
             return;
         }
         link.count_passed(1, u64::from(packet.len));
@@ -193,11 +196,11 @@ impl Forwarding {
         if let Forward::One(Egress::Local(port)) = forward {
             let to = state.card_at(port);
             if route::is_direct_to_card(&wiring.cards[to], packet.len, shortcuts, now) {
-                wiring.card_frames.push(to, packet.over_ideal_link());
+                wiring.card_frames.push_direct(to, packet);
                 return;
             }
         }
-        self.follow_decision(at.switch, at.port, forward, &frame, now);
+        self.follow_decision(at.switch, at.port, forward, &packet.as_ref(transit), now);
     }
 
     /// Hands a packet to the guest of the card that it reached; the card has forwarded it by now.

@@ -42,7 +42,10 @@ impl CardFrame {
     /// A frame in at most one piece behind its first bytes, which came directly over an ideal link.
     pub fn direct(frame: &FrameRef<'_>) -> Self {
         let tail = frame.rest.first().copied().unwrap_or(Piece::EMPTY);
-        Self::new(frame.inline, tail, frame.len).over_ideal_link()
+        Self {
+            is_direct: true,
+            ..Self::new(frame.inline, tail, frame.len)
+        }
     }
 
     /// A frame that lies in private memory.
@@ -53,14 +56,6 @@ impl CardFrame {
             len: tail.len() as u32,
         };
         Self::new(inline, tail, bytes.len() as u32)
-    }
-
-    /// This frame behind one more ideal link, which has not counted it.
-    pub fn over_ideal_link(self) -> Self {
-        Self {
-            is_direct: true,
-            ..self
-        }
     }
 
     /// The first bytes, as many as the frame has.
@@ -105,6 +100,12 @@ impl CardFrames {
     /// A frame reached the card at `index`.
     pub fn push(&mut self, index: usize, frame: CardFrame) {
         self.arrivals.push_back((index, frame));
+    }
+
+    /// A frame reached the card at `index` directly over an ideal link.
+    pub fn push_direct(&mut self, index: usize, frame: &CardFrame) {
+        let is_direct = true;
+        self.arrivals.push_back((index, CardFrame { is_direct, ..*frame }));
     }
 
     /// The frame that reached a card first.
