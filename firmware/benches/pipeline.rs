@@ -34,14 +34,7 @@ fn queue_with(strategy: StrategyKind, dma: DmaModel) -> RxPipeline {
 }
 
 fn modelled(strategy: StrategyKind) -> RxPipeline {
-    queue_with(
-        strategy,
-        DmaModel {
-            setup_ns: 700,
-            rate_bps: 16_000_000_000,
-            parallelism: 2,
-        },
-    )
+    queue_with(strategy, DmaModel::new(700, 16_000_000_000, 2))
 }
 
 #[inline(always)]
@@ -146,7 +139,9 @@ fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) ->
 /// A card whose injector has this degree, and the header of a fragment of a medium message.
 fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
     let (mut nic, mut header) = steered(1, SteeringMode::Flow, 0x86df);
-    nic.misorder_mut().set(MisorderSettings { degree }).expect("a degree");
+    nic.misorder_mut()
+        .set(MisorderSettings::of_degree(degree))
+        .expect("a degree");
     // A marked TINY makes the partner known; then fragment 6 of 32 KiB, cut in 1452 bytes.
     header[16] = 0xa5;
     nic.misorder_mut().sent(&header);

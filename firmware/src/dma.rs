@@ -23,7 +23,7 @@ weft_settings::settings! {
     /// submitted, so frames that are taken in one batch have all arrived before the first of them completes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-    pub struct DmaModel, changed by DmaChange {
+    pub struct DmaModel, changed by struct DmaChange {
         /// Time from submission to the first byte on the bus, in nanoseconds; at most [`DMA_SETUP_NS_MAX`].
         pub setup_ns: u64,
         /// Rate of the bus in bits per second; 0 = unlimited, otherwise at least [`DMA_RATE_BPS_MIN`].
@@ -35,11 +35,16 @@ weft_settings::settings! {
 
 impl DmaModel {
     /// No modelled time.
-    pub const ZERO: Self = Self {
-        setup_ns: 0,
-        rate_bps: 0,
-        parallelism: 1,
-    };
+    pub const ZERO: Self = Self::new(0, 0, 1);
+
+    /// Engines with this set-up time, rate and number.
+    pub const fn new(setup_ns: u64, rate_bps: u64, parallelism: u32) -> Self {
+        Self {
+            setup_ns,
+            rate_bps,
+            parallelism,
+        }
+    }
 
     /// True if transfers take no modelled time.
     #[inline]

@@ -19,10 +19,17 @@ weft_settings::settings! {
     /// What the misordering injector does.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-    pub struct MisorderSettings, changed by MisorderChange {
+    pub struct MisorderSettings, changed by struct MisorderChange {
         /// The degree X: by how many fragments the mark of a medium message is moved forward, at most [`MISORDER_DEGREE_MAX`]; 0 turns
         /// the injector off.
         pub degree: u8,
+    }
+}
+
+impl MisorderSettings {
+    /// Marks are moved forward by so many fragments; 0 is off.
+    pub const fn of_degree(degree: u8) -> Self {
+        Self { degree }
     }
 }
 
@@ -79,7 +86,7 @@ impl Misorder {
     /// An injector that is off.
     pub(crate) const fn new() -> Self {
         Self {
-            settings: MisorderSettings { degree: 0 },
+            settings: MisorderSettings::of_degree(0),
             known: [None; MISORDER_PARTNERS],
             counters: MisorderCounters {
                 moved: 0,

@@ -40,7 +40,7 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     });
     nic.steering_mut().set_ready(0b11);
     nic.misorder_mut()
-        .set(MisorderSettings { degree: 3 })
+        .set(MisorderSettings::of_degree(3))
         .expect("a degree");
     let mut request = [0; CONTROL_FRAME_MAX];
     let mut reply = [0; CONTROL_FRAME_MAX];
@@ -52,14 +52,7 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     let mut packets = 0;
     let info = allocation_counter::measure(|| {
         let mut start_ns = 0;
-        for dma in [
-            DmaModel::ZERO,
-            DmaModel {
-                setup_ns: 900,
-                rate_bps: 16_000_000_000,
-                parallelism: 4,
-            },
-        ] {
+        for dma in [DmaModel::ZERO, DmaModel::new(900, 16_000_000_000, 4)] {
             nic.set_dma(dma);
             for &strategy in StrategyKind::ALL {
                 let now = Time::from_nanos(start_ns);
@@ -119,7 +112,7 @@ fn m_gf6_m_gf9_m_bv8_m_bv10_no_allocation_while_steering_misordering_watching_an
     });
     nic.steering_mut().set_ready(0b1111);
     nic.misorder_mut()
-        .set(MisorderSettings { degree: 2 })
+        .set(MisorderSettings::of_degree(2))
         .expect("a degree");
     nic.start_recorder(1024);
     let headers = headers();

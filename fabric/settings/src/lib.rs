@@ -17,7 +17,7 @@
 /// weft_settings::settings! {
 ///     /// How loud it is.
 ///     #[derive(Clone, Debug, Default, PartialEq, Eq)]
-///     pub struct Sound, changed by SoundChange {
+///     pub struct Sound, changed by struct SoundChange {
 ///         /// In decibels.
 ///         pub volume_db: u32,
 ///         /// Whether it is heard at all.
@@ -35,7 +35,7 @@
 macro_rules! settings {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident $(<$kind:ident = $standard:ty>)?, changed by $change:ident $(, then $then:path)? {
+        pub struct $name:ident $(<$kind:ident = $standard:ty>)?, changed by struct $change:ident $(, then $then:path)? {
             $(
                 $(#[$doc:meta])*
                 pub $field:ident $(as $wire:literal)? $(in $group:literal | $changed_group:literal)? : $type:ty,

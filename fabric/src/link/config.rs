@@ -75,7 +75,7 @@ weft_settings::settings! {
     /// One direction of a link. The default is a perfect wire: up, no rate, no delay, no faults.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", serde(from = "LinkChange"))]
-    pub struct LinkConfig, changed by LinkChange {
+    pub struct LinkConfig, changed by struct LinkChange {
         /// Whether anything passes. Default true.
         pub up: bool,
         /// Bits per second on the wire, counted as Ethernet does (see [`wire_bits`](super::wire_bits)); 0 = unlimited.

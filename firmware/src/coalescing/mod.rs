@@ -33,7 +33,7 @@ weft_settings::settings! {
     /// How a receive queue coalesces its interrupts. `S` names the strategy: [`StrategyKind`], or in what a card says of itself to a guest
     /// [`StrategyCode`](crate::control::StrategyCode), since the guest's programs may know fewer strategies than the card.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Coalescing<S = StrategyKind>, changed by CoalescingChange {
+    pub struct Coalescing<S = StrategyKind>, changed by struct CoalescingChange {
         /// What decides when a packet's DMA has completed.
         pub strategy: S,
         /// Longest time from the arrival of the first packet not yet announced to its interrupt, in nanoseconds (M-GF1); at

@@ -46,9 +46,8 @@ impl CopyEngineConfig {
         queue_max: COPY_QUEUE_MAX,
         submit_ns: 350,
         wire: DmaModel {
-            setup_ns: 0,
             rate_bps: 20_000_000_000,
-            parallelism: 1,
+            ..DmaModel::ZERO
         },
     };
 

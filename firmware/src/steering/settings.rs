@@ -93,7 +93,7 @@ weft_settings::settings! {
     /// What steering goes by. A table names queues; where the one it names is not ready, one of those that are stands in for it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-    pub struct SteeringSettings, changed by SteeringSettingsChange, then note_choice {
+    pub struct SteeringSettings, changed by struct SteeringSettingsChange, then note_choice {
         /// How frames are told apart.
         pub mode: SteeringMode,
         /// The queue of each endpoint; without a table, endpoint modulo the number of queues that are ready.

@@ -378,11 +378,7 @@ fn m_ci1_any_schedule_looks_like_memcpy_in_order() {
         let wires = [
             DmaModel::ZERO,
             CopyEngineConfig::IO_AT.wire,
-            DmaModel {
-                setup_ns: 40,
-                rate_bps: 3_000_000_000,
-                parallelism: 3,
-            },
+            DmaModel::new(40, 3_000_000_000, 3),
         ];
         let config = CopyEngineConfig {
             mtu: COPY_MTU_MIN + below(200) as u32,

@@ -168,8 +168,7 @@ fn m_gf8_a_marked_packet_is_announced_at_once_under_load_and_others_wait() {
 fn m_gf8_adaptive_stream_puts_off_while_others_are_on_their_way() {
     let dma = DmaModel {
         setup_ns: 1_000,
-        rate_bps: 0,
-        parallelism: 1,
+        ..DmaModel::ZERO
     };
     let mut bench = bench(StrategyKind::AdaptiveStream, dma);
     stream(&mut bench, 0, 5_000, 1_000, UNMARKED);

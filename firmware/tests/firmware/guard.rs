@@ -11,11 +11,11 @@ fn random_load(seed: u64) -> (Coalescing, Vec<u64>, Bench) {
         frames_max: numbers.one_of(&[0, 0, 4]),
         ..coalescing(numbers.one_of(StrategyKind::ALL), numbers.one_of(&[0, 50, 400, 3000]))
     };
-    let dma = DmaModel {
-        setup_ns: numbers.one_of(&[0, 10, 100, 1000]),
-        rate_bps: numbers.one_of(&[0, 8_000_000_000]),
-        parallelism: numbers.one_of(&[1, 2, 4]),
-    };
+    let dma = DmaModel::new(
+        numbers.one_of(&[0, 10, 100, 1000]),
+        numbers.one_of(&[0, 8_000_000_000]),
+        numbers.one_of(&[1, 2, 4]),
+    );
     let mut bench = Bench::new(settings, dma);
     let marked_percent = numbers.one_of(&[0, 20, 100]);
     let mut now = 0;
@@ -69,11 +69,7 @@ fn dma_model_setup_rate_and_parallelism() {
         bench.decided().iter().map(|&(at, ..)| at - 1_000).collect::<Vec<_>>()
     };
     let four = [UNMARKED; 4];
-    let model = |setup_ns, rate_bps, parallelism| DmaModel {
-        setup_ns,
-        rate_bps,
-        parallelism,
-    };
+    let model = DmaModel::new;
     assert_eq!(at(DmaModel::ZERO, &four), [0, 0, 0, 0]);
     assert_eq!(at(model(100, 0, 1), &four), [100, 200, 300, 400]);
     assert_eq!(at(model(100, 0, 2), &four), [100, 100, 200, 200]);
@@ -89,11 +85,7 @@ fn dma_model_setup_rate_and_parallelism() {
 
 #[test]
 fn dma_model_limits_are_told_and_kept() {
-    let good = DmaModel {
-        setup_ns: 500,
-        rate_bps: 8_000_000_000,
-        parallelism: 2,
-    };
+    let good = DmaModel::new(500, 8_000_000_000, 2);
     assert_eq!(good.validated(), Ok(good));
     for bad in [
         DmaModel {

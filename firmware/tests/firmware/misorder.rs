@@ -59,7 +59,9 @@ fn message(preset: Preset, length: u32, sequence: u16) -> Vec<[u8; 64]> {
 
 fn card(degree: u8) -> Firmware {
     let mut nic = Firmware::new(FirmwareConfig::default());
-    nic.misorder_mut().set(MisorderSettings { degree }).expect("a degree");
+    nic.misorder_mut()
+        .set(MisorderSettings::of_degree(degree))
+        .expect("a degree");
     nic
 }
 
@@ -257,17 +259,17 @@ fn m_gf6_what_was_known_of_a_partner_is_forgotten_while_the_injector_is_off() {
     let injector = nic.misorder_mut();
     injector.sent(&greeting());
     assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 2)), [5]);
-    injector.set(MisorderSettings { degree: 0 }).expect("off");
+    injector.set(MisorderSettings::of_degree(0)).expect("off");
     // The two connect anew, this time to a program that does not understand marks; nobody looks.
     let mut connect = greeting();
     connect[TYPE] = 0x24;
     assert_eq!(injector.sent(&connect), None);
-    injector.set(MisorderSettings { degree: 1 }).expect("on");
+    injector.set(MisorderSettings::of_degree(1)).expect("on");
     let unmarked = unmarked(message(Preset::Native(1452), 10_000, 2));
     assert!(marked(injector, &unmarked).is_empty());
     // Another degree is no reason to forget.
     injector.sent(&greeting());
-    injector.set(MisorderSettings { degree: 2 }).expect("on");
+    injector.set(MisorderSettings::of_degree(2)).expect("on");
     assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 3)), [4]);
 }
 
@@ -314,13 +316,11 @@ fn m_gf6_only_mediums_are_touched_and_only_while_it_is_on() {
     assert_eq!(injector.counters(), MisorderCounters::default());
     assert!(
         injector
-            .set(MisorderSettings {
-                degree: MISORDER_DEGREE_MAX + 1
-            })
+            .set(MisorderSettings::of_degree(MISORDER_DEGREE_MAX + 1))
             .is_err()
     );
     assert_eq!(injector.degree(), 1);
-    injector.set(MisorderSettings { degree: 0 }).expect("off");
+    injector.set(MisorderSettings::of_degree(0)).expect("off");
     assert_eq!(marked(injector, &frames), [6]);
     assert_eq!(injector.counters(), MisorderCounters::default());
 }

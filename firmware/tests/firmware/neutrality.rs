@@ -14,11 +14,11 @@ fn settings(numbers: &mut Numbers, strategies: &[StrategyKind]) -> (Coalescing, 
         frames_max: numbers.one_of(&[0, 0, 3]),
         ..coalescing(numbers.one_of(strategies), numbers.one_of(&[0, 7, 20, 100]))
     };
-    let dma = DmaModel {
-        setup_ns: numbers.one_of(&[0, 3, 15]),
-        rate_bps: numbers.one_of(&[0, 0, 8_000_000_000]),
-        parallelism: numbers.one_of(&[1, 3]),
-    };
+    let dma = DmaModel::new(
+        numbers.one_of(&[0, 3, 15]),
+        numbers.one_of(&[0, 0, 8_000_000_000]),
+        numbers.one_of(&[1, 3]),
+    );
     (settings, dma)
 }
 

@@ -276,7 +276,7 @@ fn m_bv8_no_interrupt_before_a_dma_and_no_packet_unannounced_for_longer_than_two
             DmaModel {
                 setup_ns: 2,
                 rate_bps: 8_000_000_000,
-                parallelism: 1,
+                ..DmaModel::ZERO
             },
         ]);
         let settings = Coalescing {
@@ -386,7 +386,7 @@ fn m_bv8_what_the_host_has_polled_leaves_no_put_off_interrupt_behind() {
     let dma = DmaModel {
         setup_ns: 5_000,
         rate_bps: 1_000_000_000,
-        parallelism: 1,
+        ..DmaModel::ZERO
     };
     let mut host = Host::new(coalescing(StrategyKind::Stream, DELAY_NS), dma, 15_000);
     let marked = PacketInfo {

@@ -25,12 +25,12 @@ impl Late {
             DmaModel {
                 setup_ns: 2,
                 rate_bps: 8_000_000_000,
-                parallelism: 1,
+                ..DmaModel::ZERO
             },
             DmaModel {
                 setup_ns: 9,
-                rate_bps: 0,
                 parallelism: 2,
+                ..DmaModel::ZERO
             },
         ]);
         let coalescing = any_settings(numbers);

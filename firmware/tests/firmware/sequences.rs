@@ -46,11 +46,11 @@ fn some_dma(numbers: &mut Numbers) -> DmaModel {
     if numbers.percent(40) {
         return DmaModel::ZERO;
     }
-    DmaModel {
-        setup_ns: numbers.one_of(&[0, 1, 3, 8, 30]),
-        rate_bps: numbers.one_of(&[0, 3_000_000_000, 7_000_000_000, 8_000_000_000]),
-        parallelism: numbers.one_of(&[1, 1, 2, 3, 16]),
-    }
+    DmaModel::new(
+        numbers.one_of(&[0, 1, 3, 8, 30]),
+        numbers.one_of(&[0, 3_000_000_000, 7_000_000_000, 8_000_000_000]),
+        numbers.one_of(&[1, 1, 2, 3, 16]),
+    )
 }
 
 fn some_packet(numbers: &mut Numbers, marked_percent: u64) -> PacketInfo {

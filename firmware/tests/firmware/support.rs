@@ -142,11 +142,7 @@ impl Bench {
 /// The card's default in the paper.
 pub const DELAY_NS: u64 = 75_000;
 /// A DMA that takes about as long as a small frame on a 10G line needs several times over.
-pub const DMA: DmaModel = DmaModel {
-    setup_ns: 700,
-    rate_bps: 16_000_000_000,
-    parallelism: 2,
-};
+pub const DMA: DmaModel = DmaModel::new(700, 16_000_000_000, 2);
 
 pub fn bench(strategy: StrategyKind, dma: DmaModel) -> Bench {
     Bench::new(coalescing(strategy, DELAY_NS), dma)

@@ -259,8 +259,8 @@ pub(super) fn misorder(degree: Option<&Spanned<i64>>, problems: &mut Problems) -
             format!("from 0 (off) to {max}: no medium message has more fragments"),
         )
     };
-    degree.map_or_else(MisorderSettings::default, |degree| MisorderSettings {
-        degree: within(degree, &(0..=max), mistake, problems),
+    degree.map_or_else(MisorderSettings::default, |degree| {
+        MisorderSettings::of_degree(within(degree, &(0..=max), mistake, problems))
     })
 }
 

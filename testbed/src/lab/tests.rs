@@ -95,7 +95,7 @@ fn a_cable_has_what_emulators_have() {
         loss_ppm: 10_000,
         loss_every: 100,
         seed: link.to_guest.seed,
-        ..both.clone()
+        ..both
     };
     let from_guest = LinkSettings {
         queue_max: QueueLevel::bytes(64 << 10),

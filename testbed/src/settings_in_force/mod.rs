@@ -262,7 +262,7 @@ mod tests {
                 mode: SteeringMode::Endpoint,
                 ..Default::default()
             }),
-            misorder: MisorderSettings { degree: 3 },
+            misorder: MisorderSettings::of_degree(3),
             link: cable.clone(),
             groups: vec![7],
             vlans: Some(Box::default()),
@@ -284,8 +284,8 @@ mod tests {
         assert_eq!(config.ports[0].steering.mode, SteeringMode::Endpoint);
         assert_eq!(config.ports[0].misorder.degree, 3);
         let turned = TrunkLinks {
-            a_to_b: trunk.b_to_a.clone(),
-            b_to_a: trunk.a_to_b.clone(),
+            a_to_b: trunk.b_to_a,
+            b_to_a: trunk.a_to_b,
         };
         settings.set_trunk("s2", "s1", 1, turned);
         assert_eq!(

@@ -405,11 +405,7 @@ mod tests {
 
     #[test]
     fn every_trace_is_what_the_format_asks_for() {
-        let dma = DmaModel {
-            setup_ns: 30_000,
-            rate_bps: 1_000_000_000,
-            parallelism: 3,
-        };
+        let dma = DmaModel::new(30_000, 1_000_000_000, 3);
         for &strategy in StrategyKind::ALL {
             for dma in [DmaModel::ZERO, dma] {
                 let trace = trace(strategy, dma);

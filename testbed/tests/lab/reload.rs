@@ -65,11 +65,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
     words("nic group join n1.eth0 7");
     words("nic group tree 7 chain");
     for port in ["n1.eth0", "n1.eth1", "n2.eth0"] {
-        let change = DmaChange {
-            setup_ns: Some(1_000),
-            rate_bps: Some(10_000_000_000),
-            parallelism: Some(2),
-        };
+        let change = DmaChange::from(&DmaSettings::new(1_000, 10_000_000_000, 2));
         vnicd(world).change(port, &change).unwrap();
     }
     // In band: one queue differs from the other one.

@@ -413,7 +413,7 @@ impl Rig {
     pub fn misorder(&mut self, guest: usize, degree: u8) {
         let nic = self.plane.card(guest).firmware_mut();
         nic.misorder_mut()
-            .set(firmware::MisorderSettings { degree })
+            .set(firmware::MisorderSettings::of_degree(degree))
             .expect("a degree in range");
     }
 

@@ -166,70 +166,67 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_a_client_writes_is_what_vnicd_reads() {
-        let port = || "n1.eth0".to_owned();
-        let mut coalesce = CoalescingChange::default();
-        coalesce.all.strategy = Some("stream".to_owned());
-        coalesce.watchdog_ns = Some(7);
-        let link = LinkChange {
+    fn of_port<C>(change: C) -> OfPort<C> {
+        let port = "n1.eth0".to_owned();
+        OfPort { port, change }
+    }
+
+    /// A link whose queue is limited, and marks nothing.
+    fn link_change() -> LinkChange {
+        LinkChange {
             queue_max: Some(fabric::QueueLevel::frames(3)),
             ecn_above: Some(fabric::QueueLevel::NONE),
             up: Some(false),
             ..LinkChange::default()
-        };
+        }
+    }
+
+    fn about_cards() -> Vec<Request> {
+        let mut coalesce = CoalescingChange::default();
+        coalesce.all.strategy = Some("stream".to_owned());
+        coalesce.watchdog_ns = Some(7);
         let steering = SteeringChange {
             indirection: firmware::QueueTable::repeating(&[0, 1, 1]),
             endpoints: Some(firmware::QueueTable::EVEN),
             ..SteeringChange::default()
         };
-        for request in [
-            Request::Ping,
-            Request::Info,
+        let port = || "n1.eth0".to_owned();
+        vec![
             Request::Stats { port: Some(port()) },
-            Request::Coalesce(OfPort {
-                port: port(),
-                change: coalesce,
-            }),
-            Request::Steering(OfPort {
-                port: port(),
-                change: steering,
-            }),
-            Request::Dma(OfPort {
-                port: port(),
-                change: DmaChange {
-                    rate_bps: Some(9),
-                    ..DmaChange::default()
-                },
-            }),
-            Request::Misorder(OfPort {
-                port: port(),
-                change: MisorderChange::default(),
-            }),
+            Request::Coalesce(of_port(coalesce)),
+            Request::Steering(of_port(steering)),
+            Request::Dma(of_port((&firmware::DmaModel::new(1, 2, 3)).into())),
+            Request::Misorder(of_port(MisorderChange::default())),
             Request::Link {
                 port: port(),
                 direction: Direction::ToGuest,
-                change: link,
+                change: link_change(),
             },
+            Request::Capture {
+                ports: vec![port()],
+                snaplen: Some(64),
+            },
+            Request::Trace {
+                port: port(),
+                events: None,
+            },
+        ]
+    }
+
+    fn about_switches() -> Vec<Request> {
+        let port = || "n1.eth0".to_owned();
+        let vlan = |change| Request::Vlan { port: port(), change };
+        vec![
             Request::Trunk {
                 a: "s1".to_owned(),
                 b: "s2".to_owned(),
                 number: Some(2),
                 direction: TrunkDirection::AToB,
-                change: link,
+                change: link_change(),
             },
-            Request::Vlan {
-                port: port(),
-                change: None,
-            },
-            Request::Vlan {
-                port: port(),
-                change: Some(VlanChange::Default),
-            },
-            Request::Vlan {
-                port: port(),
-                change: Some(VlanChange::Set(Default::default())),
-            },
+            vlan(None),
+            vlan(Some(VlanChange::Default)),
+            vlan(Some(VlanChange::Set(Default::default()))),
             Request::Macs(OfSwitch::named(None)),
             Request::Switch(OfSwitch::named(Some("s1"))),
             Request::Group(GroupChange::None),
@@ -242,15 +239,13 @@ mod tests {
                 group: 3,
                 tree: "chain".to_owned(),
             }),
-            Request::Capture {
-                ports: vec![port()],
-                snaplen: Some(64),
-            },
-            Request::Trace {
-                port: port(),
-                events: None,
-            },
-        ] {
+        ]
+    }
+
+    #[test]
+    fn what_a_client_writes_is_what_vnicd_reads() {
+        let plain = [Request::Ping, Request::Info, Request::Watch];
+        for request in plain.into_iter().chain(about_cards()).chain(about_switches()) {
             let line = serde_json::to_vec(&request).expect("plain data");
             assert_eq!(Request::read(&line), (Value::Null, Ok(request)));
         }

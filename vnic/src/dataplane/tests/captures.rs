@@ -129,12 +129,12 @@ fn a_capture_and_the_counters_agree_for_each_direction_on_each_way() {
     let ideal = LinkSettings::default();
     let slow = LinkSettings {
         delay_ns: 1000,
-        ..ideal.clone()
+        ..ideal
     };
     let lossy = LinkSettings {
         loss_ppm: 200_000,
         duplicate_ppm: 200_000,
-        ..ideal.clone()
+        ..ideal
     };
     for settings in [ideal, slow, lossy] {
         for kind in 0..KINDS {

@@ -88,10 +88,7 @@ fn a_panic_while_a_waiting_frame_is_delivered_fails_the_receiver_and_gives_the_s
         ..LinkSettings::default()
     };
     // The frame waits at the receiver's card, or on its way to the switch.
-    for (to_guest, from_guest) in [
-        (slow.clone(), LinkSettings::default()),
-        (LinkSettings::default(), slow.clone()),
-    ] {
+    for (to_guest, from_guest) in [(slow, LinkSettings::default()), (LinkSettings::default(), slow)] {
         let mut rig = three();
         rig.set_link(1, &to_guest, &LinkSettings::default());
         rig.set_link(0, &LinkSettings::default(), &from_guest);
@@ -143,7 +140,7 @@ fn a_port_that_fills_its_share_of_the_pool_keeps_nobody_else_from_modelled_links
     };
     let duplicating = LinkSettings {
         duplicate_ppm: 1_000_000,
-        ..slow.clone()
+        ..slow
     };
     rig.set_link(1, &duplicating, &LinkSettings::default());
     let lasting = rig.fill_pool(0);

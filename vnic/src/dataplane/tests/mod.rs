@@ -273,7 +273,7 @@ fn a_chain_comes_back_when_its_frame_has_left_the_card_however_long_the_wire_is(
     let slow = LinkSettings {
         // 84 bytes on the wire in 6,720 ns.
         rate_bps: 100_000_000,
-        ..far.clone()
+        ..far
     };
     rig.set_link(0, &LinkSettings::default(), &slow);
     rig.set_link(1, &far, &LinkSettings::default());

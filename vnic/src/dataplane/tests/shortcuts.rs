@@ -448,7 +448,7 @@ fn set(rig: &mut Rig, place: usize, settings: &LinkSettings) {
         for guest in 1..5 {
             let settings = LinkSettings {
                 seed: settings.seed + guest as u64,
-                ..settings.clone()
+                ..*settings
             };
             rig.set_link(guest, &settings, &ideal);
         }

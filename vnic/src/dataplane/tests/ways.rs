@@ -53,10 +53,7 @@ fn rig_of(faulty: Faulty, settings: &LinkSettings) -> Rig {
         Faulty::ToReceiver => {
             for seed in 1..3 {
                 // Each cable has faults of its own.
-                let settings = LinkSettings {
-                    seed,
-                    ..settings.clone()
-                };
+                let settings = LinkSettings { seed, ..*settings };
                 rig.set_link(seed as usize, &settings, &ideal);
             }
         }
@@ -144,7 +141,7 @@ fn each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take() {
             100_000,
             LinkSettings {
                 loss_ppm: 100_000,
-                ..ideal.clone()
+                ..ideal
             },
         ),
         (
@@ -152,7 +149,7 @@ fn each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take() {
             100_000,
             LinkSettings {
                 corrupt_ppm: 100_000,
-                ..ideal.clone()
+                ..ideal
             },
         ),
         (
@@ -160,7 +157,7 @@ fn each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take() {
             200_000,
             LinkSettings {
                 duplicate_ppm: 200_000,
-                ..ideal.clone()
+                ..ideal
             },
         ),
         (
@@ -169,7 +166,7 @@ fn each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take() {
             LinkSettings {
                 reorder_ppm: 500_000,
                 reorder_delay_ns: 1000,
-                ..ideal.clone()
+                ..ideal
             },
         ),
     ];
