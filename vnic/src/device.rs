@@ -12,9 +12,9 @@ use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::dataplane::Runner;
+use crate::dataplane::{RingActivity, Runner};
 use crate::ring::RING_SIZE_MAX;
-use crate::session::{SessionRule, SessionVring};
+use crate::session::{SessionDevice, SessionRule, SessionVring};
 use vnicd_protocol::PortSettings;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -92,18 +92,20 @@ impl Device {
         }
     }
 
-    /// The port's name.
-    pub fn name(&self) -> &str {
-        &self.state.name
-    }
-
     /// The feature bits offered to a frontend.
     pub fn backend_features(&self) -> u64 {
         self.state.features
     }
+}
 
-    /// The backend for a new connection; the port forgets what an earlier one set.
-    pub fn new_backend(&self) -> Backend {
+impl SessionDevice for Device {
+    type Backend = Backend;
+
+    fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    fn new_backend(&self) -> Backend {
         let connection = self.state.connection.fetch_add(1, Ordering::SeqCst) + 1;
         self.state.runner.with(|plane, _| plane.card(self.state.port).connect());
         Backend {
@@ -115,22 +117,19 @@ impl Device {
         }
     }
 
-    /// The connection ended: all rings stop and the guest's memory is let go.
-    pub fn connection_closed(&self) {
+    fn connection_closed(&self) {
         self.state
             .runner
             .with(|plane, _| plane.card(self.state.port).disconnect());
     }
 
-    /// The frontend enabled or disabled ring `index` (2 × pair, + 1 for transmit).
-    pub fn ring_enabled(&self, index: u16, enabled: bool) {
+    fn ring_enabled(&self, index: u16, enabled: bool) {
         self.state
             .runner
             .with(|plane, _| plane.card(self.state.port).enable_ring(usize::from(index), enabled));
     }
 
-    /// Stops the port until its frontend starts anew, because of `why`; `rule` is what its frontend broke, if it did.
-    pub fn fail(&self, why: String, rule: Option<SessionRule>) {
+    fn fail(&self, why: String, rule: Option<SessionRule>) {
         self.state.runner.with(|plane, now| {
             let port = plane.card(self.state.port);
             if let Some(rule) = rule {
@@ -233,7 +232,7 @@ impl VhostUserBackend for Backend {
         let index = usize::from(device_event);
         let Some(vring) = vrings.get(index) else { return Ok(()) };
         let activity = &self.state().activity;
-        activity.kicks.fetch_add(1, Ordering::Relaxed);
+        activity.count_kick();
         if !activity.is_settled(index) {
             self.shared.rings.get_or_init(|| vrings.to_vec());
             self.change(|port, now| {
@@ -246,29 +245,5 @@ impl VhostUserBackend for Backend {
         }
         self.state().runner.run_now();
         Ok(())
-    }
-}
-
-/// What kicks need to know and to count without the lock of the data plane.
-#[derive(Debug, Default)]
-pub(crate) struct RingActivity {
-    /// Kicks of all rings.
-    pub kicks: AtomicU64,
-    /// A bit for each ring that is started, or must be stopped before it may start again.
-    settled: AtomicU64,
-}
-
-impl RingActivity {
-    fn is_settled(&self, index: usize) -> bool {
-        self.settled.load(Ordering::Acquire) & 1 << index != 0
-    }
-
-    /// Notes whether ring `index` needs a start.
-    pub fn set_settled(&self, index: usize, settled: bool) {
-        if settled {
-            self.settled.fetch_or(1 << index, Ordering::AcqRel);
-        } else {
-            self.settled.fetch_and(!(1 << index), Ordering::AcqRel);
-        }
     }
 }

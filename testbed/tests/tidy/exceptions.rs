@@ -105,7 +105,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         TABLE,
     ),
     exception("testbed/src/qemu/arguments.rs check", NOT_YET),
-    exception("testbed/src/supervisor/node.rs machine", NOT_YET),
     exception("testbed/src/supervisor/guest_process.rs machine", NOT_YET),
     exception(
         "testbed/src/settings_in_force/mod.rs tests::a_vnicd_started_again_gets_the_settings_that_were_in_force",
@@ -239,7 +238,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[
     exception("fabric/src/lib.rs control_frame, snooping, stp, switch", NOT_YET),
     exception("firmware/src/lib.rs card, control", NOT_YET),
     exception("firmware/src/lib.rs coalescing, conformance, pipeline", NOT_YET),
-    exception("vnic/src/lib.rs device, session, shard", NOT_YET),
 ];
 
 /// Files with more than one concept.
@@ -253,10 +251,9 @@ pub const SEVERAL_CONCEPTS: &[Exception] = &[
     exception("guest-driver/mxoe/src/wire/preset.rs", NOT_YET),
     exception("guest-driver/omx/src/local/ring.rs", PAIR),
     exception("guest-driver/omx/src/request.rs", NOT_YET),
-    exception("vnic/src/shard/pool.rs", PAIR),
-    exception("vnic/src/shard/transmit.rs", NOT_YET),
-    exception("vnic/src/testing/hostile.rs", NOT_YET),
-    exception("vnic/src/testing/queue.rs", PAIR),
+    exception("vnic/src/dataplane/frames/pool.rs", PAIR),
+    exception("vnic/src/dataplane/wiring/card_frames.rs", PAIR),
+    exception("vnic/testkit/src/queue.rs", PAIR),
 ];
 
 /// Files of Rust that no program names.

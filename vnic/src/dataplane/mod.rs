@@ -28,6 +28,7 @@ mod wiring;
 
 pub(crate) use card::Card;
 pub use card::backpressure::WAIT_NS_MAX;
+pub(crate) use card::ring_activity::RingActivity;
 pub use error::FabricError;
 pub use handle::card_settings::CardSettings;
 pub use handle::drain::{Drain, UnderWay};

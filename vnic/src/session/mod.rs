@@ -52,27 +52,3 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
 mod rules_tests;
 #[cfg(test)]
 mod tests;
-
-impl SessionDevice for crate::device::Device {
-    type Backend = crate::device::Backend;
-
-    fn name(&self) -> &str {
-        crate::device::Device::name(self)
-    }
-
-    fn new_backend(&self) -> Self::Backend {
-        crate::device::Device::new_backend(self)
-    }
-
-    fn ring_enabled(&self, index: u16, enabled: bool) {
-        crate::device::Device::ring_enabled(self, index, enabled);
-    }
-
-    fn connection_closed(&self) {
-        crate::device::Device::connection_closed(self);
-    }
-
-    fn fail(&self, why: String, rule: Option<SessionRule>) {
-        crate::device::Device::fail(self, why, rule);
-    }
-}

@@ -54,14 +54,14 @@ impl Card {
         outcome
     }
 
-    /// Puts frames of a burst, at most `limit`, into receive queue 0 and tells the firmware, until one does not fit into a
-    /// buffer or is of several pieces. `header` is the Ethernet header that all have in common.
+    /// Puts frames of a burst into receive queue 0 and tells the firmware, until one does not fit into a buffer. They are `frames` of
+    /// `batch`, from number `first` on, and `header` is the Ethernet header that all have in common.
     #[inline(always)]
     pub fn deliver_burst<'a>(
         &mut self,
         batch: &'a TransmitBatch,
         first: usize,
-        is_alike: impl FnMut(&CompactFrame<'a>) -> bool,
+        frames: impl Iterator<Item = CompactFrame<'a>>,
         header: &[u8],
         now: Time,
     ) -> Delivered {
@@ -70,8 +70,7 @@ impl Card {
         };
         self.lifecycle.at_work = true;
         let ring = &mut self.pairs[0].rx;
-        let burst = batch.compact_frames(first).take_while(is_alike);
-        let frames = ring.deliver_burst(map, batch.len() - first, burst);
+        let frames = ring.deliver_burst(map, batch.len() - first, frames);
         let mut bytes = 0;
         if frames > 0 {
             let pipeline = self.firmware.rx(0);

@@ -11,7 +11,7 @@ use virtio_queue::QueueT;
 use vhost_user_backend::VringT;
 
 use super::Card;
-use crate::device::RingActivity;
+use super::ring_activity::RingActivity;
 use crate::memory::MemoryMap;
 use crate::ring::{RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;

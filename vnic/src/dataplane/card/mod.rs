@@ -11,6 +11,7 @@ mod fifo;
 pub mod forwarding_buffers;
 mod lifecycle;
 pub mod receive_ring;
+pub mod ring_activity;
 pub mod transmit_batch;
 pub mod transmit_ring;
 pub mod waiting_frames;
@@ -29,11 +30,11 @@ use self::driver_progress::LastPoll;
 use self::forwarding_buffers::ForwardingBuffers;
 use self::lifecycle::Lifecycle;
 use self::receive_ring::ReceiveRing;
+use self::ring_activity::RingActivity;
 use self::transmit_ring::TransmitRing;
 use self::waiting_frames::WaitingFrames;
 use super::frames::LINK_OVERHEAD;
 use super::observers::capture::CardCapture;
-use crate::device::RingActivity;
 use crate::memory::MemoryMap;
 use crate::offload::{Offloads, OnWire};
 use crate::ring::RING_SIZE_MAX;
@@ -218,7 +219,7 @@ impl Card {
 
     /// Kicks of all rings.
     pub fn kicks(&self) -> u64 {
-        self.lifecycle.activity.kicks.load(std::sync::atomic::Ordering::Relaxed)
+        self.lifecycle.activity.kicks()
     }
 
     /// Whether a frame that is up to `longest` bytes on the wire fits the card's MTU.

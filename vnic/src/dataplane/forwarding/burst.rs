@@ -6,7 +6,7 @@
 use ether::Time;
 
 use super::Forwarding;
-use crate::dataplane::card::transmit_batch::{CompactFrame, TransmitBatch};
+use crate::dataplane::card::transmit_batch::TransmitBatch;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::transit::Transit;
 use crate::dataplane::wiring::Wiring;
@@ -71,13 +71,13 @@ impl Forwarding {
         };
         // By value: what lies behind a reference would be read again for each frame.
         let (words, len_max) = (words_of(&burst.header), burst.len_max);
-        let is_alike = move |frame: &CompactFrame<'_>| {
+        let alike = batch.compact_frames(first).take_while(move |frame| {
             frame.header.is_plain()
                 && (ether::ETHERNET_HEADER_LEN as u32..=len_max).contains(&frame.len)
                 && frame.inline.first_chunk().map(words_of) == Some(words)
-        };
+        });
         // A frame that is refused is decided on by itself, with what follows from the refusal.
-        let delivered = to.deliver_burst(batch, first, is_alike, &burst.header, now);
+        let delivered = to.deliver_burst(batch, first, alike, &burst.header, now);
         let count = delivered.frames as u64;
         if count > 0 {
             from.finish_transmit_each(transit.pair(), batch.heads(first, delivered.frames), now);
