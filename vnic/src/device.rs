@@ -12,10 +12,9 @@ use virtio_queue::QueueT;
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::dataplane::{RingActivity, Runner};
+use crate::dataplane::{PortHandle, RingActivity, Runner};
 use crate::ring::RING_SIZE_MAX;
 use crate::session::{SessionDevice, SessionRule, SessionVring};
-use vnicd_protocol::PortSettings;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 
@@ -70,7 +69,13 @@ pub struct Device {
 }
 
 impl Device {
-    pub(crate) fn new(runner: Arc<Runner>, port: usize, settings: &PortSettings) -> Self {
+    /// The device of a port that was just added.
+    pub fn new(port: PortHandle) -> Self {
+        let PortHandle {
+            runner,
+            card: port,
+            settings,
+        } = port;
         let offloads = if settings.offloads { OFFLOAD_FEATURES } else { 0 };
         let activity = Arc::new(RingActivity::default());
         runner.with(|plane, _| plane.card(port).share_activity(activity.clone()));
@@ -83,7 +88,7 @@ impl Device {
             state: Arc::new(State {
                 runner,
                 port,
-                name: settings.name.clone(),
+                name: settings.name,
                 queue_pairs: settings.queue_pairs,
                 features: FEATURES | offloads | several,
                 activity,

@@ -5,7 +5,7 @@
 
 pub mod control;
 pub mod dataplane;
-mod device;
+pub mod device;
 pub mod memory;
 pub mod metrics;
 mod offload;

@@ -13,6 +13,7 @@ use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
+use vnic::device::Device;
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
 use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
@@ -350,7 +351,7 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
             .add_port(*switch, port.clone())
             .with_context(context)
             .map_err(usage)?;
-        devices.push((device, socket));
+        devices.push((Device::new(device), socket));
     }
     let sessions = Sessions::new()?;
     let mut ports = Vec::new();

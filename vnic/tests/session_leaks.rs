@@ -13,6 +13,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vnic::dataplane::{Fabric, FabricSettings};
+use vnic::device::Device;
 use vnic::session::Sessions;
 use vnicd_protocol::config::Config;
 
@@ -169,7 +170,7 @@ fn connections_leave_nothing_behind() {
     let config = r#"{"ports":[{"name":"a","switch":"s","listen":"/a"}]}"#;
     let config: Config = serde_json::from_str(config).unwrap();
     let settings = config.ports[0].clone();
-    let device = fabric.add_port(switch, settings).unwrap();
+    let device = Device::new(fabric.add_port(switch, settings).unwrap());
     let sessions = Sessions::new().unwrap();
     let port = sessions.listen(device, &path).unwrap();
 

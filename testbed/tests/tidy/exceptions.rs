@@ -142,7 +142,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "testbed/tests/lab/reload.rs another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not",
         STORY,
     ),
-    exception("testbed/tests/lab/reload.rs set_everything", STORY),
     exception(
         "testbed/tests/lab/steering.rs m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_lose_no_message",
         STORY,
@@ -207,7 +206,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
 pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("fabric/src/stp/machines.rs StpPort", NOT_YET),
     exception("fabric/src/stp/mod.rs StpPort", NOT_YET),
-    exception("firmware/src/coalescing/registry.rs StrategyKind", NOT_YET),
     exception("firmware/src/control/groups.rs Firmware", NOT_YET),
     exception("firmware/src/control/reply.rs Reply", NOT_YET),
     exception("firmware/src/control/request.rs Request", NOT_YET),
@@ -230,7 +228,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("testbed/agent/src/message.rs Frame", NOT_YET),
     exception("testbed/src/qemu/arguments.rs Qemu", NOT_YET),
     exception("testbed/src/qemu/process.rs Qemu", NOT_YET),
-    exception("vnic/src/session/refusal.rs SessionRule", NOT_YET),
 ];
 
 /// Modules whose files import each other in a circle, by the root of their crate and the module above them.

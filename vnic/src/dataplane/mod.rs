@@ -34,7 +34,7 @@ pub use handle::card_settings::CardSettings;
 pub use handle::drain::{Drain, UnderWay};
 pub use handle::flight_recorder::{TRACE_EVENTS_DEFAULT, TraceReader};
 pub use handle::watch::Watch;
-pub use handle::{Fabric, SwitchId};
+pub use handle::{Fabric, PortHandle, SwitchId};
 pub use observers::capture::{CaptureReader, Chunk};
 pub(crate) use runner::Runner;
 pub use settings::FabricSettings;

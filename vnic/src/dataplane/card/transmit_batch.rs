@@ -78,7 +78,8 @@ impl TransmitBatch {
     ///
     /// # Errors
     /// The rule that a chain breaks. The chains before it are in the batch and are good.
-    #[inline]
+    // A function of its own: inlined, its loops lack registers.
+    #[inline(never)]
     pub fn fill(&mut self, ring: &mut SplitRing, map: &MemoryMap) -> Result<(), Rule> {
         self.frames.clear();
         self.pieces.clear();

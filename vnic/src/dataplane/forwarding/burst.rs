@@ -57,7 +57,8 @@ impl Burst {
 
 impl Forwarding {
     /// Sends the frames of `batch` from number `first` on that are part of `burst` and find buffers. Returns how many.
-    #[inline]
+    // A function of its own: inlined, its loops lack registers.
+    #[inline(never)]
     pub fn send_burst(
         &mut self,
         burst: &Burst,

@@ -35,7 +35,6 @@ use crate::dataplane::settings::FabricSettings;
 use crate::dataplane::timers::timers_from;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
 use crate::dataplane::{DataPlane, Runner};
-use crate::device::Device;
 
 /// Tells the fault streams of the two directions apart.
 pub(in crate::dataplane) const SEED_TO_GUEST: u64 = 0;
@@ -44,6 +43,14 @@ pub(in crate::dataplane) const SEED_FROM_GUEST: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A switch of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchId(pub(in crate::dataplane) usize);
+
+/// A port that was added: what a device needs to serve it.
+pub struct PortHandle {
+    pub(crate) runner: Arc<Runner>,
+    /// Index of the port's card.
+    pub(crate) card: usize,
+    pub(crate) settings: PortSettings,
+}
 
 /// All switches and ports of the process. Cheap to clone; the data plane's thread ends with [`Fabric::shutdown`].
 #[derive(Clone)]
@@ -78,7 +85,7 @@ impl Fabric {
     ///
     /// # Errors
     /// A name that exists, or settings out of range.
-    pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<Device, FabricError> {
+    pub fn add_port(&self, switch: SwitchId, settings: PortSettings) -> Result<PortHandle, FabricError> {
         loopback::check(&settings)?;
         let nic = make_nic(&settings)?;
         let to_guest = Link::new(link_from(&settings.link.to_guest, SEED_TO_GUEST)?);
@@ -127,7 +134,11 @@ impl Fabric {
             }
             Ok(index)
         })?;
-        Ok(Device::new(self.runner.clone(), index, &settings))
+        Ok(PortHandle {
+            runner: self.runner.clone(),
+            card: index,
+            settings,
+        })
     }
 
     /// Joins two switches, before cards on them are in multicast groups.
