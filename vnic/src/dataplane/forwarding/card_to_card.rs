@@ -37,7 +37,7 @@ impl Forwarding {
             return;
         };
         self.forget_card_frames();
-        let packet = self.wiring.card_frames.from_guest(frame);
+        let packet = self.wiring.card_frames.joined(frame);
         self.spread(index, &accepted, &packet, now);
         self.serve_card_multicast(index, now);
         self.handle_card_frames(now);

@@ -129,7 +129,7 @@ impl CardFrames {
     }
 
     /// A frame from a guest, put together once for all its hops if it has several pieces.
-    pub fn from_guest(&mut self, frame: &FrameRef<'_>) -> CardFrame {
+    pub fn joined(&mut self, frame: &FrameRef<'_>) -> CardFrame {
         match frame.rest {
             [] => CardFrame::new(frame.inline, Piece::EMPTY, frame.len),
             [tail] => CardFrame::new(frame.inline, *tail, frame.len),
