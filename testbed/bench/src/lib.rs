@@ -1,7 +1,7 @@
 //! Speed comparisons of Weft with its rivals: a harness, and scenarios that plug into it.
 //!
-//! To add a scenario, write a module under `scenarios` that makes a [`harness::Plan`] (rivals, measurements, bars), implements
-//! [`harness::Scenario`] (one turn), and gives it a subcommand here.
+//! To add a scenario, write a module under `scenarios` that makes a `harness::Plan` (rivals, measurements, bars), implements
+//! `harness::Scenario` (one turn), and gives it a subcommand here.
 
 mod harness;
 mod scenarios;

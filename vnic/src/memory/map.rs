@@ -111,7 +111,7 @@ impl MemoryMap {
     /// file any more.
     ///
     /// # Errors
-    /// [`TooManyRegions`] if they cannot be guarded against that.
+    /// `TooManyRegions` if they cannot be guarded against that.
     pub fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Result<Self, TooManyRegions> {
         let mut regions: Vec<Region> = table
             .iter()

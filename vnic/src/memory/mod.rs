@@ -2,7 +2,7 @@
 //!
 //! A [`MemoryMap`] is a snapshot of a port's memory table; it keeps the mappings alive, so pointers made from it stay
 //! valid for as long as it does, whatever the frontend does to the table meanwhile. A frontend that truncates its
-//! memory file is caught by [`sigbus`]. What the pieces mean (descriptors, frames) is not known here.
+//! memory file is caught by `sigbus`. What the pieces mean (descriptors, frames) is not known here.
 
 mod map;
 mod sigbus;
