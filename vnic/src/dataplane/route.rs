@@ -11,7 +11,7 @@ use firmware::multicast::is_card_frame;
 use super::card::Card;
 use super::card::receive_ring::Refused;
 use super::frames::frame_ref::FrameRef;
-use super::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
+use super::frames::{SEGMENTED_FRAME_MAX, mtu};
 use crate::offload::OnWire;
 use crate::ring::Rule;
 use vnicd_protocol::drops::{RxDrop, TxDrop};
@@ -175,7 +175,7 @@ impl Shortcuts {
     #[inline(always)]
     pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Route {
         use Condition::{FitsMtu, LinkIsDrained, LinkIsIdeal, LinkOnlyDelays};
-        let fits = longest <= link.config().mtu + LINK_OVERHEAD;
+        let fits = mtu::fits(longest, link.config().mtu);
         if self.are_closed() || !self.holds(FitsMtu, fits) {
             // A frame that is too long is dropped where the link judges each frame.
             return Route::Copied(Copying::EachOnWire);
@@ -206,7 +206,7 @@ impl Shortcuts {
             from.cable().from_guest.config().mtu,
             to.cable().to_guest.config().mtu,
         ];
-        alike.then(|| mtus.into_iter().fold(u32::MAX, u32::min) + LINK_OVERHEAD)
+        alike.then(|| mtu::frame_len_max(mtus.into_iter().fold(u32::MAX, u32::min)))
     }
 }
 

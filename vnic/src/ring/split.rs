@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-use super::{DESC_LEN, Direction, Rule, Table, single, walk};
+use super::chain_walk::{DESC_LEN, Table, single, walk};
+use super::{Direction, Rule};
 use crate::memory::{Access, CACHE_LINE, MemoryMap, Piece, prefetch, prefetch_for_write};
 
 /// Bytes of a used entry.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use super::chain_walk::{FLAG_INDIRECT, FLAG_NEXT};
 use super::*;
+use crate::memory::MemoryMap;
 
 const TABLE: u64 = 0x10_0000;
 const PAGE: usize = 4096;

@@ -33,7 +33,7 @@ use self::receive_ring::ReceiveRing;
 use self::ring_activity::RingActivity;
 use self::transmit_ring::TransmitRing;
 use self::waiting_frames::WaitingFrames;
-use super::frames::LINK_OVERHEAD;
+use super::frames::mtu;
 use super::observers::capture::CardCapture;
 use crate::memory::MemoryMap;
 use crate::offload::{Offloads, OnWire};
@@ -225,7 +225,7 @@ impl Card {
     /// Whether a frame that is up to `longest` bytes on the wire fits the card's MTU.
     #[inline(always)]
     pub fn fits_mtu(&self, longest: u32) -> bool {
-        longest <= self.settings.mtu + LINK_OVERHEAD
+        mtu::fits(longest, self.settings.mtu)
     }
 
     /// The capture that observes this card.

@@ -10,7 +10,7 @@ use super::Forwarding;
 use super::switch_state::SwitchState;
 use crate::dataplane::card::transmit_ring::Blocked;
 use crate::dataplane::error::FabricError;
-use crate::dataplane::frames::LINK_OVERHEAD;
+use crate::dataplane::frames::mtu;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::route::{self, Loss, Route};
 use crate::dataplane::wiring::Outcome;
@@ -19,13 +19,13 @@ use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
 use vnicd_protocol::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
-const _: () = assert!(vnicd_protocol::MTU_MAX + LINK_OVERHEAD <= COPY_MTU_MAX);
+const _: () = assert!(mtu::frame_len_max(vnicd_protocol::MTU_MAX) <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
 pub fn connect(nic: &mut Firmware, settings: &PortSettings) {
     if settings.loopback {
         nic.connect_to_itself(CopyEngineConfig {
-            mtu: settings.mtu + LINK_OVERHEAD,
+            mtu: mtu::frame_len_max(settings.mtu),
             ..CopyEngineConfig::DEFAULT
         });
     }

@@ -3,15 +3,13 @@
 //! Nothing here knows switches or cards but by their numbers.
 
 pub mod frame_ref;
+pub mod mtu;
 pub mod pool;
 pub mod segments;
 pub mod transit;
 
-/// Bytes of Ethernet header and two VLAN tags, which an MTU does not count.
-pub const LINK_OVERHEAD: u32 = fabric::FRAME_OVERHEAD_BYTES;
-
 /// Longest frame that a guest may hand over for segmentation: 64 KiB of network layer.
-pub const SEGMENTED_FRAME_MAX: u32 = 65_535 + LINK_OVERHEAD;
+pub const SEGMENTED_FRAME_MAX: u32 = mtu::frame_len_max(65_535);
 
 /// Longest frame inside: a switch may put one tag in front of what a guest handed over, and never a second one, since it reads
 /// the first as the frame's own from then on.

@@ -4,7 +4,7 @@
 use fabric::{PortVlans, VlanId, VlanSet};
 
 use super::{NEEDS_CHECKSUM, TSO4, is_complete_tcp, tcp_frame};
-use crate::dataplane::frames::{LINK_OVERHEAD, SEGMENTED_FRAME_MAX};
+use crate::dataplane::frames::{SEGMENTED_FRAME_MAX, mtu};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame};
 use vnicd_protocol::LinkSettings;
 
@@ -242,7 +242,7 @@ fn the_longest_frame_that_a_guest_may_hand_over_gets_its_tag_on_every_way() {
         ..LinkSettings::default()
     };
     for len in [
-        SEGMENTED_FRAME_MAX - LINK_OVERHEAD,
+        65_535,
         SEGMENTED_FRAME_MAX - 3,
         SEGMENTED_FRAME_MAX,
     ] {
@@ -286,7 +286,8 @@ fn a_frame_for_cards_that_loses_its_tag_is_held_to_the_mtu_of_the_receiver() {
     let guest = rig.add_guest_with(0, ALL_FEATURES, |settings| settings.mtu = 576);
     set(&mut rig, 0, tagged_port(&[10]));
     set(&mut rig, guest, PortVlans::access(vlan(10)));
-    for (index, len) in [(1, 576 + LINK_OVERHEAD as usize), (2, 577 + LINK_OVERHEAD as usize)] {
+    for (index, mtu) in [(1, 576), (2, 577)] {
+        let len = mtu::frame_len_max(mtu) as usize;
         let mut sent = frame(1, 0, len, 0);
         sent[12..16].copy_from_slice(&[0x88, 0xb6, 0x57, 0x4d]);
         rig.send(0, index, &tagged(&sent, 10));
