@@ -300,9 +300,9 @@ impl Session {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(OmxdError::Protocol);
         let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
-        let (mut bulk, mut rest) = (fds.next(), fds.next());
-        if opened.rest_socket && rest.is_none() {
-            rest = bulk.take();
+        let (mut bulk, mut sink) = (fds.next(), fds.next());
+        if opened.rest_socket && sink.is_none() {
+            sink = bulk.take();
         }
         let first = |apart| if apart { DataPath::Bulk } else { DataPath::WithMessages };
         let data_path = if bulk.is_some() && opened.learns_data_path {
@@ -316,7 +316,7 @@ impl Session {
             layout: opened.layout(),
             socket,
             bulk,
-            rest,
+            sink,
             direct,
         })?;
         Ok(OpenedEndpoint {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::EtherType;
-use mxoe::{engine::Losses, wire::PacketType};
+use mxoe::{engine::FaultInjection, wire::PacketType};
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket};
 use omx::{Board, EndpointOptions};
 use rustix::{
@@ -71,7 +71,7 @@ struct Inner {
     completed: VecDeque<u64>,
     /// It stands for the raw endpoint; `None` while the authority is away.
     session: Option<Session>,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
 impl Inner {
@@ -115,15 +115,15 @@ impl RawEndpoint {
         for fd in [port.as_fd(), completions.as_fd()] {
             epoll::add(&watched, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(exhausted)?;
         }
-        let mut losses = Losses::default();
+        let mut faults = FaultInjection::default();
         for (what, every) in EndpointOptions::default().packet_loss {
-            losses.set(what, every, std::process::id());
+            faults.set(what, every, std::process::id());
         }
         let inner = Inner {
             port,
             completed: VecDeque::new(),
             session: Some(session),
-            losses,
+            faults,
         };
         Ok(Self {
             board,
@@ -175,7 +175,7 @@ impl RawEndpoint {
             if inner.completed.len() >= COMPLETIONS_MAX {
                 return Err(Fault::new(codes::NO_RESOURCES));
             }
-            let is_lost = !inner.losses.is_empty() && inner.losses.hit(frame);
+            let is_lost = !inner.faults.is_empty() && inner.faults.hit(frame);
             let sent = if is_lost {
                 Ok(true)
             } else {

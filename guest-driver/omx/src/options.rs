@@ -3,7 +3,7 @@
 use std::{env, sync::Once, time::Duration};
 
 use mxoe::{
-    engine::{Limits, Lost, RNDV_THRESHOLD, Timing, packet_losses},
+    engine::{Limits, Lost, RNDV_THRESHOLD, Timing, parse_packet_loss},
     matching::UNEXPECTED_BYTES_DEFAULT,
     wire::Preset,
 };
@@ -124,14 +124,14 @@ impl Default for EndpointOptions {
     }
 }
 
-/// The parameters in a list ([`packet_losses`]). Words that are none are named to the program's user once.
+/// The parameters in a list ([`parse_packet_loss`]). Words that are none are named to the program's user once.
 fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
     static SAID: Once = Once::new();
-    let (losses, sentence) = packet_losses(text);
+    let (faults, sentence) = parse_packet_loss(text);
     if let Some(sentence) = sentence {
         SAID.call_once(|| say(None, &format!("OMX_PACKET_LOSS: {sentence}")));
     }
-    losses
+    faults
 }
 
 /// Longest message that is always sent eagerly, in bytes.

@@ -5,7 +5,7 @@ use std::{env, path::PathBuf};
 use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind, parser::ValueSource};
 use ether::EtherType;
 use mxoe::{
-    engine::{Lost, packet_losses},
+    engine::{Lost, parse_packet_loss},
     wire::Preset,
 };
 use weft_authority::{ENDPOINTS, PEERS};
@@ -102,12 +102,12 @@ pub struct Arguments {
 
 impl Arguments {
     /// The parameters in the list of packets to lose. Words that are none are named in the log.
-    pub fn packet_losses(&self) -> Vec<(Lost, u32)> {
-        let (losses, sentence) = packet_losses(self.packet_loss.as_deref().unwrap_or_default());
+    pub fn parsed_packet_loss(&self) -> Vec<(Lost, u32)> {
+        let (faults, sentence) = parse_packet_loss(self.packet_loss.as_deref().unwrap_or_default());
         if let Some(sentence) = sentence {
             tracing::warn!("OMX_PACKET_LOSS: {sentence}");
         }
-        losses
+        faults
     }
 }
 

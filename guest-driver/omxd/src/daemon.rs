@@ -14,7 +14,7 @@ use mxoe::{
     engine::Lost,
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX, Sizes},
 };
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLook};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLookup};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
@@ -530,7 +530,7 @@ struct Sharing {
     /// Number and connection of the endpoint.
     endpoint: u8,
     connection: u64,
-    _look: SharedLook,
+    _look: SharedLookup,
 }
 
 /// The authority's own port, for all that is not for the endpoints in `open`.

@@ -54,20 +54,20 @@ pub(crate) fn for_data(endpoint: u8) -> [I; 9] {
     ]
 }
 
-/// Which sockets of an endpoint share the kernel's look with the authority's port ([`netif::AfPacket::share_look`]), in this order: one
-/// for its data, its ring, and one for the rest.
+/// Which sockets of an endpoint share the kernel's look with the authority's port ([`netif::AfPacket::share_lookup`]), in this order: one
+/// for its data, its ring, and one for all other frames (the sink).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
     pub(crate) data: bool,
-    pub(crate) rest: bool,
+    pub(crate) sink: bool,
 }
 
 /// Chooses a member of a group: the socket for the data of this endpoint on the bulk path, if there is one, its ring for its other frames, and
-/// for all else the authority's port, or, when that is gone, the rest's socket. What is too short to be seen is the first member's:
+/// for all else the authority's port, or, when that is gone, the sink. What is too short to be seen is the first member's:
 /// its filter does not pass it, nor does the authority's; without a filter the endpoint drops it.
 pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
     let ring = u32::from(members.data);
-    let others = if members.rest {
+    let others = if members.sink {
         // The last one of as many as there are, and of one fewer.
         let before_port = ring + 2;
         before_port * (before_port + 1) - 1
@@ -225,29 +225,29 @@ mod tests {
     const ALL_MEMBERS: [Members; 4] = [
         Members {
             data: false,
-            rest: false,
+            sink: false,
         },
         Members {
             data: false,
-            rest: true,
+            sink: true,
         },
         Members {
             data: true,
-            rest: false,
+            sink: false,
         },
-        Members { data: true, rest: true },
+        Members { data: true, sink: true },
     ];
 
     /// Sockets of an endpoint in a group.
     fn size(members: Members) -> u32 {
-        1 + u32::from(members.data) + u32::from(members.rest)
+        1 + u32::from(members.data) + u32::from(members.sink)
     }
 
-    /// The port's, and without it the rest's.
+    /// The port's, and without it the sink's.
     fn assert_is_for_others(program: &[I], members: Members, frame: &[u8], packet_type: u8) {
         let chosen = run_as(packet_type, program, &frame[14..]);
         assert_eq!(chosen % (size(members) + 1), size(members), "{members:?}");
-        if members.rest {
+        if members.sink {
             assert_eq!(chosen % size(members), size(members) - 1, "{members:?}");
         }
     }

@@ -93,7 +93,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         signal_hook::low_level::pipe::register(signal, end).map_err(io("take over signals"))?;
     }
     let mut options = DaemonOptions::new(arguments.interface());
-    options.packet_loss = arguments.packet_losses();
+    options.packet_loss = arguments.parsed_packet_loss();
     options.preset = arguments.preset;
     options.board_name = arguments.name;
     options.group = arguments.group;

@@ -6,7 +6,7 @@ use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use ether::{MacAddr, Time};
 
 use crate::{
-    engine::{Counter, Counters, Losses, Lost, Peers, count_undecodable},
+    engine::{Counter, Counters, FaultInjection, Lost, Peers, count_undecodable},
     wire::{
         Ack, Connect, ConnectKind, Dialect, HOST_MAGIC_FIRST, HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, NackCode,
         NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet, Pull, RAW_FRAME_LEN_MAX, endpoint_of_pull_magic,
@@ -92,7 +92,7 @@ pub struct Authority {
     discovery: Discovery,
     query_at: Time,
     events: VecDeque<AuthorityEvent>,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
 impl Authority {
@@ -110,7 +110,7 @@ impl Authority {
             discovery: Discovery::OFF,
             query_at: Time::MAX,
             events: VecDeque::new(),
-            losses: Losses::default(),
+            faults: FaultInjection::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Authority {
     /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that `seed` decides; 0: none any
     /// more.
     pub fn set_packet_loss(&mut self, what: Lost, every: u32, seed: u32) {
-        self.losses.set(what, every, seed);
+        self.faults.set(what, every, seed);
     }
 
     /// When [`Authority::handle_timeout`] is to be called at the latest.
@@ -302,7 +302,7 @@ impl Authority {
             let Some(len) = self.emit(&answer, peers, out) else {
                 continue;
             };
-            if self.losses.is_empty() || !self.losses.hit(&out[..len]) {
+            if self.faults.is_empty() || !self.faults.hit(&out[..len]) {
                 return Some(len);
             }
             self.counters.count(Counter::LostOnPurpose);

@@ -32,8 +32,8 @@ impl DataPath {
 /// How the path that data comes by is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPathChoice {
-    /// Always the same, unless all slots for it are taken.
+    /// Data takes this path, unless all slots for it are taken.
     Fixed(DataPath),
-    /// Whichever turns out to be quicker; this one until then.
+    /// Data takes the path that turns out to be quicker, and this one until that is known.
     Learned(DataPath),
 }

@@ -1,4 +1,5 @@
-//! A frame comes in: decoding, the checks of section 11 in their order, and the way to the part that knows the packet.
+//! Handling of a received frame: it is decoded, checked in the order of section 11, and dispatched to the part that
+//! knows the packet.
 
 use ether::Time;
 
@@ -107,7 +108,7 @@ impl<P: Peers> Engine<P> {
             }
         };
         if head.dst != self.config.mac {
-            // Flooded by a switch, or broadcast: for the authority if for anybody.
+            // Flooded by a switch, or broadcast: only the authority may have a use for it.
             self.counters.count(Counter::DropNotMxoe);
             return;
         }
@@ -202,8 +203,8 @@ impl<P: Peers> Engine<P> {
         slot
     }
 
-    /// Whether a packet that names no session, where the sender's *back* session belongs, is all the same for this endpoint: what an
-    /// Open-MX sends that has received no CONNECT (4.3).
+    /// Whether this endpoint accepts a packet that names no session where the sender's *back* session belongs: an
+    /// Open-MX that has received no CONNECT sends such packets (4.3).
     fn may_leave_out(&self, session: u32, partner: Option<u32>) -> bool {
         let partner = partner.and_then(|slot| self.partners.get(slot));
         partner.is_some_and(|p| p.conversation.may_leave_out(session))
@@ -403,7 +404,7 @@ impl<P: Peers> Engine<P> {
         self.schedule_ack(now, slot);
     }
 
-    /// The host has room again: offers it what it refused. Call it when unexpected messages were taken.
+    /// The host has room again: presents the messages that it refused. Call it when unexpected messages were taken.
     pub fn resume<H: Host>(&mut self, now: Time, host: &mut H) {
         for _ in 0..self.receiver.refused_len() {
             let Some(slot) = self.receiver.poll_refused() else {

@@ -1,4 +1,5 @@
-//! Immediate send: the frame of a short message is written first, and the message is recorded afterwards, while the frame is under way.
+//! Immediate send: the frame of a short message is written first, and the message is recorded while the frame is in
+//! flight.
 //! Frame and record are those that [`Engine::send_inline`] makes.
 
 use ether::Time;
@@ -23,7 +24,7 @@ impl<P: Peers> Engine<P> {
         let p = self.partners.get(to.0)?;
         let limits = &self.config.limits;
         let may_go = self.is_quiet()
-            && self.losses.is_empty()
+            && self.faults.is_empty()
             && data.len() <= SMALL_DATA_MAX
             && p.conversation.is_known()
             && !p.send.has_queue()

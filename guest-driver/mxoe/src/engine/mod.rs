@@ -10,12 +10,12 @@ mod config;
 mod connection;
 mod counters;
 mod data_path;
+mod fault_injection;
 mod handle;
 mod handle_connect;
 pub(crate) mod hash;
 mod host;
 mod immediate_send;
-mod losses;
 mod outbox;
 mod partner;
 mod peers;
@@ -32,11 +32,11 @@ pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
 pub use data_path::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
+pub use fault_injection::{FaultInjection, Lost, parse_packet_loss};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
 };
-pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
 
@@ -98,7 +98,7 @@ pub struct Engine<P> {
     transfers_out: TransferSender,
     transfers_in: TransferReceiver,
     outbox: Outbox,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
 impl<P: Peers> Engine<P> {
@@ -120,7 +120,7 @@ impl<P: Peers> Engine<P> {
             transfers_out: TransferSender::new(limits.large_sends, limits.reply_blocks),
             transfers_in: TransferReceiver::new(limits, config.data_path),
             outbox: Outbox::new(limits.control_packets),
-            losses: Losses::default(),
+            faults: FaultInjection::default(),
             config,
         }
     }
@@ -223,7 +223,7 @@ impl<P: Peers> Engine<P> {
         self.transmitter.is_settled()
     }
 
-    /// Bytes of memory held for state, payload excepted: it is never here.
+    /// Returns the bytes of memory used for state. Payload never is in the engine, so it does not count.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.partners.memory()

@@ -76,7 +76,7 @@ impl Outbox {
         self.events.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.control.capacity() * size_of::<Control>()
             + self.acks.capacity() * size_of::<u32>()

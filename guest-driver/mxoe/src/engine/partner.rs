@@ -139,7 +139,7 @@ impl Partners {
         Some(slot)
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.list.capacity() * size_of::<Partner>() + self.by_address.allocation_size()
     }

@@ -127,7 +127,7 @@ impl<T> Slab<T> {
             .is_some_and(|entry| entry.generation == generation && entry.value.is_some())
     }
 
-    /// The first used slot at or after `from`: walks that free what they meet.
+    /// Finds the first used slot at or after `from`. A walk that frees slots on its path can go on with it.
     pub fn next_used(&self, from: u32) -> Option<u32> {
         let rest = self.entries.get(from as usize..)?;
         rest.iter()
@@ -143,7 +143,7 @@ impl<T> Slab<T> {
             .filter_map(|(slot, entry)| entry.value.as_ref().map(|value| (slot as u32, value)))
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry<T>>()
     }

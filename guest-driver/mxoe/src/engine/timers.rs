@@ -66,7 +66,7 @@ impl Timers {
         }
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.heap.capacity() * size_of::<(Time, u32)>() + self.position.capacity() * size_of::<u32>()
     }

@@ -17,14 +17,14 @@ impl<P: Peers> Engine<P> {
     /// The next frame to be sent, its first bytes written to `out`. `None`: nothing more for now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
-        if self.losses.is_empty() {
+        if self.faults.is_empty() {
             return self.next_transmit(now, out);
         }
-        self.transmit_but_for_losses(now, out)
+        self.transmit_before_faults(now, out)
     }
 
     #[cold]
-    fn transmit_but_for_losses(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
+    fn transmit_before_faults(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         loop {
             let transmit = self.next_transmit(now, out)?;
             if !self.loses(out) {

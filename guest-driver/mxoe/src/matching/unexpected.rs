@@ -141,7 +141,7 @@ impl<U> Unexpected<U> {
             value,
         };
         let (all_tail, same_tail) = (self.all.tail, same.tail);
-        // Not full: whoever calls has looked.
+        // Not full: the callers have checked.
         let slot = self.entries.insert(entry).unwrap_or(NIL);
         self.all.tail = slot;
         same.tail = slot;
@@ -178,7 +178,8 @@ impl<U> Unexpected<U> {
         Some((entry.match_info, &entry.value))
     }
 
-    /// Somebody else may take this message: until [`Self::decided`] no receive finds it, nor a later one in its stead. One at a time.
+    /// Marks a message whose receiver is being decided elsewhere: until [`Self::decided`] no receive finds it, nor a
+    /// later one in its stead. One message at a time can be undecided.
     pub fn begin_to_decide(&mut self, id: UnexpectedId) {
         if self.entries.is_current(id.slot, id.generation) {
             self.undecided = id.slot;

@@ -80,8 +80,8 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// The packets that latency is about, in one look, and whether it is a tiny one. `None`: another packet, or one that
-    /// [`Dialect::decode`] refuses for a reason.
+    /// Decodes the packets on which latency depends in a single step, and says whether it is a tiny one. `None`:
+    /// another packet, or one that [`Dialect::decode`] refuses with a reason.
     #[inline]
     pub(crate) fn decode_eager<'a>(&self, frame: &'a [u8]) -> Option<(Head, Eager<'a>, bool)> {
         let (head, body) = HeadLayout::ref_from_prefix(frame).ok()?;

@@ -31,7 +31,7 @@ pub struct Medium<'a> {
     pub src_endpoint: u8,
     /// Bytes of the whole message.
     pub length: u32,
-    /// Sequence number, the same in every fragment.
+    /// The sequence number, which all fragments of a message share.
     pub seqnum: u16,
     /// Acknowledgement of the other direction.
     pub piggyack: u16,

@@ -9,7 +9,7 @@ use ether::EtherType;
 
 use super::HEAD_LEN;
 
-/// Bit 7 of the type byte: the sender says that somebody waits for this frame (section 15).
+/// Bit 7 of the type byte: the sender says that a program waits for this frame (section 15).
 pub const MARK: u8 = 0x80;
 
 /// The packet types that are spoken; codes as on the wire (section 2).

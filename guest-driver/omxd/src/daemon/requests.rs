@@ -56,7 +56,7 @@ struct Sockets {
     ring: OwnedFd,
     bulk: Option<OwnedFd>,
     /// The others have no filters, and this one gets what is for others when there is no authority.
-    rest: Option<OwnedFd>,
+    sink: Option<OwnedFd>,
     /// Receives nothing either, and is no packet socket.
     direct: Option<PreparedDirect>,
 }
@@ -65,7 +65,7 @@ impl Sockets {
     const fn members(&self) -> Members {
         Members {
             data: self.bulk.is_some(),
-            rest: self.rest.is_some(),
+            sink: self.sink.is_some(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Sockets {
         }
         let ring = (self.ring.as_fd(), self.layout);
         // In the order in which they were made, as `Members` has them.
-        [self.bulk.as_ref().map(page), Some(ring), self.rest.as_ref().map(page)]
+        [self.bulk.as_ref().map(page), Some(ring), self.sink.as_ref().map(page)]
             .into_iter()
             .flatten()
     }
@@ -233,7 +233,7 @@ impl Daemon {
             visits.as_fd(),
             counters.as_fd(),
         ];
-        fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
+        fds.extend([&sockets.bulk, &sockets.sink].into_iter().flatten().map(AsFd::as_fd));
         if let Some(direct) = &sockets.direct {
             fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
         }
@@ -376,7 +376,7 @@ impl Daemon {
             marks: self.options.marks,
             learns_data_path: self.options.data_socket.is_none(),
             data_apart_first: setup::bulk_path_comes_first(interface.mtu),
-            rest_socket: sockets.rest.is_some(),
+            rest_socket: sockets.sink.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };
         Ok((opened, sockets))
@@ -391,7 +391,7 @@ impl Daemon {
         mut wanted: Wanted,
     ) -> Result<Sockets, NetifError> {
         let mut sockets = self.prepare(interface, endpoint, wanted)?;
-        let mut shares = self.share_look(&sockets, endpoint, connection);
+        let mut shares = self.share_lookup(&sockets, endpoint, connection);
         if let Err(error) = &shares {
             tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
             wanted.unfiltered = false;
@@ -438,27 +438,27 @@ impl Daemon {
         };
         let filter = if wanted.unfiltered { none } else { &filter };
         let prepared = PreparedSocket::new(&interface.name, self.options.ether_type, &options, filter)?;
-        let rest = || PreparedSocket::rest(interface, self.options.ether_type);
+        let sink = || PreparedSocket::sink(interface, self.options.ether_type);
         Ok(Sockets {
             layout: prepared.layout,
             ring: prepared.socket,
             bulk,
-            rest: wanted.unfiltered.then(rest).transpose()?,
+            sink: wanted.unfiltered.then(sink).transpose()?,
             direct: None,
         })
     }
 
     /// Lets the kernel look once at each frame for this endpoint's sockets and the authority's port together, unless it does for
     /// another open endpoint's; whether it does. With one socket that has a filter it would gain nothing.
-    fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
+    fn share_lookup(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
         let members = sockets.members();
-        if !(members.data || members.rest) || self.shares_with_open() {
+        if !(members.data || members.sink) || self.shares_with_open() {
             return Ok(false);
         }
         // The port of a group is the youngest of its sockets.
         let port = self.new_port()?;
         let program = filter::among_sockets(endpoint, members);
-        let look = port.share_look(&sockets.all().collect::<Vec<_>>(), &program)?;
+        let look = port.share_lookup(&sockets.all().collect::<Vec<_>>(), &program)?;
         let shares = Sharing {
             endpoint,
             connection,

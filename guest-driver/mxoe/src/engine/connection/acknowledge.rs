@@ -1,11 +1,12 @@
-//! When messages of a partner are acknowledged: with the next packet to it, after a delay, or immediately (7.2).
+//! This module decides when a partner's messages are acknowledged: with the next packet to it, after a delay, or
+//! immediately (7.2).
 
 use ether::Time;
 
 use crate::engine::{Timing, seq::Seq};
 
-/// As many messages of up to 128 bytes count as one where it is counted when to acknowledge towards peers that agreed on short
-/// delays: they were copied and are complete for the program that sent them.
+/// Towards peers that agreed on short delays, this many messages of up to 128 bytes count as one when it is decided
+/// whether to acknowledge: such messages were copied, so they are complete for the program that sent them.
 const INLINE_PER_MESSAGE: u16 = 4;
 
 /// When the completed messages of a partner have to be acknowledged at the latest.
@@ -19,7 +20,7 @@ pub(in crate::engine) enum AckDue {
     Now,
 }
 
-/// The acknowledgements for one partner.
+/// This schedule decides when one partner gets its next acknowledgement.
 #[derive(Debug)]
 pub(in crate::engine) struct AckSchedule {
     /// What the last acknowledgement said.
@@ -32,7 +33,7 @@ pub(in crate::engine) struct AckSchedule {
     is_awaited: bool,
     /// The partner stands in the queue of acknowledgements.
     is_queued: bool,
-    /// Packets that held nothing but an acknowledgement.
+    /// This counts the packets that carried only an acknowledgement.
     packets: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Connecting: requests and their repetition, what both ends agree on, and peers that are set differently (4, 17).
+//! The handshake sends and repeats connect requests, settles what both ends agree on, and notices peers with different
+//! settings (4, 17).
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use crate::{
     wire::{Connect, ConnectKind, Extension, SESSION_NONE},
 };
 
-/// Peers whose differing settings are told about, at most: later ones are only counted.
+/// At most this many peers with different settings are reported; later ones are only counted.
 const MISMATCHES_MAX: usize = 64;
 
 /// A connect without an answer.
@@ -199,7 +200,7 @@ impl Handshake {
         self.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.pending.memory() + self.timers.memory()
     }

@@ -1,4 +1,5 @@
-//! A message on its way out, from posting to its end, and the lists such records stand in. Data only.
+//! A message that is to be sent, from posting to its end, and the lists that link such records. This module holds data
+//! only.
 
 use ether::Time;
 
@@ -35,7 +36,7 @@ pub(in crate::engine) enum Kind {
     Medium {
         copied: bool,
     },
-    /// The region is held from just before the message has a sequence number.
+    /// The region is reserved from just before the message gets its sequence number.
     Rndv {
         region: Option<u8>,
     },

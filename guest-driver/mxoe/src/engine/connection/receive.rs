@@ -1,5 +1,6 @@
-//! Messages in: what comes in order is matched, what comes early is kept, fragments find their message, the rest is old (7.1,
-//! 5.3). Large messages are announced here and transferred elsewhere.
+//! The receiving side of messages (7.1, 5.3): packets in order are matched, early ones are kept, fragments join their
+//! message, old ones are dropped. Large messages are announced here and transferred by
+//! [`transfers`](crate::engine::transfers).
 
 use alloc::{boxed::Box, collections::VecDeque};
 
@@ -226,7 +227,7 @@ impl Receiver {
         self.partials.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.partials.memory() + self.early.memory() + self.refused.capacity() * size_of::<u32>()
     }
@@ -392,7 +393,8 @@ impl Receiver {
         is_kept
     }
 
-    /// The next message of a partner was refused: kept if there is room, so that it can be offered again
+    /// The host refused the next message of a partner: it is kept if there is room, so that it can be presented to the
+    /// host again
     /// ([`Receiver::poll_refused`]).
     pub(in crate::engine) fn keep_refused(
         &mut self,

@@ -40,7 +40,7 @@ pub(in crate::engine) struct SendState {
     rtt: Rtt,
     /// When the oldest unacknowledged message may have to be sent again; never later than true.
     resend_at: Time,
-    /// Number of the newest packet that held nothing but an acknowledgement.
+    /// This is the number of the newest packet that carried only an acknowledgement.
     ack_packet: u32,
 }
 
@@ -180,8 +180,8 @@ impl SendState {
         }
     }
 
-    /// A message of this partner is under way, which is given up at `deadline`: when it may have to be sent again, if that is sooner
-    /// than what runs.
+    /// A message of this partner is in flight and is given up at `deadline`: arms the retransmission timer, if it is
+    /// due sooner than the one that runs.
     #[inline]
     pub(in crate::engine) fn arm_resend(
         &mut self,
@@ -316,7 +316,7 @@ impl Transmitter {
         self.unsettled.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.messages.memory()
             + self.queue.capacity() * size_of::<(u32, u32)>()

@@ -149,7 +149,7 @@ impl TransferSender {
         self.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.regions.capacity() * size_of::<Region>()
             + self.free.capacity()

@@ -95,7 +95,7 @@ pub(in crate::engine) struct Ends {
     pub partner: u8,
 }
 
-/// A pull that is over, one way or another.
+/// A pull that has ended, with success or without.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Over {
     /// What it pulled.
@@ -148,7 +148,7 @@ impl TransferReceiver {
         self.pulls.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.announced.memory() + self.waiting.capacity() * size_of::<LargeId>() + self.pulls.memory()
     }
@@ -240,7 +240,7 @@ impl TransferReceiver {
             active_at: now,
             backoff: 0,
             in_requests: false,
-            in_held: false,
+            is_blocked: false,
             probed: false,
             sample: None,
             give_up_ns: large.give_up_ns.unwrap_or(begin.give_up_ns),
@@ -255,9 +255,13 @@ impl TransferReceiver {
     /// The next block to be asked for. [`TransferReceiver::ask`] follows.
     pub(in crate::engine) fn poll_ask(&mut self, sizes: &Sizes) -> Option<Ask> {
         let block_frames = sizes.block_frames();
-        for held in [false, true] {
+        for blocked in [false, true] {
             loop {
-                let queue = if held { &self.pulls.held } else { &self.pulls.requests };
+                let queue = if blocked {
+                    &self.pulls.blocked
+                } else {
+                    &self.pulls.requests
+                };
                 let Some((at, generation)) = queue.front().copied() else {
                     break;
                 };
@@ -266,11 +270,11 @@ impl TransferReceiver {
                     Some(pull) => next_of(pull, block_frames, outstanding, max),
                     None => Next::Nothing,
                 };
-                if held && matches!(next, Next::Held) {
+                if blocked && matches!(next, Next::Blocked) {
                     break;
                 }
-                let queue = if held {
-                    &mut self.pulls.held
+                let queue = if blocked {
+                    &mut self.pulls.blocked
                 } else {
                     &mut self.pulls.requests
                 };
@@ -278,10 +282,14 @@ impl TransferReceiver {
                 let Some(pull) = self.pulls.get(at, generation) else {
                     continue;
                 };
-                *(if held { &mut pull.in_held } else { &mut pull.in_requests }) = false;
+                *(if blocked {
+                    &mut pull.is_blocked
+                } else {
+                    &mut pull.in_requests
+                }) = false;
                 match next {
                     Next::Nothing => {}
-                    Next::Held => self.pulls.hold(at),
+                    Next::Blocked => self.pulls.block(at),
                     Next::Ask { first, count, again } => {
                         let partner = pull.large.partner;
                         // To the end: pulls take turns.
@@ -407,7 +415,7 @@ impl TransferReceiver {
         self.pulls.outstanding -= len;
         if let Some((rtt_ns, queue_ns)) = waited {
             self.pulls
-                .pace(now, rtt_ns, queue_ns, timing.pull_queue_ns_max, sizes.reply_payload());
+                .adapt_window(now, rtt_ns, queue_ns, timing.pull_queue_ns_max, sizes.reply_payload());
         }
         if taken.done_early {
             counters.count(Counter::PullNonfirstBlockDoneEarly);
@@ -476,7 +484,7 @@ impl TransferReceiver {
         // Replies that come, though late, keep it going.
         let is_silent = pull.backoff > 0;
         if now < due && !(is_silent && end <= now) {
-            let due = self.look_for_losses(at, due, now, path, counters);
+            let due = self.detect_loss(at, due, now, path, counters);
             let due = if is_silent { due.min(end) } else { due };
             self.pulls.timers.at_latest(at.into(), due);
             return false;
@@ -504,7 +512,7 @@ impl TransferReceiver {
 
     /// Before a pull's time-out `due`: asks again for what is surely lost, or for its oldest missing frame after some silence. When to
     /// look next.
-    fn look_for_losses(&mut self, at: u16, due: Time, now: Time, path: &TransferPath, counters: &mut Counters) -> Time {
+    fn detect_loss(&mut self, at: u16, due: Time, now: Time, path: &TransferPath, counters: &mut Counters) -> Time {
         let Some(pull) = self.pulls.slots[usize::from(at)].pull.as_mut() else {
             return due;
         };

@@ -1,4 +1,5 @@
-//! The running pulls of an endpoint: their handles, turns, and how much of them may be under way at once (6.2, 6.4).
+//! The running pulls of an endpoint: their handles, their turns, and how much data may be outstanding at once (6.2,
+//! 6.4).
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -13,9 +14,9 @@ const SLOTS_MAX: u32 = 1024;
 const GENERATION_BITS: u32 = 22;
 /// First generation of a slot.
 const GENERATION_FIRST: u32 = 0x23;
-/// Frames that may be under way however long the queues are.
+/// So many frames may be outstanding however long the queues are.
 const OUTSTANDING_FRAMES_MIN: u32 = 16;
-/// Frames more that may be under way for every reply that did not wait.
+/// Each reply that did not wait in a queue lets so many more frames be outstanding.
 const OUTSTANDING_FRAMES_STEP: u32 = 1;
 
 /// A running pull.
@@ -32,8 +33,8 @@ pub(super) struct Pull {
     pub(super) backoff: u8,
     /// It is among those with something to ask for.
     pub(super) in_requests: bool,
-    /// It is among those that wait for room.
-    pub(super) in_held: bool,
+    /// The pull is in the queue of those that wait for room.
+    pub(super) is_blocked: bool,
     /// The oldest missing frame was asked for since the last reply.
     pub(super) probed: bool,
     /// A request whose first reply will be a sample of the round trip.
@@ -53,7 +54,7 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Pulls {
     pub(super) slots: Vec<Slot>,
-    /// Free slots by the way that data for them comes ([`DataPath`]).
+    /// The free slots, by the path on which data for them comes ([`DataPath`]).
     free: [Vec<u16>; 2],
     pub(super) used: u32,
     /// Pulls whose data comes on the bulk path.
@@ -71,7 +72,7 @@ pub(super) struct Pulls {
     /// Pulls with something to ask for.
     pub(super) requests: VecDeque<(u16, u32)>,
     /// Pulls whose next block waits for `outstanding` to fall.
-    pub(super) held: VecDeque<(u16, u32)>,
+    pub(super) blocked: VecDeque<(u16, u32)>,
     pub(super) timers: Timers,
 }
 
@@ -89,7 +90,7 @@ impl Pulls {
             outstanding_allowed: outstanding_max,
             allowed_less_at: Time::ZERO,
             requests: VecDeque::new(),
-            held: VecDeque::new(),
+            blocked: VecDeque::new(),
             timers: Timers::default(),
         }
     }
@@ -97,19 +98,19 @@ impl Pulls {
     /// Whether any pull may have something to ask for.
     #[inline]
     pub(super) fn may_ask(&self) -> bool {
-        !self.requests.is_empty() || !self.held.is_empty()
+        !self.requests.is_empty() || !self.blocked.is_empty()
     }
 
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.free.iter().map(Vec::capacity).sum::<usize>() * size_of::<u16>()
-            + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
+            + (self.requests.capacity() + self.blocked.capacity()) * size_of::<(u16, u32)>()
             + self.timers.memory()
     }
 
     /// A reply came `rtt_ns` after it was asked for, `queue_ns` longer than on the path at its shortest; more than `queue_ns_max`
     /// is too much.
-    pub(super) fn pace(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
+    pub(super) fn adapt_window(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
         if queue_ns <= queue_ns_max {
             let more = self
                 .outstanding_allowed
@@ -122,7 +123,7 @@ impl Pulls {
         }
     }
 
-    /// Gives a pull a slot whose data comes this way, or another one if those are all taken.
+    /// Gives a pull a slot whose data comes on this path, or another slot if all of those are taken.
     pub(super) fn insert(&mut self, path: DataPath, mut pull: Pull) -> Option<u16> {
         if self.used >= self.limit {
             return None;
@@ -193,7 +194,7 @@ impl Pulls {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
             && !pull.in_requests
-            && (!pull.in_held || pull.window.wants())
+            && (!pull.is_blocked || pull.window.wants())
         {
             pull.in_requests = true;
             self.requests.push_back((at, slot.generation));
@@ -201,13 +202,13 @@ impl Pulls {
     }
 
     /// A pull waits for room.
-    pub(super) fn hold(&mut self, at: u16) {
+    pub(super) fn block(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
-            && !pull.in_held
+            && !pull.is_blocked
         {
-            pull.in_held = true;
-            self.held.push_back((at, slot.generation));
+            pull.is_blocked = true;
+            self.blocked.push_back((at, slot.generation));
         }
     }
 }
@@ -216,7 +217,7 @@ impl Pulls {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     Ask { first: u32, count: u32, again: bool },
-    Held,
+    Blocked,
     Nothing,
 }
 
@@ -256,7 +257,7 @@ pub(super) fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstand
             again: false,
         }
     } else {
-        Next::Held
+        Next::Blocked
     }
 }
 
@@ -272,7 +273,8 @@ mod tests {
         let mut pulls = Pulls::new(8, MAX);
         let slow_ns = 50_000 + QUEUE_NS_MAX + 1;
         let mut now = Time::from_nanos(2 * slow_ns);
-        let too_long = |pulls: &mut Pulls, now| pulls.pace(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
+        let too_long =
+            |pulls: &mut Pulls, now| pulls.adapt_window(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
         too_long(&mut pulls, now);
         too_long(&mut pulls, now);
         // Once per round trip: what is under way already says nothing new.
@@ -286,7 +288,7 @@ mod tests {
         }
         assert_eq!(before, OUTSTANDING_FRAMES_MIN * PAYLOAD);
         for _ in 0..MAX.div_ceil(OUTSTANDING_FRAMES_STEP * PAYLOAD) {
-            pulls.pace(now, slow_ns - 1, QUEUE_NS_MAX, QUEUE_NS_MAX, PAYLOAD);
+            pulls.adapt_window(now, slow_ns - 1, QUEUE_NS_MAX, QUEUE_NS_MAX, PAYLOAD);
         }
         assert_eq!(pulls.outstanding_allowed, MAX);
     }

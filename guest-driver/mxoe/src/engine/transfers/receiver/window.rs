@@ -179,7 +179,7 @@ impl PullWindow {
         (count > 0 && room).then_some((self.next, count))
     }
 
-    /// The next run of frames to be asked for again.
+    /// Returns the next consecutive frames that are to be asked for again.
     pub(super) fn next_wanted(&self, block_frames: u32) -> Option<(u32, u32)> {
         if self.wanted_count == 0 {
             return None;
