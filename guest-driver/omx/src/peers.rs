@@ -57,7 +57,7 @@ pub(crate) enum EndpointPeers {
 }
 
 impl EndpointPeers {
-    /// How long frames may be that are handed straight to the driver now, as the authority says.
+    /// Returns the longest frame that may use direct transmit now, as the authority says; 0 if none may.
     #[inline]
     pub(crate) fn direct_frame_len_max(&mut self, now: Time) -> usize {
         match self {
