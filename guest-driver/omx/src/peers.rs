@@ -93,7 +93,7 @@ impl Peers for EndpointPeers {
             return Some(index);
         }
         // Busy: the connection is being made anew. What needs the peer comes again in half a second.
-        let index = peers.session.try_lock().ok()?.add_peer_at_once(mac).ok()?;
+        let index = peers.session.try_lock().ok()?.try_add_peer(mac).ok()?;
         (peers.table.mac(index) == Some(mac)).then_some(index)
     }
 

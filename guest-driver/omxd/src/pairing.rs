@@ -12,7 +12,7 @@ use rustix::{
     net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt},
 };
 use weft_authority::{
-    ENDPOINTS, OmxdError, PAIR_MEMORY_LEN, UntrustedSocket,
+    ENDPOINTS, OmxdError, PAIR_MEMORY_LEN, QuarantinedSocket,
     protocol::{self, Refusal, Reply, Visit},
 };
 
@@ -168,7 +168,7 @@ impl Pairing {
         ] {
             if let Err(error) = protocol::send(to.as_fd(), &visit, &[end.as_fd(), memory.as_fd()]) {
                 // Who has the other end already may have put something in.
-                drop(UntrustedSocket::from(end));
+                drop(QuarantinedSocket::from(end));
                 let sentence = format!("endpoint {number} does not take visits: {error}");
                 return Err((Refusal::Busy, sentence));
             }

@@ -112,7 +112,7 @@ impl Core {
             let Ok(session) = authority.try_lock() else {
                 return Ok(false);
             };
-            match session.add_peer_at_once(mac) {
+            match session.try_add_peer(mac) {
                 Err(error) if error.is_away() => return Ok(false),
                 added => added?,
             };

@@ -34,7 +34,7 @@ use mxoe::{
     matching::Selector,
 };
 use rustix::event::epoll;
-use weft_authority::{News, OmxdError, Session, UntrustedSocket};
+use weft_authority::{News, OmxdError, QuarantinedSocket, Session};
 
 use self::{
     pair::{Pair, Pull, Scope, Waiting},
@@ -83,7 +83,7 @@ pub(crate) struct Local {
     options: LocalOptions,
     authority: Arc<Mutex<Session>>,
     watched: OwnedFd,
-    visits: Option<UntrustedSocket>,
+    visits: Option<QuarantinedSocket>,
     /// At most one per endpoint.
     pairs: Vec<Pair>,
     /// The oldest first: with programs that are gone and had sent more than there was room for.

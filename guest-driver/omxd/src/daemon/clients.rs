@@ -15,7 +15,7 @@ use rustix::{
 
 use super::Daemon;
 use weft_authority::{
-    ENDPOINTS, UntrustedSocket,
+    ENDPOINTS, QuarantinedSocket,
     protocol::{self, Refusal, Reply, Request},
 };
 
@@ -27,7 +27,7 @@ const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 /// A program that is connected.
 pub(super) struct Connection {
     pub(super) id: u64,
-    pub(super) socket: UntrustedSocket,
+    pub(super) socket: QuarantinedSocket,
     /// Readable when the program ended: a child of it may have the socket, too. `None` where the system does not say.
     program: Option<OwnedFd>,
     pub(super) pid: u32,
@@ -49,8 +49,8 @@ impl Connection {
     /// Whether its program ended, or hung up.
     fn is_over(&self) -> bool {
         let mut fds = self.watched();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)).is_ok_and(|ready| ready > 0)
             && (fds[0].revents().contains(PollFlags::HUP) || !fds[1].revents().is_empty())
     }
 }
@@ -58,7 +58,7 @@ impl Connection {
 impl Daemon {
     pub(super) fn accept(&mut self) {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => UntrustedSocket::from(socket),
+            Ok(socket) => QuarantinedSocket::from(socket),
             Err(error) => {
                 if [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&error) {
                     tracing::warn!("nobody can be let in until somebody leaves: {error}");

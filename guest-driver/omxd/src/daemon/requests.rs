@@ -375,7 +375,7 @@ impl Daemon {
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
             learns_data_path: self.options.data_socket.is_none(),
-            data_apart_first: setup::bulk_path_comes_first(interface.mtu),
+            bulk_path_first: setup::bulk_path_comes_first(interface.mtu),
             rest_socket: sockets.sink.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };

@@ -80,8 +80,8 @@ impl Asker {
     /// It has neither an answer nor lost its patience.
     fn waits(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::RDHUP)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)) == Ok(0)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)) == Ok(0)
     }
 }
 
@@ -246,7 +246,7 @@ fn what_a_killed_authority_did_not_answer_is_not_awaited_from_its_successor() {
             let mut session = omxd.session().unwrap();
             let opened = session.open_endpoint(Some(3)).unwrap();
             signal(omxd.child.id(), Signal::STOP);
-            let unanswered = session.add_peer_at_once(MacAddr([2, 0, 0, 0, 0, 0x99]));
+            let unanswered = session.try_add_peer(MacAddr([2, 0, 0, 0, 0, 0x99]));
             assert!(matches!(unanswered, Err(OmxdError::Late)), "{unanswered:?}");
             omxd.kill();
             let omxd = Omxd::start(&[], &veth.a, &[]);

@@ -18,7 +18,7 @@ use crate::{
 /// A program that has an endpoint and shared memory with another one, and no library.
 pub(crate) struct Liar {
     pub(crate) session: Session,
-    pub(crate) socket: weft_authority::UntrustedSocket,
+    pub(crate) socket: weft_authority::QuarantinedSocket,
     pub(crate) visits: OwnedFd,
     /// The pair's number.
     pub(crate) id: u64,

@@ -201,7 +201,7 @@ fn an_authority_that_answers_late_is_understood_afterwards() {
             let pid = rustix::process::Pid::from_raw(session.status().unwrap().0.pid as i32).unwrap();
             let peer = ether::MacAddr([2, 0, 0, 0, 0, 0x77]);
             rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-            let late = session.add_peer_at_once(peer);
+            let late = session.try_add_peer(peer);
             rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
             assert!(matches!(late, Err(OmxdError::Late)), "{late:?}");
             let (_, table) = session.status().unwrap();

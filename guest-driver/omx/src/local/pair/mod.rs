@@ -165,7 +165,7 @@ pub(in crate::local) struct Incoming {
 pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
-    pub(in crate::local) socket: weft_authority::UntrustedSocket,
+    pub(in crate::local) socket: weft_authority::QuarantinedSocket,
     /// The other program, as the system says.
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.
