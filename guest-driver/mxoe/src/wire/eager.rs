@@ -57,7 +57,7 @@ impl Medium<'_> {
         }
     }
 
-    /// Where this fragment's data belong in the message, in bytes.
+    /// Returns where this fragment's data belongs in the message, in bytes.
     #[inline]
     pub const fn offset(&self, sizes: &Sizes) -> u32 {
         self.frag_seqnum as u32 * self.fragment_size(sizes)

@@ -8,7 +8,7 @@ use ether::Time;
 use super::{Large, window::PullWindow};
 use crate::engine::{DataPath, Token, timers::Timers};
 
-/// Slots a handle can name (6.2).
+/// A handle can name so many slots (6.2).
 const SLOTS_MAX: u32 = 1024;
 /// Bits of a handle's generation.
 const GENERATION_BITS: u32 = 22;
@@ -28,19 +28,19 @@ pub(super) struct Pull {
     pub(super) length: u32,
     pub(super) window: PullWindow,
     pub(super) started: Time,
-    /// Last request or accepted reply.
+    /// The time of the last request or accepted reply.
     pub(super) active_at: Time,
     pub(super) backoff: u8,
-    /// It is among those with something to ask for.
+    /// The pull is in the queue of those with something to ask for.
     pub(super) in_requests: bool,
     /// The pull is in the queue of those that wait for room.
     pub(super) is_blocked: bool,
     /// The oldest missing frame was asked for since the last reply.
     pub(super) probed: bool,
-    /// A request whose first reply will be a sample of the round trip.
+    /// The request whose first reply will be a sample of the round trip.
     pub(super) sample: Option<(u16, Time)>,
     pub(super) give_up_ns: u64,
-    /// [`Pulls::begun`] with it; `None`: it began beside others.
+    /// The value of [`Pulls::begun`] when the pull began alone; `None`: it began beside others.
     pub(super) begun_alone: Option<u64>,
 }
 
@@ -65,9 +65,9 @@ pub(super) struct Pulls {
     /// Bytes asked for and not arrived.
     pub(super) outstanding: u32,
     outstanding_max: u32,
-    /// Of which so many now, by how long replies wait.
+    /// The limit of `outstanding`, which depends on how long replies wait.
     pub(super) outstanding_allowed: u32,
-    /// When that was last made less.
+    /// The time when that limit was last lowered.
     allowed_less_at: Time,
     /// Pulls with something to ask for.
     pub(super) requests: VecDeque<(u16, u32)>,
@@ -108,8 +108,8 @@ impl Pulls {
             + self.timers.memory()
     }
 
-    /// A reply came `rtt_ns` after it was asked for, `queue_ns` longer than on the path at its shortest; more than `queue_ns_max`
-    /// is too much.
+    /// Adapts the limit to a reply that came `rtt_ns` after it was asked for, `queue_ns` longer than on the idle path;
+    /// more than `queue_ns_max` is too much.
     pub(super) fn adapt_window(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
         if queue_ns <= queue_ns_max {
             let more = self
@@ -141,7 +141,7 @@ impl Pulls {
         Some(at)
     }
 
-    /// One of each kind.
+    /// Adds one slot for each path.
     fn add_slots(&mut self) {
         for _ in 0..2 {
             let at = self.slots.len() as u16;
@@ -188,8 +188,8 @@ impl Pulls {
         u32::from(at) << GENERATION_BITS | self.slots[usize::from(at)].generation
     }
 
-    /// A pull has something to ask for. If it waits for room, that holds for new blocks; what is lost is asked for at once, as
-    /// its arrival is what makes room.
+    /// Queues a pull that has something to ask for. A pull that waits for room still waits with new blocks; lost frames
+    /// are asked for immediately, as their arrival makes room.
     pub(super) fn queue(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
@@ -201,7 +201,7 @@ impl Pulls {
         }
     }
 
-    /// A pull waits for room.
+    /// Lets a pull wait for room.
     pub(super) fn block(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
@@ -213,7 +213,7 @@ impl Pulls {
     }
 }
 
-/// What to ask for next.
+/// The next step of a pull that may ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     Ask { first: u32, count: u32, again: bool },
@@ -277,7 +277,7 @@ mod tests {
             |pulls: &mut Pulls, now| pulls.adapt_window(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
         too_long(&mut pulls, now);
         too_long(&mut pulls, now);
-        // Once per round trip: what is under way already says nothing new.
+        // Once per round trip: frames in flight say nothing new.
         let mut before = pulls.outstanding_allowed;
         assert_eq!(before, MAX / 2);
         for _ in 0..20 {
