@@ -1,4 +1,4 @@
-//! Which interfaces are boards, and what numbers they have.
+//! Boards: which interfaces are boards, and what numbers they have.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ether::ETHERNET_HEADER_LEN;
 use mxoe::wire::Preset;
 use netif::{Interface, NetifError};
 
-/// Why an interface that nobody named is no board.
+/// Why an interface that no setting names is no board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
     /// It is switched off.
@@ -126,11 +126,11 @@ mod tests {
                 };
                 assert_eq!(left_out.take(), expected, "{name}");
             }
-            assert_eq!(after, before, "nobody else's number changes");
+            assert_eq!(after, before, "no other number changes");
             for all in ["", "all", " all "] {
                 assert_eq!(found(Some(all)), found(None));
             }
-            // Whoever names them wants them.
+            // An interface that is named is wanted.
             let named = format!("{}, {}", second.b, first.a);
             assert_eq!(
                 found(Some(&named)),

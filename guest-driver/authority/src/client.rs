@@ -1,5 +1,5 @@
-//! How a program reaches the authority of an interface: it opens endpoints, adds peers, and takes an open endpoint back to an
-//! authority that was restarted.
+//! The client of an interface's authority: a program opens endpoints and adds peers with it, and takes an open endpoint
+//! back to an authority that was restarted.
 
 use std::{
     fs::File,
@@ -22,27 +22,27 @@ use rustix::{
 };
 
 use crate::{
-    BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, UntrustedSocket, first,
+    BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, QuarantinedSocket, fd_quarantine, first,
     protocol::{self, Opened, Received, Refusal, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached, START_LIMIT, START_PAUSE},
-    untrusted,
 };
 
-/// What is asked while a frame is being handled, or while an endpoint is locked: nothing may wait long for it.
+/// The time limit for requests that are made while a frame is being handled, or while an endpoint is locked: such a
+/// caller cannot wait long.
 const SOON: Duration = Duration::from_millis(100);
-/// While an earlier answer is still missing nobody waits for it again.
-const AT_ONCE: Duration = Duration::from_millis(1);
+/// The time limit for an answer that came too late once already: callers do not wait for it again.
+const OWED_LIMIT: Duration = Duration::from_millis(1);
 
 /// A connection to the authority of one interface.
 pub struct Session {
     interface: Interface,
     place: Place,
     socket: OwnedFd,
-    /// The authority was started by a program: another one like it may take its place.
+    /// The authority was started by a program, so that another one without settings may take its place.
     on_demand: bool,
-    /// Answers that came too late or are still to come: they are for nobody.
+    /// The number of answers that came too late or are still to come; they are dropped.
     owed: AtomicU32,
-    /// Who made it: a child has a copy that is not its own.
+    /// The process that made the session: a forked child has a copy that it must not use.
     process: Pid,
 }
 
@@ -62,25 +62,25 @@ pub struct OpenedEndpoint {
     pub pull_queue_ns_max: u64,
     /// EtherType of its frames.
     pub ether_type: EtherType,
-    /// It announces the latency mark.
+    /// The endpoint announces the latency mark.
     pub marks: bool,
-    /// Which way data of long messages comes to it.
+    /// The path that data of long messages takes to the endpoint.
     pub data_path: DataPathChoice,
-    /// Where other endpoints of the interface show up: for [`next_visit`].
+    /// The channel on which other endpoints of the interface show up: for [`next_visit`].
     pub visits: OwnedFd,
-    /// Where the endpoint shows its counts.
+    /// The memory in which the endpoint publishes its counts.
     pub counters: CounterPage,
 }
 
 /// What an endpoint gets anew from a new authority.
 pub struct Resumed {
-    /// Where other endpoints show up from now on.
+    /// The channel on which other endpoints show up from now on.
     pub visits: OwnedFd,
-    /// Where the endpoint shows its counts from now on.
+    /// The memory in which the endpoint publishes its counts from now on.
     pub counters: CounterPage,
 }
 
-/// Memory and a socket that two endpoints of an interface have in common.
+/// The memory and the socket that two endpoints of an interface share.
 #[derive(Debug)]
 pub struct Pair {
     /// Its number.
@@ -89,34 +89,36 @@ pub struct Pair {
     pub endpoint: u8,
     /// This side asked for it.
     pub asked: bool,
-    /// Joined to the other endpoint's, keeping messages apart; it says who sent a message (`SO_PASSCRED`).
-    pub socket: UntrustedSocket,
-    /// [`crate::PAIR_MEMORY_LEN`] bytes whose length nobody can change.
+    /// The socket is joined to the other endpoint's and preserves message boundaries; it says who sent a message
+    /// (`SO_PASSCRED`).
+    pub socket: QuarantinedSocket,
+    /// The memory: [`crate::PAIR_MEMORY_LEN`] bytes of fixed length.
     pub memory: OwnedFd,
 }
 
-/// What an endpoint learns of others of its interface.
+/// News about other endpoints of the interface.
 #[derive(Debug)]
 pub enum News {
-    /// Another one asked for a pair, or this one did.
+    /// A pair was made, because this endpoint or the other one asked for it.
     Paired(Pair),
-    /// A pair that was asked for, but this process had no descriptors left for it. To be named in the next [`Session::pair`].
+    /// A pair was asked for, but this process had no descriptors left for it. It must be named in the next
+    /// [`Session::pair`].
     Missed {
         /// The pair's number.
         id: u64,
         /// The other endpoint.
         endpoint: u8,
     },
-    /// The program of the other end is gone, also if a child of it has the socket.
+    /// The program of the other endpoint has ended, even if a child of it still has the socket.
     Over {
-        /// The pair's number; `None`: whichever there is.
+        /// The pair's number; `None` stands for any pair with the endpoint.
         id: Option<u64>,
         /// The other endpoint.
         endpoint: u8,
     },
 }
 
-/// What there is to be learned next of other endpoints; `None` while there is nothing.
+/// Takes the next piece of news about other endpoints; `None` while there is none.
 ///
 /// # Errors
 /// [`OmxdError::Gone`] when the authority is gone, [`OmxdError::Protocol`].
@@ -125,8 +127,9 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
         let number = || rustix::io::fcntl_dupfd_cloexec(visits, 0);
         number().is_ok_and(|_one| number().is_ok())
     };
-    if first(visits, false) == First::Descriptors && !has_numbers() && untrusted::can_be_apart() {
-        // The system would close what there is no number for here, and others may have made that take long.
+    if first(visits, false) == First::Descriptors && !has_numbers() && fd_quarantine::is_available() {
+        // The kernel would close descriptors for which there are no numbers here, and their sender may have made that
+        // take long.
         let missed = protocol::receive_without::<Visit>(visits)?;
         return Ok(missed.map(|visit| News::Missed {
             id: visit.pair,
@@ -142,7 +145,7 @@ pub fn next_visit(visits: BorrowedFd<'_>) -> Result<Option<News>, OmxdError> {
         return Ok(Some(News::Over { id, endpoint }));
     }
     let mut fds = fds.into_iter();
-    let socket = fds.next().map(UntrustedSocket::from);
+    let socket = fds.next().map(QuarantinedSocket::from);
     if cut {
         return Ok(Some(News::Missed { id, endpoint }));
     }
@@ -207,18 +210,18 @@ impl Session {
     /// As [`Session::connect`].
     pub fn connect_to_running(interface: &Interface) -> Result<Option<Self>, OmxdError> {
         let place = Place::of(interface.index)?;
-        let reached = reach::at_once(interface, &place)?;
+        let reached = reach::running(interface, &place)?;
         Ok(reached.map(|reached| Self::with(interface, place, reached)))
     }
 
-    /// Hears answers that came too late: none is missing then.
+    /// Takes answers that came too late, after which none is missing.
     fn catch_up(&self, limit: Duration) -> Result<(), OmxdError> {
         while self.owed.load(Ordering::Relaxed) > 0 {
             let late = reach::hear(self.socket.as_fd(), limit);
             if matches!(late, Err(OmxdError::Late)) {
                 return Err(OmxdError::Late);
             }
-            // Whatever it is: it was for nobody, and if it is the end, whoever asks next sees it, too.
+            // The answer is dropped. If the connection has ended, the next request notices it, too.
             self.owed.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
@@ -242,9 +245,9 @@ impl Session {
         answer
     }
 
-    /// For a caller that cannot wait.
+    /// Makes a request for a caller that cannot wait.
     fn request_soon(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-        self.catch_up(AT_ONCE)?;
+        self.catch_up(OWED_LIMIT)?;
         self.request(request, SOON)
     }
 
@@ -300,13 +303,13 @@ impl Session {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(OmxdError::Protocol);
         let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
-        let (mut bulk, mut rest) = (fds.next(), fds.next());
-        if opened.rest_socket && rest.is_none() {
-            rest = bulk.take();
+        let (mut bulk, mut sink) = (fds.next(), fds.next());
+        if opened.rest_socket && sink.is_none() {
+            sink = bulk.take();
         }
-        let first = |apart| if apart { DataPath::Bulk } else { DataPath::WithMessages };
+        let first = |bulk| if bulk { DataPath::Bulk } else { DataPath::WithMessages };
         let data_path = if bulk.is_some() && opened.learns_data_path {
-            DataPathChoice::Learned(first(opened.data_apart_first))
+            DataPathChoice::Learned(first(opened.bulk_path_first))
         } else {
             DataPathChoice::Fixed(first(bulk.is_some()))
         };
@@ -316,7 +319,7 @@ impl Session {
             layout: opened.layout(),
             socket,
             bulk,
-            rest,
+            sink,
             direct,
         })?;
         Ok(OpenedEndpoint {
@@ -339,14 +342,14 @@ impl Session {
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
     pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
-        // One with settings is started again by whoever gave it those: another one would serve without them, and be in
-        // its way.
+        // An authority with settings is started again by the service that has its settings: another one would serve
+        // without them, and block its start.
         let reached = if self.on_demand {
             reach::or_start(&self.interface, &self.place)?
         } else {
-            reach::at_once(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
+            reach::running(&self.interface, &self.place)?.ok_or(OmxdError::Gone)?
         };
-        // A child process may have it, too: the number it stands for is to be free.
+        // A child process may have the connection, too; the number that it stands for is to be free.
         self.end();
         (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
         self.owed.store(0, Ordering::Relaxed);
@@ -368,7 +371,7 @@ impl Session {
     /// through a socket of the program's own.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] when it is open already, and for anybody but root; [`OmxdError::Gone`].
+    /// [`OmxdError::Refused`] when it is open already, and unless the caller is root; [`OmxdError::Gone`].
     pub fn open_raw(&self) -> Result<(), OmxdError> {
         self.order(&Request::OpenRaw { command: command() })
     }
@@ -376,15 +379,15 @@ impl Session {
     /// Whether the authority is gone.
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Asks for memory shared with another endpoint of the interface, which comes like a visit ([`next_visit`]): it is there when this
     /// returns, or comes later if the authority is late. `known`: the last pair with it, which is over.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] when it is not open or does not look; [`OmxdError::Gone`], [`OmxdError::Late`].
+    /// [`OmxdError::Refused`] when it is not open or does not take its visits; [`OmxdError::Gone`], [`OmxdError::Late`].
     pub fn pair(&self, endpoint: u8, known: Option<u64>) -> Result<(), OmxdError> {
         match self.request_soon(&Request::Pair { endpoint, known })? {
             (Reply::Paired, _) => Ok(()),
@@ -392,7 +395,7 @@ impl Session {
         }
     }
 
-    /// The index of a peer, which is added to the table if it is not there.
+    /// Returns the index of a peer, which is added to the table if it is not there.
     ///
     /// # Errors
     /// [`OmxdError::Refused`] when the table is full; [`OmxdError::Gone`], [`OmxdError::Late`].
@@ -400,15 +403,15 @@ impl Session {
         index_of(self.request(&Request::AddPeer { mac: mac.to_u64() }, ANSWER_LIMIT)?)
     }
 
-    /// The same for a caller that cannot wait: an authority that does not answer at once is late.
+    /// As [`Session::add_peer`], for a caller that cannot wait: an authority that does not answer soon counts as late.
     ///
     /// # Errors
     /// As [`Session::add_peer`].
-    pub fn add_peer_at_once(&self, mac: MacAddr) -> Result<u16, OmxdError> {
+    pub fn try_add_peer(&self, mac: MacAddr) -> Result<u16, OmxdError> {
         index_of(self.request_soon(&Request::AddPeer { mac: mac.to_u64() })?)
     }
 
-    /// What the authority knows of its interface, and its peer table.
+    /// Returns what the authority knows of its interface, and its peer table.
     ///
     /// # Errors
     /// [`OmxdError::Gone`].
@@ -430,7 +433,7 @@ impl Session {
     /// Names the board, or a peer, which is added if it is not there.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] for anybody but root, and when the table is full; [`OmxdError::Gone`].
+    /// [`OmxdError::Refused`] unless the caller is root, and when the table is full; [`OmxdError::Gone`].
     pub fn set_name(&self, peer: Option<MacAddr>, name: &str) -> Result<(), OmxdError> {
         self.order(&Request::SetName {
             mac: peer.map(MacAddr::to_u64),
@@ -441,7 +444,7 @@ impl Session {
     /// Forgets the names of all peers; they are asked for anew.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] for anybody but root; [`OmxdError::Gone`].
+    /// [`OmxdError::Refused`] unless the caller is root; [`OmxdError::Gone`].
     pub fn clear_names(&self) -> Result<(), OmxdError> {
         self.order(&Request::ClearNames)
     }
@@ -449,16 +452,16 @@ impl Session {
     /// Counts from 0 from now on.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] for anybody but root; [`OmxdError::Gone`].
+    /// [`OmxdError::Refused`] unless the caller is root; [`OmxdError::Gone`].
     pub fn clear_counters(&self) -> Result<(), OmxdError> {
         self.order(&Request::ClearCounters)
     }
 
-    /// The authority learns at once that this program is done, whoever else still watches the connection: the endpoint's
-    /// number is free when the next request of anybody is served.
+    /// Tells the authority that this program is done, even if another process still watches the connection: the
+    /// endpoint's number is free when the next request of any program is served.
     pub fn end(&self) {
         if self.process != getpid() {
-            // A child that ends what it was born with. Its parent goes on.
+            // This is a forked child that closes its parent's session. The parent goes on.
             return;
         }
         // Fails where the authority is gone, which is what is wanted.
@@ -478,13 +481,13 @@ impl Drop for Session {
 }
 
 impl AsFd for Session {
-    /// Hangs up when the authority is gone; readable when an answer has come.
+    /// The descriptor hangs up when the authority is gone, and is readable when an answer has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A peer's, out of the answer.
+/// Reads a peer's index from the answer.
 fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
     match reply {
         Reply::Peer { index } => Ok(index),
@@ -492,8 +495,8 @@ fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
     }
 }
 
-/// What this program is called: by the name it was started under, which says more than its file where one file is many
-/// programs.
+/// Returns the name of this program: the one under which it was started, which says more than its file where one file
+/// is many programs.
 fn command() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let own = || std::env::current_exe().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The counts of open endpoints in memory that each endpoint's program shares with the authority: it writes, the authority
-//! reads. Nothing is concluded from them.
+//! The counts of open endpoints in memory that each endpoint's program shares with the authority: the program writes,
+//! the authority reads. The counts are shown and decide nothing.
 
 use std::{
     os::fd::AsFd,
@@ -61,7 +61,7 @@ impl CounterPage {
         }
     }
 
-    /// Shows counts to the authority.
+    /// Publishes counts for the authority.
     pub fn publish(&self, counts: &[u32]) {
         for (value, count) in self.values().iter().zip(counts) {
             value.store(*count, Ordering::Relaxed);

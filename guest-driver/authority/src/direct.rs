@@ -1,17 +1,18 @@
-//! What an authority says in the peer table about frames that endpoints hand straight to the driver: how long they may be. It says so
-//! anew with every look, and what it has not said for a while does not hold any more.
+//! The limit for direct transmit, which the authority writes to the peer table: how long the frames may be that
+//! endpoints hand directly to the driver. The authority writes it anew with every check, and what it has not repeated
+//! for a while is not valid any more.
 
 use ether::Time;
 
 use crate::PeerTable;
 
-/// What the authority says holds so long.
+/// What the authority wrote is valid for so long.
 const HOLDS_NS: u64 = 3_000_000_000;
-/// The longest frame is in these bits of the word; above it is how often something was said.
+/// The longest frame is in these bits of the word; the bits above them count the writes.
 const FRAME_LEN_BITS: u32 = 16;
 const FRAME_LEN_MASK: u64 = (1 << FRAME_LEN_BITS) - 1;
 
-/// How long frames may be that an endpoint hands straight to the driver.
+/// How long frames may be that an endpoint hands directly to the driver.
 #[derive(Debug, Default)]
 pub struct DirectLimit {
     word: u64,
@@ -20,8 +21,9 @@ pub struct DirectLimit {
 }
 
 impl DirectLimit {
-    /// Bytes of the longest such frame at `now`, any clock that goes on; 0: none may be, or the authority has said nothing for some
-    /// seconds. For [`netif::Netif::limit_direct`].
+    /// Returns the length of the longest such frame at `now`, by any clock that goes on, in bytes. With 0 none may be
+    /// sent directly, because the authority says so or has written nothing for some seconds. For
+    /// [`netif::Netif::limit_direct`].
     #[inline]
     pub fn frame_len_max(&mut self, table: &PeerTable, now: Time) -> usize {
         let word = table.direct_word();

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one sentence that says what follows.
+//! The errors of an authority and its clients, each in one sentence that says what follows.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub enum OmxdError {
     /// The interface cannot be used.
     #[error(transparent)]
     Interface(#[from] NetifError),
-    /// Nobody owns the interface, and this process may not.
+    /// No omxd owns the interface, and this process may not start one.
     #[error(
         "no omxd runs for {interface} and this process may not start one: either have root start it (`systemctl start omxd@{interface}`), or give this program the capability CAP_NET_RAW"
     )]
@@ -29,7 +29,7 @@ pub enum OmxdError {
         /// The group that it serves, if it serves one: its name, or its number where it has none.
         group: Option<String>,
     },
-    /// One with settings was killed and has not come back; another one would serve without them.
+    /// An authority with settings was killed and has not come back; another one would serve without them.
     #[error(
         "the omxd that was set up for {interface} was killed and has not come back: start it again (`systemctl start omxd@{interface}`, `omx_init start`), or say that it is not to come back (`omx_init stop`)"
     )]
@@ -66,7 +66,7 @@ pub enum OmxdError {
         /// The longest frame it takes.
         frame_len_max: usize,
     },
-    /// The authority says no.
+    /// The authority refuses the request.
     #[error("{sentence}")]
     Refused {
         /// Why, as a number for programs.
@@ -94,7 +94,7 @@ pub enum OmxdError {
         /// The system's reason.
         source: io::Error,
     },
-    /// What the other side said makes no sense.
+    /// A message of the other side makes no sense.
     #[error("the other side of omxd's socket speaks another version; install programs and daemon of the same one")]
     Protocol,
     /// The authority is gone.
@@ -122,7 +122,7 @@ impl OmxdError {
         }
     }
 
-    /// Whether the authority or the other endpoint, which could say yes or no, is away or does not know yet.
+    /// Whether the error only says that the authority or the other endpoint is away or has not decided yet.
     pub const fn is_away(&self) -> bool {
         matches!(
             self,

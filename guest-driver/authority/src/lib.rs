@@ -9,6 +9,7 @@ mod client;
 mod counters;
 mod direct;
 mod error;
+mod fd_quarantine;
 mod lock;
 mod paths;
 pub mod protocol;
@@ -18,7 +19,6 @@ mod settings;
 mod signals;
 mod start;
 mod table;
-mod untrusted;
 
 use std::path::PathBuf;
 
@@ -27,6 +27,7 @@ pub use client::{News, OpenedEndpoint, Pair, Resumed, Session, next_visit};
 pub use counters::CounterPage;
 pub use direct::{DirectLimit, next_word};
 pub use error::OmxdError;
+pub use fd_quarantine::{First, QuarantinedSocket, first};
 pub use lock::own_file;
 pub use paths::Place;
 pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
@@ -36,7 +37,6 @@ pub use settings::{OMXD_VARIABLES, Settings};
 pub use signals::{take_all_signals, without_signals};
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
-pub use untrusted::{First, UntrustedSocket, first};
 
 /// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
 /// has its own, unless `OMX_LOG` says otherwise.
@@ -51,6 +51,7 @@ pub const ENDPOINTS: u8 = 32;
 /// Peers of an interface, as the reference has by default.
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
 
-/// Bytes of the memory that two endpoints of an interface share: what they write there is the library's business. A library that
-/// writes it otherwise has another length, so that two that would not understand each other are no pair: the last pages, one more each time, are for that alone.
+/// The length of the memory that two endpoints of an interface share, in bytes. The library alone decides what is
+/// written there. Libraries that write it in different ways use different lengths, so that they do not pair: the last
+/// pages, one more for each version, are only for that.
 pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;

@@ -1,4 +1,4 @@
-//! The lock by which a process is the authority of an interface.
+//! The file lock by which a process becomes the authority of an interface.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,11 +10,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::OmxdError;
 
-/// Tries to own a file that is being cleared away at the same time: each try makes a new one.
+/// At most so many attempts are made to lock a file that is being removed at the same time: each makes a new one.
 const TRIES: usize = 8;
 
-/// Opens the file whose lock makes an authority, or makes it, and locks it. `None`: another process has it. Nobody else can open it:
-/// whoever can read a file can lock it.
+/// Opens the file whose lock makes an authority, or makes it, and locks it. `None`: another process has the lock. Other
+/// users cannot open the file, since a process that can read a file can lock it.
 ///
 /// # Errors
 /// [`OmxdError::Io`].
@@ -30,10 +30,10 @@ pub fn own_file(path: &Path) -> Result<Option<File>, OmxdError> {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(OmxdError::io("lock the interface")(error)),
         }
-        // It may have been cleared away between the two.
+        // The file may have been removed between the two.
         let own = file
             .metadata()
-            .map_err(OmxdError::io("look at the lock of the interface"))?;
+            .map_err(OmxdError::io("check the lock of the interface"))?;
         if fs::metadata(path).is_ok_and(|there| there.ino() == own.ino()) {
             return Ok(Some(file));
         }

@@ -1,4 +1,4 @@
-//! Where the authority of an interface is found: a place in the file system for each (network namespace, interface).
+//! The files of an interface's authority: a place in the file system for each (network namespace, interface).
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{OmxdError, settings::path_variable};
 
-/// Where authorities are found unless `OMX_RUN_DIR` says otherwise.
+/// Authorities are found here unless `OMX_RUN_DIR` says otherwise.
 const RUN_DIR: &str = "/run/omx";
 
 /// The files of one interface's authority.
@@ -72,7 +72,7 @@ impl Place {
         self.dir.join(format!("{}.sock", self.base))
     }
 
-    /// The same before it is ready.
+    /// The socket's path until the authority is ready.
     pub fn socket_made(&self) -> PathBuf {
         self.dir.join(format!("{}.sock-new", self.base))
     }
@@ -87,7 +87,7 @@ impl Place {
         self.dir.join(format!("{}.peers", self.base))
     }
 
-    /// Whoever has this file locked is the authority.
+    /// The lock: the process that has it is the authority.
     pub fn lock(&self) -> PathBuf {
         self.dir.join(format!("{}.lock", self.base))
     }

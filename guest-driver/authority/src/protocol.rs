@@ -1,5 +1,6 @@
-//! What programs and the authority say to each other over a Unix socket that keeps messages apart: one JSON text per message,
-//! file descriptors beside it. One connection stands for one endpoint, or for somebody who only asks.
+//! The protocol between programs and the authority, over a Unix socket that preserves message boundaries: one JSON text
+//! per message, with file descriptors beside it. One connection stands for one endpoint, or for a program that only
+//! asks.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -20,31 +21,32 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     OmxdError,
-    untrusted::{self, FDS_OF_A_MESSAGE_MAX, First},
+    fd_quarantine::{self, FDS_OF_A_MESSAGE_MAX, First},
 };
 
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
-/// Descriptors beside a message.
+/// At most so many descriptors come with a message.
 pub const FDS_MAX: usize = 8;
-/// Threads that look at a stranger's descriptors, and cannot end because of what they are, after which nobody's are looked at.
+/// Above this number of threads no more descriptors of strangers are inspected: threads that do so cannot end while
+/// such a descriptor blocks.
 const THREADS_MAX: usize = 64;
 
 /// The number that stands for the raw endpoint (`mxoe-wire.md` 1.3).
 pub const RAW_ENDPOINT: u8 = 255;
 
-/// Who a program is, for `omx_endpoint_info`.
+/// The program that has an endpoint, for `omx_endpoint_info`.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct OpenEndpoint {
     /// Endpoint number; [`RAW_ENDPOINT`] for the raw one.
     pub endpoint: u8,
     /// Process number.
     pub pid: u32,
-    /// Its program, as it says.
+    /// The program's name, as it says.
     pub command: String,
 }
 
-/// An interface and its authority.
+/// The status of an interface and its authority.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct BoardStatus {
     /// Name of the interface.
@@ -62,7 +64,7 @@ pub struct BoardStatus {
     /// EtherType of all frames.
     #[serde(default = "ether_type_by_default")]
     pub ether_type: u16,
-    /// What the card behind the interface does with the latency mark, in a sentence.
+    /// A sentence that says what the card behind the interface does with the latency mark.
     pub card: String,
     /// Process number of the authority.
     pub pid: u32,
@@ -85,96 +87,98 @@ pub struct BoardStatus {
     pub counters: Vec<u32>,
 }
 
-/// What an authority has that does not say.
+/// The number of peers that an authority has which does not say it.
 const fn peers_default() -> u32 {
     crate::PEERS
 }
 
-/// What a program asks.
+/// A request of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Whether somebody is there.
+    /// Asks whether an authority is there.
     Hello,
-    /// An endpoint for this connection, this number or any. With [`netif::PreparedSocket::proof`] beside it and `rest_socket` it may
-    /// get sockets without filters.
+    /// Opens an endpoint for this connection: this number, or any. A program that sends a
+    /// [`netif::PreparedSocket::proof`] with the request and sets `rest_socket` may get sockets without filters.
     Open {
         /// The number that is wanted.
         endpoint: Option<u8>,
         /// The program, as it says.
         command: String,
-        /// The program knows what to do with a second packet socket.
+        /// The program can use a second packet socket, for bulk data.
         #[serde(default)]
         data_socket: bool,
-        /// It keeps one that receives nothing, behind the others.
+        /// The program keeps a socket that receives nothing, behind the others.
         #[serde(default)]
         rest_socket: bool,
-        /// It knows what to do with a socket that hands frames straight to the driver.
+        /// The program can use a socket for direct transmit.
         #[serde(default)]
         direct_socket: bool,
     },
-    /// The endpoint this process got from an earlier authority.
+    /// Takes back the endpoint that this process got from an earlier authority.
     Resume {
         /// Its number.
         endpoint: u8,
-        /// The program, as it says.
+        /// The program's name, as it says.
         command: String,
     },
-    /// The raw endpoint for this connection, whose program receives raw frames with a socket of its own. For the system's
-    /// administrator.
+    /// Opens the raw endpoint for this connection. Its program receives raw frames with a socket of its own. Only the
+    /// system's administrator may.
     OpenRaw {
         /// The program, as it says.
         command: String,
     },
-    /// The index of a peer, which is added.
+    /// Asks for the index of a peer, which is added if it is not there.
     AddPeer {
         /// Its address.
         mac: u64,
     },
-    /// Memory shared with another endpoint of the same interface.
+    /// Asks for memory shared with another endpoint of the interface.
     #[serde(rename = "Meet")]
     Pair {
         /// Its number.
         endpoint: u8,
-        /// The last pair with it, which is over.
+        /// The last pair with that endpoint, which is over.
         known: Option<u64>,
     },
-    /// A name for a peer, or for the board. For the system's administrator.
+    /// Gives a name to a peer, or to the board. Only the system's administrator may.
     SetName {
         /// The peer's address; `None`: the board.
         mac: Option<u64>,
         /// The name.
         name: String,
     },
-    /// Names of peers are asked for anew. For the system's administrator.
+    /// Has the names of peers asked for anew. Only the system's administrator may.
     ClearNames,
-    /// Counting begins anew. For the system's administrator.
+    /// Sets the counts back to 0. Only the system's administrator may.
     ClearCounters,
-    /// What there is.
+    /// Asks for the status.
     Status,
-    /// The authority that was set up for this interface wants to begin: one that was started on demand ends.
+    /// Asks an authority that was started on demand to end, because the one that was set up for this interface wants to
+    /// start.
     GiveWay,
 }
 
-/// What comes through an endpoint's channel, with the socket and the memory of the pair: this endpoint and another one are a pair.
+/// A message on an endpoint's channel for visits: it makes a pair of this endpoint and another one. The socket and the
+/// memory of the pair come with it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visit {
-    /// The other one.
+    /// The other endpoint's number.
     pub endpoint: u8,
-    /// Whoever gets this asked for it.
+    /// The endpoint that gets this visit asked for the pair.
     pub asked: bool,
     /// The pair's number, never used again by this authority.
     pub pair: u64,
-    /// The other one is gone; nothing comes with it.
+    /// The other endpoint is gone; no descriptors come with this visit.
     #[serde(default)]
     pub over: bool,
 }
 
 impl Visit {
-    /// In place of a pair's number: whichever there is. What pairs an earlier authority made is not known.
+    /// Stands for any pair's number: the pairs that an earlier authority made are not known.
     pub const ANY_PAIR: u64 = u64::MAX;
 }
 
-/// Why the authority says no.
+/// Why the authority refuses a request.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub enum Refusal {
     /// No such endpoint number.
@@ -191,11 +195,11 @@ pub enum Refusal {
     NotAllowed,
     /// The interface is switched off, or too small a one for these sizes on the wire.
     Interface,
-    /// The system refused something.
+    /// The operating system refused something.
     System,
 }
 
-/// What the authority answers.
+/// An answer of the authority.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// An authority is there.
@@ -203,10 +207,11 @@ pub enum Reply {
         /// It was started by a program, with no settings of its own.
         on_demand: bool,
     },
-    /// With the packet socket, the peer table, the channel for visits, the memory for counters and, of those that there are, the socket
-    /// for frames that come in numbers, the one that receives nothing, and the one for the driver with its memory.
+    /// The endpoint is open. With it come the packet socket, the peer table, the channel for visits, the memory for
+    /// counters and, as far as they exist, the socket for bulk data, the one that receives nothing, and the one for
+    /// direct transmit with its memory.
     Opened(Opened),
-    /// With a new channel for visits and new memory for counters.
+    /// The endpoint was taken back. With it come a new channel for visits and new memory for counters.
     Resumed,
     /// What was asked for was done.
     Done,
@@ -218,9 +223,9 @@ pub enum Reply {
         /// Its index.
         index: u16,
     },
-    /// With the peer table.
+    /// The status, with which the peer table comes.
     Status(BoardStatus),
-    /// The authority says no.
+    /// The request was refused.
     Refused {
         /// Why, as a number for programs.
         reason: Refusal,
@@ -229,7 +234,7 @@ pub enum Reply {
     },
 }
 
-/// An endpoint, without its descriptors.
+/// An open endpoint, without its descriptors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Opened {
     /// Its number.
@@ -258,16 +263,18 @@ pub struct Opened {
     /// The endpoint announces the latency mark.
     #[serde(default = "marks_by_default")]
     pub marks: bool,
-    /// Whether the bulk path is quicker is to be found out; else all data comes on it where there is a socket for it.
+    /// The program is to find out whether the bulk path is quicker; otherwise all data takes it where there is a socket
+    /// for it.
     #[serde(default)]
     pub learns_data_path: bool,
-    /// Data comes on the bulk path until that is known.
-    #[serde(default)]
-    pub data_apart_first: bool,
+    /// Until that is known, data takes the bulk path.
+    #[serde(default, rename = "data_apart_first")]
+    pub bulk_path_first: bool,
     /// The last of the packet sockets receives nothing.
     #[serde(default)]
     pub rest_socket: bool,
-    /// The last two descriptors are a socket that hands frames straight to the driver and its memory, of which this part is its own.
+    /// The last two descriptors are a socket for direct transmit and its memory, of which this part belongs to the
+    /// endpoint.
     #[serde(default)]
     pub direct_part: Option<u32>,
 }
@@ -324,11 +331,11 @@ pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd
     }
 }
 
-/// A message with its descriptors.
+/// A received message with its descriptors.
 pub(crate) struct Received<T> {
     pub message: T,
     pub fds: Vec<OwnedFd>,
-    /// There were more, for which this process has no numbers left.
+    /// More descriptors came than this process has numbers left for.
     pub cut: bool,
 }
 
@@ -340,7 +347,7 @@ pub(crate) fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opt
     }
 }
 
-/// The same, also where descriptors are missing.
+/// Receives one message, even if descriptors are missing.
 pub(crate) fn receive_cut<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Received<T>>, OmxdError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let Some(Text { text, fds, cut }) = receive_text(socket, &mut space)? else {
@@ -391,40 +398,40 @@ fn receive_text(socket: BorrowedFd<'_>, space: &mut [MaybeUninit<u8>]) -> Result
     Ok(Some(Text { text, fds, cut }))
 }
 
-/// A request of a program that may show a descriptor: whether what it shows is a [proof](PreparedSocket::is_proof). `Ok(None)`: there
-/// is nothing now.
+/// Receives a request of a program that may show a descriptor, and says whether what it shows is a
+/// [proof](PreparedSocket::is_proof). `Ok(None)`: there is nothing now.
 ///
 /// # Errors
 /// [`OmxdError::Gone`] when the program is, [`OmxdError::Protocol`], [`OmxdError::Io`].
 pub fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, bool)>, OmxdError> {
-    match untrusted::first(socket, false) {
+    match fd_quarantine::first(socket, false) {
         First::Nothing => Ok(None),
         First::Over => Err(OmxdError::Gone),
         First::Plain => Ok(receive_cut(socket)?.map(|received| (received.message, false))),
         First::Descriptors if threads() > THREADS_MAX => Err(OmxdError::Protocol),
-        First::Descriptors if !untrusted::can_be_apart() => {
+        First::Descriptors if !fd_quarantine::is_available() => {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_A_MESSAGE_MAX))];
             let Some(Text { text, fds, .. }) = receive_text(socket, &mut space)? else {
                 return Ok(None);
             };
-            untrusted::calm(&fds);
+            fd_quarantine::disable_linger(&fds);
             let is_proof = fds.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
             Ok(Some((parse(&text)?, is_proof)))
         }
         First::Descriptors => {
-            let look = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
+            let receive = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_A_MESSAGE_MAX))];
                 let received = receive_text(socket, &mut space)?;
                 Ok(received.map(|Text { text, fds, .. }| {
                     let is_proof = fds.iter().any(|fd| PreparedSocket::is_proof(fd.as_fd()));
-                    // Closed with the thread.
+                    // It is closed when the thread ends.
                     std::mem::forget(fds);
                     (text, is_proof)
                 }))
             };
             // The thread ends when the request was read.
-            let (looked, _apart) = untrusted::apart(socket, look).ok_or(OmxdError::Protocol)?;
-            match looked? {
+            let (shown, _quarantine) = fd_quarantine::in_quarantine(socket, receive).ok_or(OmxdError::Protocol)?;
+            match shown? {
                 Some((text, is_proof)) => Ok(Some((parse(&text)?, is_proof))),
                 None => Ok(None),
             }
@@ -432,22 +439,22 @@ pub fn receive_shown<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Opti
     }
 }
 
-/// A message whose descriptors there are no numbers for here: without them.
+/// Receives a message without its descriptors, for which there are no numbers left here.
 pub(crate) fn receive_without<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<T>, OmxdError> {
-    let look = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
+    let receive = |socket: BorrowedFd<'_>| -> Result<_, OmxdError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let received = receive_text(socket, &mut space)?;
         Ok(received.map(|Text { text, fds, .. }| {
-            // Closed with the thread.
+            // It is closed when the thread ends.
             std::mem::forget(fds);
             text
         }))
     };
-    let (received, _apart) = untrusted::apart(socket, look).ok_or(OmxdError::Protocol)?;
+    let (received, _quarantine) = fd_quarantine::in_quarantine(socket, receive).ok_or(OmxdError::Protocol)?;
     received?.map(|text| parse(&text)).transpose()
 }
 
-/// Threads of this process.
+/// Counts the threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }

@@ -1,5 +1,5 @@
-//! How the authority of an interface is found: at once, with patience while it is being started again, or by starting one. What
-//! it is asked then is `client`'s.
+//! Finding the authority of an interface: one that runs, one that is being started again, for which the caller waits,
+//! or a new one that is started. [`Session`](crate::Session) then makes the requests.
 
 use std::{
     fs,
@@ -29,17 +29,18 @@ use crate::{
     set_up, start,
 };
 
-/// An answer takes microseconds; an authority that needs longer than this is not there.
+/// An answer takes microseconds; an authority that needs longer than this counts as absent.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// A connection and its first answer, and the answer to an open: they come behind the rings of all endpoints that are being opened at the same time, up to
-/// 32 of them. The kernel makes a ring in a millisecond, on a swamped machine in a third of a second.
+/// The time limit for a connection and its first answer, and for the answer to an open: they come behind the rings of
+/// all endpoints that are being opened at the same time, up to 32 of them. The kernel makes a ring in a millisecond, on
+/// a swamped machine in a third of a second.
 pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
-/// An authority that is just starting, ending, or being started again: this long until one listens.
+/// The time limit until an authority listens that is just starting, ending, or being started again.
 pub const START_LIMIT: Duration = Duration::from_secs(5);
-/// Between two tries meanwhile. Only trying tells when it is over: nothing becomes readable when another process lets go of a
-/// file lock, or listens.
+/// The pause between two attempts in that time. Only an attempt shows when the wait is over: no descriptor becomes
+/// readable when another process releases a file lock, or listens.
 pub(crate) const START_PAUSE: Duration = Duration::from_millis(20);
-/// Authorities that are remembered: more than a process has interfaces.
+/// At most so many authorities are remembered, more than a process has interfaces.
 const KNOWN_MAX: usize = 64;
 
 /// A connection that was answered.
@@ -50,7 +51,7 @@ pub(crate) struct Reached {
     pub(crate) on_demand: bool,
 }
 
-/// Where this process reached authorities before, and whether those were started on demand.
+/// The authorities that this process reached before, and whether those were started on demand.
 static KNOWN: Mutex<Vec<(Place, bool)>> = Mutex::new(Vec::new());
 
 fn known(place: &Place) -> Option<bool> {
@@ -70,23 +71,24 @@ fn remember(place: &Place, on_demand: bool) {
     known.push((place.clone(), on_demand));
 }
 
-/// Whether an authority that is away is waited for. One with settings is started again by whoever gave it those.
+/// Whether an authority that is away is waited for. One with settings is started again by the service that has its
+/// settings.
 fn comes_back(interface: &Interface, place: &Place) -> bool {
     set_up::is_marked(place, interface.mac)
         || match known(place) {
             Some(false) => true,
             Some(true) => !start::may_start(),
-            // A socket that nobody serves was left by one that was killed.
+            // A socket on which no process listens was left by an authority that was killed.
             None => !start::may_start() && place.socket().exists(),
         }
 }
 
-/// The authority; one that is being started again is waited for, and where there is none that comes back one is started.
+/// Finds the authority: waits for one that is being started again, and starts one where none is to come back.
 pub(crate) fn patiently(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
     let comes_back = comes_back(interface, place);
     let begin = Instant::now();
     while comes_back && begin.elapsed() < START_LIMIT {
-        if let Some(reached) = at_once(interface, place)? {
+        if let Some(reached) = running(interface, place)? {
             return Ok(reached);
         }
         // Not without its interface.
@@ -96,10 +98,10 @@ pub(crate) fn patiently(interface: &Interface, place: &Place) -> Result<Reached,
     or_start(interface, place)
 }
 
-/// The authority, or one that is started if this process may, and none with settings is to come back: another one would serve without
-/// those. (One that is started looks again, when it has the interface's lock.)
+/// Finds the authority, or starts one if this process may and none with settings is to come back: another one would
+/// serve without those. (A started authority checks again when it has the interface's lock.)
 pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, OmxdError> {
-    if let Some(reached) = at_once(interface, place)? {
+    if let Some(reached) = running(interface, place)? {
         return Ok(reached);
     }
     if !start::may_start() {
@@ -117,7 +119,7 @@ pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, 
     loop {
         // It may have been renamed since.
         start::start(&Interface::find_by_index(interface.index)?.name)?;
-        if let Some(reached) = at_once(interface, place)? {
+        if let Some(reached) = running(interface, place)? {
             return Ok(reached);
         }
         if begin.elapsed() > START_LIMIT {
@@ -129,8 +131,8 @@ pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, 
     }
 }
 
-/// The authority if one runs; [`OmxdError::Late`] if it is there and says nothing.
-pub(crate) fn at_once(interface: &Interface, place: &Place) -> Result<Option<Reached>, OmxdError> {
+/// Finds the authority if one runs; [`OmxdError::Late`] if it is there and does not answer.
+pub(crate) fn running(interface: &Interface, place: &Place) -> Result<Option<Reached>, OmxdError> {
     let path = place.socket();
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -189,7 +191,7 @@ fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError>
     match ask(socket.as_fd(), &Request::Hello, limit) {
         Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),
         Ok(_) => Err(OmxdError::Protocol),
-        // It may have hung up with a word.
+        // It may have ended the connection with a message.
         Err(OmxdError::Gone) => match hear(socket.as_fd(), ANSWER_LIMIT) {
             Ok((Reply::Refused { reason, sentence }, _)) => Err(OmxdError::Refused { reason, sentence }),
             _ => Ok(None),
@@ -198,19 +200,19 @@ fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError>
     }
 }
 
-/// For an authority that was set up for `interface`: one that was started on demand ends, or began to. False: the one there is
+/// Has an authority that was started on demand end, for one that was set up for `interface`. False: the present one
 /// stays.
 ///
 /// # Errors
 /// [`OmxdError`] when the one there is does not answer, or answers something else.
 pub fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, OmxdError> {
-    let Some(Reached { socket, .. }) = at_once(interface, place)? else {
+    let Some(Reached { socket, .. }) = running(interface, place)? else {
         // It is just starting, or ending.
         thread::sleep(START_PAUSE);
         return Ok(true);
     };
     match ask(socket.as_fd(), &Request::GiveWay, ANSWER_LIMIT) {
-        // It hangs up when everything it had is free.
+        // It closes the connection when everything that it had is free.
         Ok((Reply::Done, _)) => match hear(socket.as_fd(), ANSWER_LIMIT) {
             Err(OmxdError::Gone) => Ok(true),
             Err(error) => Err(error),
@@ -223,7 +225,7 @@ pub fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, O
     }
 }
 
-/// The next answer, or no authority. However often signals come, the limit stays.
+/// Takes the next answer; [`OmxdError::Gone`] if there is no authority. Signals do not extend the limit.
 pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
     let until = Instant::now() + limit;
     loop {
@@ -242,7 +244,7 @@ pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Ve
     }
 }
 
-/// Asks and hears the answer to it, which is the next one.
+/// Makes a request and takes its answer, which is the next one.
 pub(crate) fn ask(
     socket: BorrowedFd<'_>,
     request: &Request,
@@ -251,7 +253,7 @@ pub(crate) fn ask(
     ask_with(socket, request, &[], limit)
 }
 
-/// The same with descriptors.
+/// As [`ask`], with descriptors.
 pub(crate) fn ask_with(
     socket: BorrowedFd<'_>,
     request: &Request,

@@ -1,6 +1,7 @@
-//! Whether the last authority of an interface was one with settings that was killed: it is started again by whoever gave it those, and
-//! nobody starts one without them in its place. It leaves a mark while it serves, which an end in good order takes away. Who makes or
-//! believes the mark on the authority's side has the interface's lock.
+//! The mark of an authority with settings. It stands while the authority serves, and an orderly end removes it; so it
+//! shows whether the last authority of an interface had settings and was killed. The service that has the settings
+//! starts such an authority again, and no program starts one without settings in its place. On the authority's side
+//! only the process that has the interface's lock writes or trusts the mark.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use netif::Interface;
 
 use crate::{OmxdError, Place, lock::own_file};
 
-/// This process, which has the lock, serves with settings.
+/// Marks that this process, which has the lock, serves with settings.
 ///
 /// # Errors
 /// [`OmxdError::Io`].
@@ -17,13 +18,13 @@ pub fn mark(place: &Place, mac: MacAddr) -> Result<(), OmxdError> {
     fs::write(place.set_up(), mac.to_string()).map_err(OmxdError::io("note that this omxd was set up"))
 }
 
-/// Nobody waits for one with settings any more.
+/// Removes the mark, so that no program waits for an authority with settings any more.
 pub fn unmark(place: &Place) {
     let _ = fs::remove_file(place.set_up());
 }
 
-/// Nobody waits any more for an authority with settings that was killed. Whether there was one; one that serves stays as it is.
-///
+/// Removes the mark of an authority with settings that was killed, so that no program waits for it any more. Returns
+/// whether there was one; an authority that serves stays as it is.
 /// # Errors
 /// [`OmxdError::Io`].
 pub fn forget_killed(interface: &Interface) -> Result<bool, OmxdError> {
@@ -38,8 +39,8 @@ pub fn forget_killed(interface: &Interface) -> Result<bool, OmxdError> {
     Ok(lock.is_some())
 }
 
-/// Whether one serves the interface with settings, or did so to the last. A mark of another interface that was called the same says
-/// nothing of this one.
+/// Whether an authority with settings serves the interface, or did so until it was killed. The mark of another
+/// interface with this name does not count.
 pub fn is_marked(place: &Place, mac: MacAddr) -> bool {
     fs::read_to_string(place.set_up()).is_ok_and(|text| text == mac.to_string())
 }

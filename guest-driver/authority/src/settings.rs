@@ -1,5 +1,5 @@
-//! Settings of this host: in the environment or in a file, which systemd reads for `omxd@INTERFACE` (`EnvironmentFile=`), and all
-//! others as systemd does.
+//! The settings of this host: variables in the environment or in a file, which systemd reads for `omxd@INTERFACE`
+//! (`EnvironmentFile=`), and all other programs read as systemd does.
 
 use std::{env, fs, io, iter::Peekable, path::PathBuf, str::Chars};
 

@@ -1,9 +1,10 @@
-//! Threads of the library's own inside a program: no signal of the program's is handled by them. One that took a signal for which the
-//! program waits elsewhere (`sigwait`, `signalfd`, a wait that signals end) would keep it from there, or end the program.
+//! Signals of the threads that the library starts inside a program: they handle no signal of the program's. A thread
+//! that took a signal for which the program waits elsewhere (`sigwait`, `signalfd`, a wait that signals end) would keep
+//! it from there, or end the program.
 
 use std::ptr;
 
-/// What a thread does that runs into it: not for others, and never blocked.
+/// Signals that a thread's own code causes: they are not meant for others, and never blocked.
 const OF_ITS_OWN: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -13,7 +14,7 @@ const OF_ITS_OWN: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Does something with signals blocked: a thread that is started meanwhile has them blocked as long as it lives.
+/// Runs `act` with signals blocked: a thread that is started meanwhile has them blocked as long as it lives.
 pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     let before = block();
     let result = act();
@@ -22,7 +23,7 @@ pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes every signal from now on: a program that starts another one hands its mask on, whatever it had blocked.
+/// Unblocks every signal: a program that starts another one hands its mask on, including what it had blocked.
 pub fn take_all_signals() {
     // SAFETY: plain data that the calls fill and read.
     unsafe {

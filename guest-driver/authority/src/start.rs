@@ -1,4 +1,5 @@
-//! Starting an authority on demand: where the program is, whether this process may, and waiting until it listens.
+//! Starting an authority on demand: where the program is, whether this process may start it, and waiting until it
+//! listens.
 
 use std::{
     env,
@@ -34,7 +35,7 @@ fn program() -> Result<PathBuf, OmxdError> {
     if let Some(path) = path_variable("OMX_OMXD") {
         return Ok(path);
     }
-    // Beside the program, or one level up where test programs lie.
+    // The program lies beside this one, or one level up where test programs lie.
     let own = env::current_exe().unwrap_or_default();
     let beside = own.ancestors().skip(1).take(2).map(PathBuf::from);
     let installed = ["/usr/local/sbin", "/usr/sbin", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
@@ -93,7 +94,7 @@ fn start_with(
             .read_line(&mut line)
             .map_err(OmxdError::io("hear from omxd"))?;
     }
-    // It leaves a process of its own behind and ends at once, so nothing is left to be waited for.
+    // The child leaves a process behind and ends at once, so waiting for it is short.
     let ended = child.wait();
     match line.trim_end() {
         READY => Ok(Started::Now),

@@ -1,5 +1,6 @@
-//! The peer table of an interface in a file that authority and programs map: index ↔ address, the index we have in each
-//! peer's table, names, and which endpoints are open. One process writes it, all read; it outlives its writer.
+//! The peer table of an interface in a file that authority and programs map: index ↔ address, the index of this host in
+//! each peer's table, names, and which endpoints are open. One process writes it, all read it, and it outlives its
+//! writer.
 
 use std::{
     collections::HashMap,
@@ -39,10 +40,10 @@ const SLOT_REVERSE: usize = 1;
 const SLOT_NAME_VERSION: usize = 2;
 const SLOT_NAME: usize = 3;
 const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
-/// Who other than root had the peer added: the user's number and 1.
+/// Who had the peer added, other than root: the user's number plus 1.
 const SLOT_USER: usize = SLOT_NAME + NAME_WORDS;
 const _: () = assert!(SLOT_USER < SLOT_WORDS);
-/// Looks at a name that is being written before it counts as unknown: its writer may have died in the middle.
+/// After so many reads a name that is being written counts as unknown: its writer may have died in the middle.
 const NAME_TRIES: u32 = 10_000;
 const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
 const LEN: usize = WORDS * 8;
@@ -129,7 +130,7 @@ impl PeerTable {
         self.word(WORD_OPEN).load(Ordering::Acquire) as u32
     }
 
-    /// What the authority said last about frames that are handed straight to the driver ([`crate::DirectLimit`]).
+    /// Returns what the authority wrote last about direct transmit ([`crate::DirectLimit`]).
     #[inline]
     pub fn direct_word(&self) -> u64 {
         self.word(WORD_DIRECT).load(Ordering::Relaxed)
@@ -175,7 +176,7 @@ impl Drop for PeerTable {
     }
 }
 
-/// Groups are no peers, and no address is none: only loopback has it itself.
+/// Whether an address can be a peer's: groups are no peers, and only loopback has no address.
 fn is_peer(mac: MacAddr, index: u16) -> bool {
     !mac.is_multicast() && (mac.to_u64() != 0 || index == 0)
 }
@@ -189,8 +190,8 @@ fn bad_table(path: impl Into<String>) -> OmxdError {
     OmxdError::BadTable { path: path.into() }
 }
 
-/// The peer table in the hands of the authority. There is one at a time: a file beside it, whose name ends with `lock`, is locked while
-/// this lives.
+/// The peer table as the authority writes it. There is one writer at a time: it locks a file beside the table, whose
+/// name ends with `lock`, while it lives.
 pub struct PeerTableWriter {
     table: PeerTable,
     lock: File,
@@ -235,7 +236,7 @@ impl PeerTableWriter {
         if magic != MAGIC && magic != 0 {
             return Err(bad_table(path.display().to_string()));
         }
-        // A table made for another card whose place this is now says nothing about this one.
+        // A table that was made for an earlier card with this name says nothing about the present one.
         if magic == 0 || writer.table.own_mac() != own {
             writer.store(WORD_COUNT, 0);
             writer.store(WORD_OPEN, 0);
@@ -262,12 +263,12 @@ impl PeerTableWriter {
         &self.table
     }
 
-    /// The file, opened so that nobody can write through it.
+    /// Returns the file, opened for reading only.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }
 
-    /// Has room for what the next authority of the interface is to know, and others are not.
+    /// Returns a file with room for what the next authority of the interface is to know, and other processes are not.
     pub const fn private_file(&self) -> &File {
         &self.lock
     }
@@ -282,7 +283,7 @@ impl PeerTableWriter {
         self.limit
     }
 
-    /// Peers that one user may have added: half of the table, so that nobody can take all of it.
+    /// Returns how many peers one user may have added: half of the table, so that one user cannot fill it.
     pub const fn user_limit(&self) -> u32 {
         self.limit / 2
     }
@@ -292,7 +293,8 @@ impl PeerTableWriter {
         self.fixed = true;
     }
 
-    /// The index of a peer, which is added if it is not there; `None`: the table is full, or the address is a group's or no address.
+    /// Returns the index of a peer, which is added if it is not there; `None`: the table is full, or the address is a
+    /// group's or no address.
     pub fn add(&mut self, mac: MacAddr) -> Option<u16> {
         if let Some(index) = self.by_mac.get(&mac) {
             return Some(*index);
@@ -314,8 +316,8 @@ impl PeerTableWriter {
         Some(index)
     }
 
-    /// The same for a user without rights, who may have added [so many](PeerTableWriter::user_limit) peers. New ones come in unless the table is
-    /// fixed.
+    /// As [`PeerTableWriter::add`], for a user without rights, who may have added [so
+    /// many](PeerTableWriter::user_limit) peers. New ones are added unless the table is fixed.
     pub fn index_or_add_for(&mut self, mac: MacAddr, user: u32) -> Option<u16> {
         if let Some(index) = self.index(mac) {
             return Some(index);
@@ -332,7 +334,7 @@ impl PeerTableWriter {
         Some(index)
     }
 
-    /// Says something about frames that are handed straight to the driver ([`crate::DirectLimit`]).
+    /// Writes what endpoints are to know about direct transmit ([`crate::DirectLimit`]).
     pub fn set_direct_word(&self, word: u64) {
         self.store(WORD_DIRECT, word);
     }

@@ -1,5 +1,5 @@
-//! A conversation with the card behind a port (`docs/spec/card-control.md`): one request, one reply, and a limit on waiting.
-//! Used by the authority and by `nicctl`; what is asked for is theirs.
+//! A conversation with the card behind a port (`docs/spec/card-control.md`): one request, one reply, and a limit on
+//! waiting. The authority and `nicctl` use it and decide what to ask for.
 
 use std::{
     fmt,
@@ -27,13 +27,13 @@ pub const CONTROL_RING_LEN: usize = 128 << 10;
 pub enum CardError {
     /// The port failed.
     Port(NetifError),
-    /// Nothing answered.
+    /// The card gave no answer.
     NoAnswer,
-    /// Something answered that this program cannot read.
+    /// The answer cannot be read by this program.
     NotUnderstood,
-    /// The card said no, and why.
+    /// The card refused the request, with this reason.
     Refused(Refusal),
-    /// The card answered something else than it was asked.
+    /// The card answered another question than it was asked.
     Unexpected,
     /// A signal came while waiting.
     Interrupted,
@@ -53,7 +53,7 @@ impl fmt::Display for CardError {
                 "the card's answers are not such as this program understands: what emulates the card may be newer than the program",
             ),
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Unexpected => f.write_str("the card answered another question than it was asked; nothing is known"),
+            Self::Unexpected => f.write_str("the card answered another question than it was asked; its settings are unknown"),
             Self::Interrupted => f.write_str("interrupted while waiting for the card"),
         }
     }
@@ -79,7 +79,7 @@ pub struct Card<'a, N> {
 impl<'a, N: Netif> Card<'a, N> {
     /// A conversation over `port`, ended early when `stop` becomes readable.
     pub fn new(port: &'a mut N, stop: BorrowedFd<'a>) -> Self {
-        // Replies to an earlier program that are still on their way must not be taken for ours.
+        // Replies to an earlier program that are still in flight must not be taken for ours.
         Self {
             port,
             stop,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_card_that_answers_in_words_unknown_here_is_told_apart_from_none() {
         assert!(matches!(asked(|_| None), CardError::NoAnswer));
-        // A reply whose version nobody knows.
+        // A reply of a version that does not exist.
         let newer = |request: &[u8]| {
             let mut answer = request.to_vec();
             answer[14] = 0xff;

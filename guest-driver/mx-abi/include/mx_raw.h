@@ -58,7 +58,7 @@ mx_return_t mx_raw_set_route(
     uint32_t input_port, uint32_t output_port, mx_host_type_t host_type);
 mx_return_t mx_raw_clear_routes(mx_raw_endpoint_t endpoint, uint64_t destination_id, uint32_t port);
 mx_return_t mx_raw_remove_peer(mx_raw_endpoint_t endpoint, uint64_t destination_id);
-/* The state of the board's peer table, for mx__get_mapper_state in this process; nobody else learns of it. */
+/* The state of the board's peer table, for mx__get_mapper_state in this process; other processes do not see it. */
 mx_return_t mx_raw_set_map_version(
     mx_raw_endpoint_t endpoint, uint32_t physical_port, uint64_t mapper_id, uint32_t map_version,
     uint32_t num_nodes, uint32_t mapping_complete);

@@ -223,7 +223,7 @@ mx_return_t mx_connect(
     mx_endpoint_t endpoint, uint64_t nic_id, uint32_t endpoint_id, uint32_t key,
     uint32_t timeout_ms, mx_endpoint_addr_t *address);
 
-/* Messages: a count of 0 is an empty message; without a request nobody takes the completion. */
+/* Messages: a count of 0 is an empty message; without a request the completion is not taken. */
 mx_return_t mx_isend(
     mx_endpoint_t endpoint, mx_segment_t *segments, uint32_t count, mx_endpoint_addr_t destination,
     uint64_t match_info, void *context, mx_request_t *request);

@@ -21,7 +21,7 @@ extern "C" {
 
 #define OMX_ANY_NIC 0xffffffffU
 #define OMX_ANY_ENDPOINT 0xffffffffU
-/* No time limit; 0 looks once. */
+/* No time limit; 0 checks once. */
 #define OMX_TIMEOUT_INFINITE 0xffffffffU
 #define OMX_MAX_SEGMENTS 256
 #define OMX_ENDPOINT_CONTEXT_ID_BITS_MAX 16
@@ -192,7 +192,7 @@ omx_return_t omx_disconnect(omx_endpoint_t endpoint, omx_endpoint_addr_t address
 omx_return_t omx_set_endpoint_addr_context(omx_endpoint_addr_t address, void *context);
 omx_return_t omx_get_endpoint_addr_context(omx_endpoint_addr_t address, void **context);
 
-/* Messages: of one buffer, or of up to 256 segments; without a request nobody takes the completion. */
+/* Messages: of one buffer, or of up to 256 segments; without a request the completion is not taken. */
 omx_return_t omx_isend(
     omx_endpoint_t endpoint, void *buffer, size_t length, omx_endpoint_addr_t destination,
     uint64_t match_info, void *context, omx_request_t *request);

@@ -1,6 +1,6 @@
-//! The functions that both interfaces have with the same arguments: MX's name, Open-MX's name, and what they do. What differs in
-//! its arguments or exists once is in `mx` and `open_mx`. (`open-mx.h` has no second name for two of MX: with the translating
-//! headers they, too, are to use Open-MX's numbers and handlers.)
+//! The functions that both interfaces have with equal arguments: MX's name, Open-MX's name, and the body. Functions
+//! with different arguments, or of one interface only, are in `mx` and `open_mx`. (`open-mx.h` has no second name for
+//! two of MX: with the translating headers they, too, use Open-MX's numbers and handlers.)
 
 use std::ffi::c_void;
 
@@ -252,7 +252,7 @@ both_interfaces! {
         quietly_on(flavor, endpoint, |opened| calls::set_request_timeout(opened, request, timeout_ms))
     }
 
-    // The second names of these two are for the translating headers alone.
+    // The second names of these two are only for the translating headers.
     fn (mx_get_info, omx__mx_get_info)(
         endpoint: Handle,
         key: u32,

@@ -1,10 +1,10 @@
-//! The edge between C and Rust: a panic ends here, as the code for an unexpected error.
+//! The boundary between C and Rust: a panic ends here, as the code for an unexpected error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::codes;
 
-/// What a call returns if it panics.
+/// The value that a call returns if it panics.
 pub(crate) trait Fallback {
     const FALLBACK: Self;
 }
@@ -36,7 +36,7 @@ macro_rules! c_functions {
 }
 pub(crate) use c_functions;
 
-/// Defines functions that both interfaces have: the body learns whose it is and under which name it was called.
+/// Defines functions that both interfaces have: the body learns which interface was called, and under which name.
 macro_rules! both_interfaces {
     ($(
         fn ($mx:ident, $open_mx:ident)($($argument:ident: $kind:ty),* $(,)?) |$flavor:ident, $name:ident| $body:block

@@ -19,11 +19,11 @@ const ANY: u32 = u32::MAX;
 const PARAM_ERROR_HANDLER: u32 = 0;
 const PARAM_UNEXP_QUEUE_MAX: u32 = 1;
 const PARAM_CONTEXT_ID: u32 = 2;
-/// What an unexpected handler says.
+/// What an unexpected handler returns.
 const HANDLER_CONTINUE: u32 = 0;
 const HANDLER_FINISHED: u32 = 1;
 
-/// A call on an endpoint whose errors go through the handler.
+/// Runs a call on an endpoint; its errors go through the handler.
 #[inline]
 pub(crate) fn on(flavor: Flavor, handle: Handle, what: &str, body: impl FnOnce(&Opened) -> Outcome) -> u32 {
     match handle.opened() {
@@ -35,7 +35,7 @@ pub(crate) fn on(flavor: Flavor, handle: Handle, what: &str, body: impl FnOnce(&
     }
 }
 
-/// The same for errors that are only returned.
+/// As [`on`], but errors are only returned.
 pub(crate) fn quietly_on(flavor: Flavor, handle: Handle, body: impl FnOnce(&Opened) -> Outcome) -> u32 {
     match handle.opened().and_then(|opened| body(&opened)) {
         Ok(()) => 0,
@@ -55,14 +55,14 @@ pub(crate) fn nic_id(mac: MacAddr) -> u64 {
     mac.to_u64()
 }
 
-/// The address that a number stands for.
+/// Returns the address that a number stands for.
 pub(crate) fn mac_of(nic_id: u64) -> Option<MacAddr> {
     let bytes = nic_id.to_be_bytes();
     let [0, 0, a, b, c, d, e, f] = bytes else { return None };
     Some(MacAddr([a, b, c, d, e, f]))
 }
 
-/// A board by its number.
+/// Finds a board by its number.
 pub(crate) fn board(number: u32) -> Outcome<Board> {
     Ok(Board::number(number)?)
 }
@@ -107,7 +107,7 @@ pub(crate) fn open(
     let Wanted { mut options, handler } = parameters(params, count)?;
     options.key = key;
     let number = match number {
-        // The environment may say which.
+        // The environment may name one.
         ANY => options.endpoint,
         number => Some(u8::try_from(number).map_err(|_| Fault::new(codes::BAD_ENDPOINT))?),
     };
@@ -125,7 +125,8 @@ pub(crate) fn open(
         try_open(&board(board_number)?, number)?
     };
     let handle = Handle::keep(endpoint.clone(), handler);
-    // What fails when nobody can take its completion any more reaches the program only so, also while it blocks.
+    // A failure after the completion could be taken reaches the program only through this handler, also while it
+    // blocks.
     endpoint.set_failure_handler(Some(Arc::new(move |_: &Endpoint, code| {
         if let Ok(opened) = handle.opened() {
             report_status(flavor, &opened, "a message whose request is over", code);
@@ -135,14 +136,14 @@ pub(crate) fn open(
     Ok(())
 }
 
-/// Number 0 on every board, then number 1, and so on; or the one number that is wanted.
+/// Tries number 0 on every board, then number 1, and so on; or only the number that is wanted.
 fn open_anywhere(number: Option<u8>, try_open: impl Fn(&Board, Option<u8>) -> Outcome<Endpoint>) -> Outcome<Endpoint> {
     let mut boards = Board::all()?;
     boards.retain(|board| board.interface().up);
     let numbers = number.map_or(0..=weft_authority::ENDPOINTS - 1, |number| number..=number);
     let mut last = Fault::new(codes::BOARD_NOT_FOUND);
     for number in numbers {
-        // A board on which something else is wrong than that the number is taken is not tried again.
+        // A board with another fault than a taken number is not tried again.
         let mut usable = Vec::new();
         for board in boards {
             match try_open(&board, Some(number)) {
@@ -192,7 +193,7 @@ pub(crate) fn finalize() -> Outcome {
     }
 }
 
-/// Gives a request to the program; without a place for it nobody takes its completion.
+/// Gives a request to the program; without a place for it, its completion is not taken.
 pub(crate) fn hand_out(opened: &Opened, request: Request, out: Out<CRequest>) -> Outcome {
     if out.is_null() {
         opened.endpoint.forget(request)?;
@@ -202,7 +203,7 @@ pub(crate) fn hand_out(opened: &Opened, request: Request, out: Out<CRequest>) ->
     Ok(())
 }
 
-/// The segments of a message.
+/// Reads the segments of a message.
 pub(crate) fn segments(flavor: Flavor, list: List<Segment>, count: u32) -> Outcome<Vec<Segment>> {
     if count as usize > omx::SEGMENTS_MAX {
         return Err(Fault::new(codes::SEGMENTS_BAD_COUNT));
@@ -224,7 +225,7 @@ pub(crate) fn segments(flavor: Flavor, list: List<Segment>, count: u32) -> Outco
     Ok(segments)
 }
 
-/// Bytes at NULL. (That other addresses are the program's own is its promise.)
+/// Whether a segment has bytes but no memory, as NULL. (The program promises that other addresses are its own.)
 fn without_memory(segment: &Segment) -> bool {
     segment.ptr.is_null() && segment.len > 0
 }
@@ -239,7 +240,7 @@ pub(crate) fn buffer(ptr: Out<c_void>, len: usize) -> Outcome<[Segment; 1]> {
     Ok([segment])
 }
 
-/// What a send is besides its bytes.
+/// The parameters of a send besides its bytes.
 pub(crate) struct Send {
     pub(crate) to: CAddress,
     pub(crate) match_info: u64,
@@ -266,12 +267,12 @@ pub(crate) fn irecv(
     context: u64,
     out: Out<CRequest>,
 ) -> Outcome {
-    // SAFETY: as for a send, and that nobody else uses the memory.
+    // SAFETY: as for a send, and that the memory is not used elsewhere.
     let request = unsafe { opened.endpoint.irecv(segments, match_info, match_mask, context) }?;
     hand_out(opened, request, out)
 }
 
-/// The request that a pointer of the program points to.
+/// Reads the request that a pointer of the program points to.
 fn request(opened: &Opened, at: Out<CRequest>) -> Outcome<Request> {
     at.get()
         .ok_or_else(|| Fault::new(codes::BAD_REQUEST))?
@@ -293,14 +294,14 @@ pub(crate) fn cancel(opened: &Opened, at: Out<CRequest>, keep: bool, result: Out
     Ok(())
 }
 
-/// Nobody will ask for a completion.
+/// Forgets a request: its completion will not be taken.
 pub(crate) fn forget(opened: &Opened, at: Out<CRequest>) -> Outcome {
     opened.endpoint.forget(request(opened, at)?)?;
     at.put(CRequest::NULL);
     Ok(())
 }
 
-/// The context given at posting.
+/// Returns the context given at posting.
 pub(crate) fn context(at: Out<CRequest>, out: Out<u64>) -> Outcome {
     let named = at.get().ok_or_else(|| Fault::new(codes::BAD_REQUEST))?;
     let opened = named.opened()?;
@@ -330,7 +331,7 @@ fn deliver(flavor: Flavor, opened: &Opened, status: &Status, out: Out<CStatus>) 
     out.put(to_c(code, status));
 }
 
-/// `test`: without a time limit in the sense of not waiting at all; else `wait`.
+/// Serves `test` without a time limit, which does not wait at all, and `wait` with one.
 #[inline]
 pub(crate) fn complete(
     flavor: Flavor,
@@ -409,7 +410,7 @@ pub(crate) fn is_buffered(opened: &Opened, at: Out<CRequest>, result: Out<u32>) 
     Ok(())
 }
 
-/// `mx_buffered`: until it is so, or the send is over, which for the program is the same: its buffer is free.
+/// Serves `mx_buffered`: waits until the send is buffered or over, since its buffer is free in both cases.
 pub(crate) fn wait_buffered(opened: &Opened, at: Out<CRequest>, limit: Option<Duration>, result: Out<u32>) -> Outcome {
     let buffered = opened.endpoint.wait_buffered(request(opened, at)?, limit)?;
     result.put(buffered.into());
@@ -442,7 +443,7 @@ pub(crate) fn set_unexpected_handler(opened: &Opened, handler: Option<Unexpected
         })));
 }
 
-/// How long requests, or this one, may take.
+/// Sets how long requests, or this one, may take.
 pub(crate) fn set_request_timeout(opened: &Opened, named: CRequest, timeout_ms: u32) -> Outcome {
     let request = if named.is_null() {
         None

@@ -1,4 +1,4 @@
-//! Numbers and texts of both interfaces (`mx-api.md` section 4). Inside, errors have Open-MX's numbers.
+//! The numbers and texts of both interfaces (`mx-api.md` section 4). Inside this crate, errors have Open-MX's numbers.
 
 use std::ffi::CStr;
 
@@ -36,7 +36,7 @@ pub(crate) const NOT_SUPPORTED_IN_HANDLER: u32 = 96;
 pub(crate) const NO_SYSTEM_RESOURCES: u32 = 97;
 pub(crate) const NOT_IMPLEMENTED: u32 = 99;
 
-/// `MX_FAILURE`, and what MX calls being inside a handler.
+/// `MX_FAILURE` also stands for a call inside a handler in MX.
 pub(crate) const MX_FAILURE: u32 = 2;
 /// A list that is NULL.
 pub(crate) const MX_BAD_SEG_LIST: u32 = 10;
@@ -44,7 +44,7 @@ pub(crate) const MX_BAD_SEG_LIST: u32 = 10;
 pub(crate) const MX_BAD_SEG_MEM: u32 = 11;
 const MX_CLOSE_IN_HANDLER: u32 = 41;
 
-/// An Open-MX return code as the interface has it.
+/// Converts an Open-MX return code to the interface's.
 pub(crate) const fn return_code(flavor: Flavor, code: u32) -> u32 {
     match (flavor, code) {
         (Flavor::OpenMx, code) => code,
@@ -57,7 +57,7 @@ pub(crate) const fn return_code(flavor: Flavor, code: u32) -> u32 {
     }
 }
 
-/// How a request ended, as the interface has it.
+/// Converts a status code to the interface's.
 pub(crate) const fn status_code(flavor: Flavor, code: StatusCode) -> u32 {
     let number = code.code();
     match (flavor, code) {
@@ -74,7 +74,7 @@ pub(crate) const fn status_code(flavor: Flavor, code: StatusCode) -> u32 {
     }
 }
 
-/// The text of a return code of either interface.
+/// Returns the text of a return code of either interface.
 pub(crate) const fn text(flavor: Flavor, code: u32) -> &'static CStr {
     match (flavor, code) {
         (_, 0) => c"success",
@@ -134,7 +134,7 @@ pub(crate) const fn text(flavor: Flavor, code: u32) -> &'static CStr {
     }
 }
 
-/// The text of a status code of MX.
+/// Returns the text of a status code of MX.
 pub(crate) const fn mx_status_text(code: u32) -> &'static CStr {
     match code {
         0 => c"success",

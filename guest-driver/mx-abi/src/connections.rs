@@ -1,4 +1,4 @@
-//! Addresses and connections: what the calls of both interfaces have in common.
+//! Addresses and connections: the parts of the calls that both interfaces have in common.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ pub(crate) fn disconnect(opened: &Opened, address: CAddress) -> Outcome {
     Ok(opened.endpoint.disconnect(address.address())?)
 }
 
-/// A remote endpoint's number as the protocol has it.
+/// Returns a remote endpoint's number as the protocol has it.
 fn endpoint_number(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// Stands for numbers that do not fit the protocol: hosts have no endpoint with this one, and say so.
+/// This number stands for all that do not fit the protocol: hosts have no endpoint with it, and say so.
 const NO_ENDPOINT: u8 = u8::MAX;
 
 fn peer(nic_id: u64) -> Outcome<MacAddr> {
@@ -57,7 +57,7 @@ pub(crate) fn iconnect(
     hand_out(opened, request, out)
 }
 
-/// Writes an address apart.
+/// Splits an address into its parts.
 pub(crate) fn decompose(address: CAddress, nic: Out<u64>, endpoint: Out<u32>, session: Option<Out<u32>>) {
     let address = address.address();
     nic.put(nic_id(address.mac()));

@@ -1,4 +1,4 @@
-//! An error on its way to the program: through the error handler where the interface says so.
+//! Errors of calls, and how the program learns of them: through the error handler where the interface says so.
 
 use ether::ETHERNET_HEADER_LEN;
 use mxoe::wire::Preset;
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: u32,
-    /// More than the text of the number.
+    /// A sentence that says more than the text of the number.
     sentence: Option<String>,
 }
 
@@ -25,8 +25,8 @@ impl Fault {
         Self { code, sentence: None }
     }
 
-    /// Why a board could not be used. A daemon does not start for one that is switched off or whose MTU is too small: that is the
-    /// board's fault, and no daemon would help.
+    /// Makes the fault for a board that could not be used. A daemon does not start for a board that is switched off or
+    /// whose MTU is too small: that is the board's fault, and no daemon would help.
     pub(crate) fn of_board(board: &Board, error: omx::Error) -> Self {
         let mut fault = Self::from(error);
         if fault.code == codes::NO_DRIVER && !is_usable(board) {
@@ -63,7 +63,7 @@ fn handler(flavor: Flavor, opened: Option<&Opened>) -> ErrorHandler {
         .unwrap_or_else(|| state::handler_of_process(flavor))
 }
 
-/// Shows an error to the handler; what the call returns.
+/// Shows an error to the handler, and returns what the call returns.
 pub(crate) fn report(flavor: Flavor, opened: Option<&Opened>, what: &str, fault: &Fault) -> u32 {
     let code = codes::return_code(flavor, fault.code);
     let text = match &fault.sentence {
@@ -73,13 +73,13 @@ pub(crate) fn report(flavor: Flavor, opened: Option<&Opened>, what: &str, fault:
     state::call_handler(handler(flavor, opened), &text, code)
 }
 
-/// The same for a status that says that a request failed; the status for the program.
+/// As [`report`], for a status that says that a request failed; returns the status for the program.
 pub(crate) fn report_status(flavor: Flavor, opened: &Opened, what: &str, code: omx::StatusCode) -> u32 {
     let text = format!("{what}: {code}");
     state::call_handler(handler(flavor, Some(opened)), &text, codes::status_code(flavor, code))
 }
 
-/// The code of a call whose errors go through the handler.
+/// Returns the code of a call whose errors go through the handler.
 pub(crate) fn returned(flavor: Flavor, opened: Option<&Opened>, what: &str, outcome: Outcome) -> u32 {
     match outcome {
         Ok(()) => 0,

@@ -1,4 +1,4 @@
-//! `mx_get_info` and `omx_get_info`, boards, and names of hosts (`mx-api.md` sections 5.2 and 7).
+//! The calls `mx_get_info` and `omx_get_info`, boards, and names of hosts (`mx-api.md` sections 5.2 and 7).
 
 use std::{ffi::c_void, fs};
 
@@ -18,9 +18,9 @@ use crate::{
     types::{Bytes, Flavor, Out, Text},
 };
 
-/// Boards of a host, as the reference has by default.
+/// The number of boards of a host, as the reference has by default.
 const BOARDS_MAX: u32 = 32;
-/// Bytes of a text.
+/// The length of a text in bytes.
 const MX_TEXT_LEN: usize = 128;
 const HOST_NAME_LEN: usize = 80;
 const NUMA_UNKNOWN: u32 = u32::MAX;
@@ -29,10 +29,10 @@ const NET_ETHERNET: u32 = 1;
 const SPEED_10G: u32 = 1;
 const SPEED_OPEN_MX: u32 = 2;
 const PRODUCT: &str = "N/A (Open-MX)";
-/// Longest message whose bytes travel in the call itself, in bytes.
+/// The longest message whose bytes travel in the call itself, in bytes.
 const PIO_SEND_MAX: u32 = 128;
 
-/// One question.
+/// One call that asks for information.
 pub(crate) struct Call<'a> {
     opened: Option<&'a Opened>,
     input: Bytes,
@@ -41,7 +41,7 @@ pub(crate) struct Call<'a> {
     output_len: u32,
 }
 
-/// Answers a question; errors go through the handler.
+/// Answers a call; errors go through the handler.
 pub(crate) fn answer(
     flavor: Flavor,
     endpoint: Handle,
@@ -126,7 +126,7 @@ impl Call<'_> {
         }
     }
 
-    /// The number that the caller gives: 32 bits if there is room for them, else 8.
+    /// Reads the number that the caller gives: 32 bits if there is room for them, else 8.
     fn number(&self) -> Outcome<u32> {
         if self.input.is_null() {
             return Err(Fault::new(codes::BAD_INFO_ADDRESS));
@@ -139,7 +139,7 @@ impl Call<'_> {
         }
     }
 
-    /// The endpoint's board, or the one whose number is given.
+    /// Returns the endpoint's board, or the one whose number is given.
     fn board(&self) -> Outcome<Board> {
         match self.opened.and_then(|opened| opened.endpoint.board()) {
             Some(board) => Ok(board.clone()),
@@ -147,7 +147,7 @@ impl Call<'_> {
         }
     }
 
-    /// The sizes on the wire of the board; of the first one that is switched on where the caller names none.
+    /// Returns the sizes on the wire of the board, or of the first one that is switched on where the caller names none.
     fn preset(&self) -> Outcome<Preset> {
         let board = if self.opened.is_none() && self.input.is_null() {
             Board::first()?
@@ -158,11 +158,12 @@ impl Call<'_> {
         status.preset.parse().map_err(|_| Fault::new(codes::BAD_KERNEL_ABI))
     }
 
-    /// The longest message that is sent without asking first, in bytes: the sizes on the wire bound what the environment says.
+    /// Returns the longest message that is sent eagerly, in bytes: the sizes on the wire bound what the environment
+    /// says.
     fn eager_len_max(&self) -> Outcome<u32> {
         let threshold = omx::EndpointOptions::default().rndv_threshold;
         let bound = |preset: Preset| preset.sizes().medium_len_max();
-        // No board is asked about what all of them carry.
+        // Boards are not asked about a length that all of them carry.
         if Preset::ALL.into_iter().all(|preset| threshold <= bound(preset)) {
             return Ok(threshold);
         }
@@ -181,7 +182,7 @@ impl Call<'_> {
         self.put_bytes(&value.to_ne_bytes())
     }
 
-    /// A text with its end, cut to the caller's room; without room for the end there is no text.
+    /// Writes a text with its end, cut to the caller's room; without room for the end no text is written.
     fn put_text(&self, text: &str) -> Outcome {
         if self.output_len == 0 {
             return Err(Fault::new(codes::BAD_INFO_LENGTH));
@@ -205,7 +206,7 @@ impl Call<'_> {
     }
 }
 
-/// As much of a text as fits into `room` bytes with the zero that ends it, in whole characters.
+/// Returns as much of a text as fits into `room` bytes with the zero that ends it, in whole characters.
 fn cut(text: &str, room: usize) -> Vec<u8> {
     let len = text.floor_char_boundary(room.saturating_sub(1));
     let mut bytes = text.as_bytes()[..len].to_vec();
@@ -213,7 +214,7 @@ fn cut(text: &str, room: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the authority of a board knows.
+/// Returns what the authority of a board knows.
 fn status(board: &Board) -> Outcome<(BoardStatus, Vec<BoardPeer>)> {
     board.status().map_err(|error| Fault::of_board(board, error))
 }
@@ -272,7 +273,7 @@ fn usable_boards() -> Outcome<impl Iterator<Item = Board>> {
     Ok(Board::all()?.into_iter().filter(|board| board.interface().up))
 }
 
-/// The state of a board's peer table: as a mapping daemon of this process said, else as its authority has it.
+/// Returns the state of a board's peer table: as a mapping daemon of this process said, else as its authority has it.
 pub(crate) fn map(board: &Board) -> Outcome<Map> {
     if let Some(map) = maps::of(board) {
         return Ok(map);

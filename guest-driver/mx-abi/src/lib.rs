@@ -1,7 +1,8 @@
-//! The C interfaces of MX (`mx_…`) and Open-MX (`omx_…`) over `omx`: translation of arguments, numbers and error handlers, and
-//! nothing else (`mx-api.md`). Linked into `libopen-mx.so.0` by `scripts/libraries` with the version map beside it.
+//! The C interfaces of MX (`mx_…`) and Open-MX (`omx_…`) over `omx`. This crate translates arguments, numbers and error
+//! handlers, and does nothing else (`mx-api.md`). `scripts/libraries` links it into `libopen-mx.so.0` with the version
+//! map beside it.
 //!
-//! Which code comes from where, and which cannot occur, is in `docs/book/src/open-mx/codes.md`.
+//! The page `docs/book/src/open-mx/codes.md` says which code comes from where, and which cannot occur.
 //!
 //! No panic crosses the boundary: every function is wrapped (`boundary`).
 

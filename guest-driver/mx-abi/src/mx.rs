@@ -1,4 +1,5 @@
-//! What only MX has, or has with its own order of arguments: the rest of `myriexpress.h`, and `mx_internals/`.
+//! The functions that only MX has, or has with its own order of arguments: the remaining ones of `myriexpress.h`, and
+//! `mx_internals/`.
 
 use std::ffi::{c_char, c_void};
 
@@ -38,14 +39,15 @@ struct MapperState {
 
 const _: () = assert!(size_of::<MapperState>() == 36);
 
-/// The handle of board 0. Handles of raw endpoints are descriptors: far below, also when a program closes what it was given.
+/// The handle of board 0. Handles of raw endpoints are descriptors, whose numbers are far below, also when a program
+/// closes what it was given.
 const BOARD_HANDLES: i32 = 0x4d58_0000;
 
-/// The board that a handle stands for.
+/// Returns the board that a handle stands for.
 fn board_of(handle: i32) -> Outcome<Board> {
     match raw_endpoint::board_of_handle(handle) {
         Some(board) => Ok(board),
-        // Other numbers are no boards.
+        // Other numbers stand for no board.
         None => calls::board(handle.wrapping_sub(BOARD_HANDLES).cast_unsigned()),
     }
 }
@@ -97,12 +99,12 @@ c_functions! {
         })
     }
 
-    /// Never implemented by anybody.
+    /// No MX library has ever implemented this function.
     fn mx_register_unexp_callback(_endpoint: Handle, _callback: Out<c_void>, _context: Out<c_void>) -> u32 {
         codes::MX_FAILURE
     }
 
-    /// Never implemented by anybody.
+    /// No MX library has ever implemented this function.
     fn mx_iput(
         _endpoint: Handle,
         _buffer: Out<c_void>,
@@ -115,7 +117,7 @@ c_functions! {
         codes::MX_FAILURE
     }
 
-    /// Never implemented by anybody.
+    /// No MX library has ever implemented this function.
     fn mx_iget(
         _endpoint: Handle,
         _buffer: Out<c_void>,
@@ -128,7 +130,7 @@ c_functions! {
         codes::MX_FAILURE
     }
 
-    /// Succeeds and opens nothing: some programs call it before they look at the mapper's state.
+    /// Succeeds and opens nothing: some programs call it before they read the mapper's state.
     fn mx_open_board(board: i32, handle: Out<i32>) -> u32 {
         handle.put(board.wrapping_add(BOARD_HANDLES));
         codes::SUCCESS
@@ -155,7 +157,7 @@ c_functions! {
         codes::SUCCESS
     }
 
-    /// The program gives memory back.
+    /// Tells a copy engine that the program frees memory.
     fn mx__regcache_clean(ptr: Out<c_void>, len: usize) -> i32 {
         for (_, opened) in Handle::all() {
             opened.endpoint.clean_registrations(ptr.ptr(), len);
@@ -164,7 +166,7 @@ c_functions! {
     }
 }
 
-/// The handler of the process; allowed before init.
+/// Sets the handler of the process; allowed before init.
 #[unsafe(no_mangle)]
 extern "C" fn mx_set_error_handler(handler: Option<ErrorHandler>) -> ErrorHandler {
     state::set_handler(FLAVOR, handler)

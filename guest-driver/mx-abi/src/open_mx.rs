@@ -1,4 +1,4 @@
-//! What only Open-MX has, or has with its own order of arguments: the rest of `open-mx.h`.
+//! The functions that only Open-MX has, or has with its own order of arguments: the remaining ones of `open-mx.h`.
 
 use std::ffi::{c_char, c_void};
 
@@ -125,7 +125,7 @@ c_functions! {
     }
 }
 
-/// The handler of an endpoint, or of the process for NULL; the one before. Allowed before init.
+/// Sets the handler of an endpoint, or of the process for NULL, and returns the former one. Allowed before init.
 #[unsafe(no_mangle)]
 extern "C" fn omx_set_error_handler(endpoint: Handle, handler: Option<ErrorHandler>) -> ErrorHandler {
     if endpoint.is_null() {

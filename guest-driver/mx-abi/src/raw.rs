@@ -1,5 +1,5 @@
-//! The functions of `mx_raw.h`: whole frames, for mapping daemons. Needs the capability for packet sockets; the peer table is
-//! the authority's, and so is the word who has the one raw endpoint of a board.
+//! The functions of `mx_raw.h`: whole frames, for mapping daemons. They need the capability for packet sockets. The
+//! peer table belongs to the authority, which also decides which program has the only raw endpoint of a board.
 
 use std::{ffi::c_void, time::Duration};
 
@@ -28,7 +28,7 @@ fn open(number: u32, out: Out<usize>) -> Outcome {
     Ok(())
 }
 
-/// A call on a raw endpoint; nothing goes through the error handler.
+/// Runs a call on a raw endpoint; nothing goes through the error handler.
 fn with(name: usize, body: impl FnOnce(&RawEndpoint) -> Outcome) -> u32 {
     code(raw_endpoint::named(name).and_then(|endpoint| {
         endpoint.keep()?;
@@ -62,13 +62,13 @@ fn set_name(name: usize, peer: Option<u64>, text: Text) -> u32 {
     })
 }
 
-/// Where an event goes.
+/// The places where the parts of an event go.
 #[derive(Clone, Copy)]
 struct Event {
     port: Out<u32>,
     context: Out<u64>,
     buffer: Out<u8>,
-    /// Room before, bytes of the frame after.
+    /// The room for the frame before the call, and its length after it.
     bytes: Out<u32>,
     status: Out<i32>,
 }
@@ -108,7 +108,7 @@ fn send(name: usize, buffer: Out<u8>, len: u32, context: u64) -> u32 {
     }))
 }
 
-// The four that programs of both interfaces link; Open-MX's names are in no header.
+// These four are linked by programs of both interfaces; Open-MX's names are in no header.
 both_interfaces! {
     fn (mx_raw_open_endpoint, omx_raw_open_endpoint)(
         board: u32,
@@ -191,7 +191,7 @@ c_functions! {
         with(endpoint, |_| Ok(()))
     }
 
-    /// Peers stay in the table: others may have their numbers.
+    /// Peers stay in the table, because other programs may have their numbers.
     fn mx_raw_remove_peer(endpoint: usize, _id: u64) -> u32 {
         with(endpoint, |_| Ok(()))
     }
@@ -234,7 +234,7 @@ c_functions! {
         set_name(endpoint, Some(id), name)
     }
 
-    /// Queries are answered by the authority.
+    /// The authority answers queries.
     fn mx_raw_set_nic_reply_info(endpoint: usize, _info: Out<c_void>, _len: u32) -> u32 {
         with(endpoint, |_| Ok(()))
     }

@@ -1,4 +1,4 @@
-//! Open raw endpoints. Each has a lock of its own, which no thread holds while it waits for an event.
+//! Open raw endpoints. Each has a lock of its own, which no thread has while it waits for an event.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::EtherType;
-use mxoe::{engine::Losses, wire::PacketType};
+use mxoe::{engine::FaultInjection, wire::PacketType};
 use netif::{AfPacket, AfPacketOptions, Instruction, Interest, Netif, NetifError, PreparedSocket};
 use omx::{Board, EndpointOptions};
 use rustix::{
@@ -23,9 +23,9 @@ use crate::{
     fault::{Fault, Outcome},
 };
 
-/// Sends whose completion was not taken, at most.
+/// At most so many sends wait for their completion to be taken.
 const COMPLETIONS_MAX: usize = 1024;
-/// A thread that waits while the authority is away looks for it this often.
+/// A thread that waits while the authority is away seeks it this often.
 const SEEK: Duration = Duration::from_millis(100);
 
 /// Offset of a frame's type, whose highest bit is a mark (mxoe-wire 2).
@@ -34,7 +34,7 @@ const TYPE_BITS: u32 = 0x7f;
 /// Longest raw frame that is received, in bytes (mxoe-wire 9.1).
 const RAW_LEN_MAX: u32 = 1024;
 
-/// Passes raw frames and no others: those of messages are nobody's business here.
+/// Passes raw frames only; frames of messages are not for this port.
 fn raw_frames() -> [Instruction; 7] {
     [
         Instruction::load_len(),
@@ -47,11 +47,11 @@ fn raw_frames() -> [Instruction; 7] {
     ]
 }
 
-/// What a raw endpoint tells its program.
+/// An event of a raw endpoint.
 pub(crate) enum RawEvent<'a> {
-    /// A frame is sent; the context it was sent with.
+    /// A frame was sent, with this context.
     Sent(u64),
-    /// A frame came.
+    /// A frame was received.
     Received(&'a [u8]),
 }
 
@@ -62,20 +62,20 @@ pub(crate) struct RawEndpoint {
     watched: OwnedFd,
     /// Counts completions that were not taken.
     completions: OwnedFd,
-    /// `None`: closed.
-    inner: Mutex<Option<Inner>>,
+    /// The state of an open endpoint; `None` after it was closed.
+    state: Mutex<Option<OpenState>>,
 }
 
-struct Inner {
+struct OpenState {
     port: AfPacket,
     completed: VecDeque<u64>,
-    /// It stands for the raw endpoint; `None` while the authority is away.
+    /// The connection that stands for the raw endpoint; `None` while the authority is away.
     session: Option<Session>,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
-impl Inner {
-    /// Has the raw endpoint again when the authority was away. Frames come and go meanwhile.
+impl OpenState {
+    /// Takes the raw endpoint again after the authority was away. Frames come and go meanwhile.
     fn keep(&mut self, board: &Board) {
         if self.session.as_ref().is_some_and(|session| !session.is_gone()) {
             return;
@@ -90,7 +90,7 @@ fn exhausted<E>(_: E) -> Fault {
 }
 
 impl RawEndpoint {
-    /// Opens the one raw endpoint of a board.
+    /// Opens the only raw endpoint of a board.
     pub(crate) fn open(board: Board) -> Outcome<Self> {
         let unusable = |error: OmxdError| Fault::of_board(&board, error.into());
         let opened = Session::begin(board.interface(), |session| {
@@ -115,21 +115,21 @@ impl RawEndpoint {
         for fd in [port.as_fd(), completions.as_fd()] {
             epoll::add(&watched, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(exhausted)?;
         }
-        let mut losses = Losses::default();
+        let mut faults = FaultInjection::default();
         for (what, every) in EndpointOptions::default().packet_loss {
-            losses.set(what, every, std::process::id());
+            faults.set(what, every, std::process::id());
         }
-        let inner = Inner {
+        let state = OpenState {
             port,
             completed: VecDeque::new(),
             session: Some(session),
-            losses,
+            faults,
         };
         Ok(Self {
             board,
             watched,
             completions,
-            inner: Mutex::new(Some(inner)),
+            state: Mutex::new(Some(state)),
         })
     }
 
@@ -138,28 +138,28 @@ impl RawEndpoint {
         &self.board
     }
 
-    /// A descriptor that is readable while there may be an event.
+    /// Returns a descriptor that is readable while there may be an event.
     pub(crate) fn handle(&self) -> RawFd {
         self.watched.as_raw_fd()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<OpenState>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, body: impl FnOnce(&mut Inner) -> Outcome<T>) -> Outcome<T> {
-        let mut inner = self.lock();
-        let inner = inner.as_mut().ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))?;
-        inner.keep(&self.board);
-        body(inner)
+    fn with<T>(&self, body: impl FnOnce(&mut OpenState) -> Outcome<T>) -> Outcome<T> {
+        let mut state = self.lock();
+        let state = state.as_mut().ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))?;
+        state.keep(&self.board);
+        body(state)
     }
 
-    /// That it is open, with its authority.
+    /// Sees to it that the endpoint is open, with its authority.
     pub(crate) fn keep(&self) -> Outcome {
         self.with(|_| Ok(()))
     }
 
-    /// Nobody uses it any more; threads that wait for its events learn of it.
+    /// Closes the endpoint; threads that wait for its events learn of it.
     pub(crate) fn close(&self) {
         drop(self.lock().take());
         self.tell();
@@ -171,55 +171,55 @@ impl RawEndpoint {
 
     /// Sends a whole frame.
     pub(crate) fn send(&self, frame: &[u8], context: u64) -> Outcome {
-        self.with(|inner| {
-            if inner.completed.len() >= COMPLETIONS_MAX {
+        self.with(|state| {
+            if state.completed.len() >= COMPLETIONS_MAX {
                 return Err(Fault::new(codes::NO_RESOURCES));
             }
-            let is_lost = !inner.losses.is_empty() && inner.losses.hit(frame);
+            let is_lost = !state.faults.is_empty() && state.faults.hit(frame);
             let sent = if is_lost {
                 Ok(true)
             } else {
-                inner.port.send(&[IoSlice::new(frame)])
+                state.port.send(&[IoSlice::new(frame)])
             };
             match sent {
                 Ok(true) => {
-                    inner.completed.push_back(context);
+                    state.completed.push_back(context);
                     self.tell();
                     Ok(())
                 }
                 Ok(false) => Err(Fault::new(codes::NO_RESOURCES)),
-                // Longer than the interface takes, or the interface is off.
+                // The frame is longer than the interface takes, or the interface is off.
                 Err(_) => Err(Fault::new(codes::NO_RESOURCES)),
             }
         })
     }
 
     /// Shows the next event to `take`, if there is one now.
-    fn next(&self, inner: &mut Inner, take: &mut impl FnMut(RawEvent<'_>)) -> Outcome<bool> {
-        if let Some(context) = inner.completed.pop_front() {
+    fn next(&self, state: &mut OpenState, take: &mut impl FnMut(RawEvent<'_>)) -> Outcome<bool> {
+        if let Some(context) = state.completed.pop_front() {
             let _ = rustix::io::read(&self.completions, &mut [0; 8]);
             take(RawEvent::Sent(context));
             return Ok(true);
         }
-        if let Some(frame) = inner.port.poll_receive().map_err(exhausted)? {
+        if let Some(frame) = state.port.poll_receive().map_err(exhausted)? {
             take(RawEvent::Received(frame));
             // A frame that is lent would keep the port readable.
-            let _ = inner.port.wait(Interest::Receive, Instant::now(), None);
+            let _ = state.port.wait(Interest::Receive, Instant::now(), None);
             return Ok(true);
         }
-        // The link went down: the socket says so until somebody listens, and frames flow again when it is up.
-        let _ = rustix::net::sockopt::socket_error(&inner.port);
+        // The link went down: the socket reports it until it is read, and frames flow again when it is up.
+        let _ = rustix::net::sockopt::socket_error(&state.port);
         Ok(false)
     }
 
-    /// Shows the next event to `take`; none within the time is no error.
+    /// Shows the next event to `take`; no event within the time is no error.
     pub(crate) fn wait(&self, timeout: Duration, mut take: impl FnMut(RawEvent<'_>)) -> Outcome {
         let deadline = Instant::now() + timeout;
         loop {
             let mut session = None;
-            let found = self.with(|inner| {
-                let found = self.next(inner, &mut take)?;
-                let there = inner.session.as_ref().filter(|_| !found);
+            let found = self.with(|state| {
+                let found = self.next(state, &mut take)?;
+                let there = state.session.as_ref().filter(|_| !found);
                 session = there.and_then(|session| session.as_fd().try_clone_to_owned().ok());
                 Ok(found)
             })?;
@@ -235,7 +235,7 @@ impl RawEndpoint {
                 tv_nsec: left.subsec_nanos().into(),
             };
             let mut fds = vec![PollFd::new(&self.watched, PollFlags::IN)];
-            // Its end is told without being asked for.
+            // The end of the connection is reported without being asked for.
             fds.extend(session.iter().map(|session| PollFd::new(session, PollFlags::empty())));
             match poll(&mut fds, Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -245,10 +245,10 @@ impl RawEndpoint {
     }
 }
 
-/// Open ones by their names.
+/// The open raw endpoints by their names.
 struct Table {
     open: BTreeMap<usize, Arc<RawEndpoint>>,
-    /// Never 0, and never given twice: a name that is over stays so.
+    /// The next name: never 0, and never given twice, so that the name of a closed endpoint stays invalid.
     next: usize,
 }
 
@@ -270,19 +270,19 @@ pub(crate) fn name(endpoint: RawEndpoint) -> usize {
     name
 }
 
-/// The endpoint with this name.
+/// Returns the endpoint with this name.
 pub(crate) fn named(name: usize) -> Outcome<Arc<RawEndpoint>> {
     let found = table().open.get(&name).cloned();
     found.ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
 }
 
-/// The same; the name means nothing any more.
+/// Returns the endpoint with this name, which is not valid any more.
 pub(crate) fn forget(name: usize) -> Outcome<Arc<RawEndpoint>> {
     let found = table().open.remove(&name);
     found.ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
 }
 
-/// The board of the open endpoint with this handle.
+/// Returns the board of the open endpoint with this handle.
 pub(crate) fn board_of_handle(handle: RawFd) -> Option<Board> {
     let table = table();
     let found = table.open.values().find(|endpoint| endpoint.handle() == handle);

@@ -1,5 +1,5 @@
-//! Endpoints and requests as C programs name them: an endpoint is a place in a fixed table, so that a wrong or stale name is
-//! noticed and never followed; a request is its number within the endpoint.
+//! The names by which C programs know endpoints and requests. An endpoint is a place in a fixed table, so that a wrong
+//! or stale name is noticed and never followed; a request is its number within the endpoint.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,7 +11,7 @@ use crate::{
     types::ErrorHandler,
 };
 
-/// Open endpoints of a process, at most: as many as addresses can tell apart.
+/// At most so many endpoints of a process are open: as many as addresses can distinguish.
 const SLOTS: usize = 256;
 
 /// An endpoint that a C program opened.
@@ -25,7 +25,7 @@ impl Opened {
         *self.handler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the endpoint's own handler; the one before.
+    /// Sets the endpoint's own handler, and returns the former one.
     pub(crate) fn set_handler(&self, handler: Option<ErrorHandler>) -> Option<ErrorHandler> {
         std::mem::replace(
             &mut *self.handler.lock().unwrap_or_else(PoisonError::into_inner),
@@ -54,14 +54,14 @@ impl Handle {
         TABLE.get(offset / size_of::<Slot>()).filter(|_| whole)
     }
 
-    /// The endpoint.
+    /// Returns the endpoint.
     pub(crate) fn opened(self) -> Outcome<Arc<Opened>> {
         let slot = self.slot().ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))?;
         let opened = slot.read().unwrap_or_else(PoisonError::into_inner).clone();
         opened.ok_or_else(|| Fault::new(codes::BAD_ENDPOINT))
     }
 
-    /// The name means nothing any more.
+    /// Makes the name invalid.
     pub(crate) fn forget(self) {
         if let Some(slot) = self.slot() {
             *slot.write().unwrap_or_else(PoisonError::into_inner) = None;
@@ -79,7 +79,7 @@ impl Handle {
         Self(std::ptr::from_ref(slot).addr())
     }
 
-    /// Every open endpoint.
+    /// Returns every open endpoint.
     pub(crate) fn all() -> impl Iterator<Item = (Self, Arc<Opened>)> {
         TABLE.iter().filter_map(|slot| {
             let opened = slot.read().unwrap_or_else(PoisonError::into_inner).clone()?;
@@ -108,7 +108,7 @@ impl CRequest {
         Self((u64::from(endpoint.address().opened_by()) << REQUEST_BITS | request.to_bits()) + 1)
     }
 
-    /// The request, if it is one of this endpoint.
+    /// Returns the request, if it is one of this endpoint.
     pub(crate) fn of(self, endpoint: &Endpoint) -> Outcome<Request> {
         let bits = self.0.checked_sub(1).ok_or_else(|| Fault::new(codes::BAD_REQUEST))?;
         if bits >> REQUEST_BITS != u64::from(endpoint.address().opened_by()) {
@@ -117,7 +117,7 @@ impl CRequest {
         Ok(Request::from_bits(bits & ((1 << REQUEST_BITS) - 1)))
     }
 
-    /// The endpoint it belongs to.
+    /// Returns the endpoint that the request belongs to.
     pub(crate) fn opened(self) -> Outcome<Arc<Opened>> {
         let bits = self.0.checked_sub(1).ok_or_else(|| Fault::new(codes::BAD_REQUEST))?;
         let slot = &TABLE[(bits >> REQUEST_BITS) as usize];

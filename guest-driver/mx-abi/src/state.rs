@@ -1,4 +1,4 @@
-//! What the process has set: whether it called init, and its error handlers.
+//! The settings of the process: whether it called init, and its error handlers.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -15,7 +15,7 @@ use crate::{
 
 struct State {
     initialized: bool,
-    /// The program's own, of MX and Open-MX.
+    /// The program's own handlers, of MX and Open-MX.
     handlers: [Option<ErrorHandler>; 2],
     /// Errors end the process unless the program said otherwise.
     fatal: bool,
@@ -34,7 +34,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `mx__init_api`, `omx__init_api`: what is wrong with it.
+/// Serves `mx__init_api` and `omx__init_api`. The error is the code of what is wrong with the version.
 pub(crate) fn init(api: i32) -> Result<(), u32> {
     if api >> 8 != API_MAJOR {
         return Err(codes::BAD_LIB_ABI);
@@ -49,7 +49,7 @@ pub(crate) fn init(api: i32) -> Result<(), u32> {
     Ok(())
 }
 
-/// Undoes it. False: there was nothing to undo.
+/// Undoes init. False: there was nothing to undo.
 pub(crate) fn finalize() -> bool {
     std::mem::take(&mut state().initialized)
 }
@@ -58,14 +58,14 @@ pub(crate) fn is_initialized() -> bool {
     state().initialized
 }
 
-/// Sets the handler of the process; the one before.
+/// Sets the handler of the process, and returns the former one.
 pub(crate) fn set_handler(flavor: Flavor, handler: Option<ErrorHandler>) -> ErrorHandler {
     let before = handler_of_process(flavor);
     state().handlers[flavor as usize] = handler;
     before
 }
 
-/// The handler of the process.
+/// Returns the handler of the process.
 pub(crate) fn handler_of_process(flavor: Flavor) -> ErrorHandler {
     let state = state();
     let default = if state.fatal { errors_are_fatal } else { errors_return };
@@ -88,7 +88,7 @@ pub(crate) extern "C" fn errors_are_fatal(text: *mut c_char, code: u32) -> u32 {
     let said = if text.is_null() {
         c""
     } else {
-        // SAFETY: whoever calls an error handler gives it a text that ends with a zero.
+        // SAFETY: the caller of an error handler gives it a text that ends with a zero.
         unsafe { CStr::from_ptr(text) }
     };
     omx::say(None, &format!("fatal error {code}: {}", said.to_string_lossy()));

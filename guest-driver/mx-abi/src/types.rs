@@ -1,5 +1,5 @@
-//! Types of the C interface, laid out as `mx-api.md` section 2 says, and how their pointers are used: every dereference of a
-//! C program's pointer is in this file.
+//! The types of the C interface, laid out as `mx-api.md` section 2 says, and the use of their pointers: every
+//! dereference of a C program's pointer is in this file.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -8,7 +8,7 @@ use std::{
 
 use omx::Address;
 
-/// Which of the two interfaces a call belongs to: numbers differ.
+/// The interface that a call belongs to; their numbers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavor {
     Mx,
@@ -16,7 +16,7 @@ pub(crate) enum Flavor {
 }
 
 impl Flavor {
-    /// A time limit in milliseconds; `None`: none.
+    /// Converts a time limit in milliseconds; `None`: there is no limit.
     pub(crate) fn limit(self, timeout_ms: u32) -> Option<Duration> {
         match (self, timeout_ms) {
             (Self::Mx, 0) | (Self::OpenMx, u32::MAX) => None,
@@ -70,14 +70,14 @@ const _: () = {
     assert!(size_of::<omx::Segment>() == 16 && std::mem::offset_of!(omx::Segment, len) == 8);
 };
 
-/// An error handler: text and code; what it returns is what the call returns.
+/// An error handler, which gets a text and a code. The call returns what it returns.
 pub(crate) type ErrorHandler = extern "C" fn(*mut c_char, u32) -> u32;
 
 /// An unexpected handler.
 pub(crate) type UnexpectedHandler = extern "C" fn(*mut c_void, CAddress, u64, u32, *mut c_void) -> u32;
 
 impl CParam {
-    /// The value as an error handler; `None`: NULL.
+    /// Returns the value as an error handler; `None`: NULL.
     pub(crate) fn handler(self) -> Option<ErrorHandler> {
         // SAFETY: the caller says with the key that this member of the union was written: a function of this type or NULL,
         // and both sides have 64 bits (`Option` of a function pointer is NULL for `None`).
@@ -85,7 +85,7 @@ impl CParam {
     }
 }
 
-/// Where a result goes: a pointer of the C program, NULL where it does not want it.
+/// The place for a result: a pointer of the C program, NULL where it does not want the result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -117,7 +117,7 @@ impl<T: Copy> Out<T> {
         Some(unsafe { self.0.read_unaligned() })
     }
 
-    /// The element at an index; the caller has checked that it is there.
+    /// Returns the element at an index; the caller has checked that it is there.
     pub(crate) fn at(self, index: usize) -> Self {
         Self(if self.0.is_null() {
             self.0
@@ -151,7 +151,7 @@ impl Out<c_void> {
     }
 }
 
-/// A pointer kept for the program.
+/// Converts a value that was kept for the program to a pointer.
 pub(crate) fn pointer(bits: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(bits as usize)
 }
@@ -166,7 +166,7 @@ impl<T: Copy> List<T> {
         self.0.is_null()
     }
 
-    /// The elements; none for NULL.
+    /// Copies the elements; there are none for NULL.
     pub(crate) fn to_vec(self, count: u32) -> Vec<T> {
         if self.0.is_null() {
             return Vec::new();

@@ -31,7 +31,7 @@ fn peer(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 1, number])
 }
 
-/// Takes everything in the way the next byte of the input says.
+/// Takes all output, as the next byte of the input tells.
 #[derive(Default)]
 struct Sink {
     mood: u8,

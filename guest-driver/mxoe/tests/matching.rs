@@ -11,7 +11,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few values, so that things meet; enough masks to leave the hashed classes.
+    // Few values, so that messages match; enough masks to leave the hashed classes.
     let mask = prop_oneof![
         3 => Just(u64::MAX),
         2 => Just(0xff),

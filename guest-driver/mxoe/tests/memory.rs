@@ -222,10 +222,13 @@ fn an_endpoint_that_talked_to_a_thousand_peers_holds_little() {
         wait(&mut now, &mut own, &mut peer);
         assert!(own.engine.is_idle());
     }
-    let held = LIVE_BYTES.get() - before;
-    println!("{held} bytes held, {} at the peak", PEAK_BYTES.get());
+    let in_use = LIVE_BYTES.get() - before;
+    println!("{in_use} bytes in use, {} at the peak", PEAK_BYTES.get());
     assert_eq!(own.sink.over, 3_000);
-    assert!(held < 1_000 * (4 << 10), "{held} bytes: at most 4 KiB per peer");
+    assert!(in_use < 1_000 * (4 << 10), "{in_use} bytes: at most 4 KiB per peer");
     let reported = own.engine.memory() as i64;
-    assert!((held - reported).abs() < held / 4, "{held} held, {reported} reported");
+    assert!(
+        (in_use - reported).abs() < in_use / 4,
+        "{in_use} in use, {reported} reported"
+    );
 }

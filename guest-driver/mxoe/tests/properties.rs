@@ -60,7 +60,7 @@ fn packet<'a>(dialect: &Dialect, kind: PacketType, (b, h, w, match_info, at, byt
         data: &bytes[..at % (len_max + 1)],
     };
     match kind {
-        // Long enough that no padding is added, which would be part of the payload on the way back.
+        // Long enough that no padding is added, which would be part of the payload when it is read back.
         PacketType::Raw => Packet::Raw(Raw {
             payload: &bytes[..43 + at % (1024 - 17 - 43 + 1)],
         }),

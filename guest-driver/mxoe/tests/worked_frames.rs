@@ -40,7 +40,7 @@ fn b_to_a(peer_index: u16) -> Head {
 
 /// `text` is the frame without its padding; data after the header may be left out of it.
 #[track_caller]
-fn both_ways(dialect: Dialect, text: &str, head: Head, packet: Packet<'_>) {
+fn check_round_trip(dialect: Dialect, text: &str, head: Head, packet: Packet<'_>) {
     let mut frame = hex(text);
     let header_len = dialect.header_len(packet.packet_type());
     if frame.len() == header_len {
@@ -69,7 +69,7 @@ fn every_dialect() -> [Dialect; 3] {
 #[test]
 fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
     for d in every_dialect() {
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/host_query.hex"),
             a_to_b(0),
@@ -78,7 +78,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 magic: HOST_MAGIC_FIRST,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/host_reply.hex"),
             b_to_a(0),
@@ -88,7 +88,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 name: b"nodeB:0",
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/connect_request.hex"),
             a_to_b(7),
@@ -104,7 +104,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 extension: None,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/connect_reply.hex"),
             b_to_a(5),
@@ -123,7 +123,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 extension: None,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/tiny.hex"),
             a_to_b(7),
@@ -137,7 +137,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 data: b"hello",
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/liback.hex"),
             b_to_a(5),
@@ -152,7 +152,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 resent: 0,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/rndv.hex"),
             a_to_b(7),
@@ -169,7 +169,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 rdma_offset: 0,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/notify.hex"),
             b_to_a(5),
@@ -184,7 +184,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 piggyack: 4,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/nack_lib.hex"),
             b_to_a(5),
@@ -196,7 +196,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 seqnum: 4,
             }),
         );
-        both_ways(
+        check_round_trip(
             d,
             include_str!("frames/nack_mcp.hex"),
             a_to_b(7),
@@ -223,7 +223,7 @@ fn board_announcement_matches_the_worked_frame() {
         peer_index: 0,
         marked: false,
     };
-    both_ways(
+    check_round_trip(
         Dialect::new(Preset::Native9000.sizes()),
         include_str!("frames/announcement.hex"),
         head,
@@ -276,25 +276,25 @@ fn pull(block_length: u32, frame_index: u32) -> Pull {
 fn wire_mode_matches_the_worked_frames() {
     let d = Dialect::new(Preset::Wire.sizes());
     let data = [0x5a; 4096];
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/wire_medium_1.hex"),
         a_to_b(7),
         Packet::Medium(medium(10_000, 1, 12, &data)),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/wire_pull_0.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x8000, 0)),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/wire_pull_1.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x8000, 8)),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/wire_pull_reply_9.hex"),
         a_to_b(0),
@@ -312,25 +312,25 @@ fn wire_mode_matches_the_worked_frames() {
 fn native_mode_matches_the_worked_frames() {
     let d = Dialect::new(Preset::Native9000.sizes());
     let data = [0x5a; 8968];
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/native_9000_medium_1.hex"),
         a_to_b(7),
         Packet::Medium(medium(10_000, 1, 0, &data[..0x710])),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/native_9000_pull_0.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x46100, 0)),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/native_9000_pull_1.hex"),
         b_to_a(5),
         Packet::Pull(pull(0x46100, 0x20)),
     );
-    both_ways(
+    check_round_trip(
         d,
         include_str!("frames/native_9000_pull_reply_33.hex"),
         a_to_b(0),

@@ -1,4 +1,4 @@
-//! What a frame meets between a socket and the driver of an interface, asked of the kernel without any privilege.
+//! Finds out what stands between a socket and the driver of an interface, without any privilege.
 
 use std::{fs, io, time::Duration};
 
@@ -32,17 +32,17 @@ const ANSWER_LEN: usize = 64 << 10;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 impl Interface {
-    /// Whether a frame that a socket sends meets no queueing discipline before the driver (that is so on interfaces that are none of
-    /// hardware, such as veth and bridges, until somebody adds one), and no filter of traffic control.
+    /// Whether a frame that a socket sends passes no queueing discipline before the driver, and no filter of traffic
+    /// control. Interfaces without hardware, such as veth and bridges, have no queueing discipline until one is added.
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::InvalidData`] if it says something else than it is known to.
+    /// The kernel's error; [`io::ErrorKind::InvalidData`] for an answer of an unknown form.
     pub fn has_no_queue(&self) -> io::Result<bool> {
         Ok(!self.loopback && has_no_queue(self.index)?)
     }
 
-    /// Whether it meets nothing at all: nor is there anybody who listens to all that the interface sends, such as `tcpdump`. What may stand there besides, hooks of netfilter and BPF programs without such a filter,
-    /// is not looked for.
+    /// Whether a frame passes nothing at all: no queueing discipline, and no program that listens to all that the
+    /// interface sends, such as `tcpdump`. Hooks of netfilter, and BPF programs without such a filter, are not checked.
     ///
     /// # Errors
     /// As [`Interface::has_no_queue`].

@@ -1,5 +1,5 @@
-//! Programs in the kernel's classic packet filter language, attached to a port. What they look at is their author's
-//! business: nothing here knows a protocol.
+//! Programs in the kernel's classic packet filter language, attached to a port. This module knows no protocol: the
+//! author of a program decides what it checks.
 
 /// One instruction, in the layout of the kernel's `sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Instruction {
         }
     }
 
-    /// The same for greater or equal.
+    /// Skips `if_true` instructions if what is loaded is greater than or equal to `value`, else `if_false`.
     pub const fn if_at_least(value: u32, if_true: u8, if_false: u8) -> Self {
         Self {
             if_true,
@@ -101,7 +101,7 @@ impl Instruction {
         }
     }
 
-    /// The same for having any of the bits of `mask`.
+    /// Skips `if_true` instructions if what is loaded has any of the bits of `mask`, else `if_false`.
     pub const fn if_any(mask: u32, if_true: u8, if_false: u8) -> Self {
         Self {
             if_true,

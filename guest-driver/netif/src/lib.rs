@@ -1,8 +1,8 @@
-//! Ways to reach an Ethernet port from user space: one small trait and its implementations.
+//! Ethernet ports for user space: one small trait, [`Netif`], and its implementations.
 //!
-//! [`AfPacket`] is a packet socket with a receive ring polled in memory, beside which a socket that hands short frames straight to the
-//! driver may stand ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. Nothing here knows what is in a frame beyond
-//! its EtherType, and nothing retries or reorders.
+//! [`AfPacket`] is a packet socket with a receive ring that is polled in memory, with an optional socket beside it that
+//! hands short frames directly to the driver ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. This
+//! crate knows nothing of a frame beyond its EtherType, and never retries or reorders.
 
 mod af_packet;
 mod direct;
@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLook};
+pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLookup};
 pub use direct::{DirectPool, PreparedDirect};
 pub use error::NetifError;
 use ether::MacAddr;
@@ -29,7 +29,7 @@ pub use interface::Interface;
 pub use memory::{MemoryPort, memory_pair};
 
 /// Most frames that [`Netif::send_burst`] takes in one call: two medium messages of the most fragments a receiver can
-/// tell apart (32), and a bound for what is kept on the stack for one system call.
+/// distinguish (32). It bounds what is kept on the stack for one system call.
 pub const BURST_MAX: usize = 64;
 
 /// An Ethernet port that can be polled without a system call and can put the caller to sleep.
@@ -43,30 +43,32 @@ pub const BURST_MAX: usize = 64;
 /// interrupts are armed. [`AsFd`] gives the descriptor that becomes readable when `wait` would return, for callers that
 /// watch several ports; it says nothing before `wait` has returned [`Wake::Deadline`] once since the last frame.
 pub trait Netif: AsFd {
-    /// The port's own address.
+    /// Returns the port's own address.
     fn mac(&self) -> MacAddr;
 
-    /// Longest payload in bytes, without the 14 bytes of Ethernet header. Read once, when the port was opened.
+    /// Returns the longest payload in bytes, without the 14 bytes of Ethernet header. It was read once, when the port
+    /// was opened.
     fn mtu(&self) -> usize;
 
-    /// The oldest frame that has arrived, or `None`. Never blocks; costs no system call where the implementation can
-    /// help it. The frame is valid until the next call on this port.
+    /// Returns the oldest frame that has arrived, or `None`. Never blocks; costs no system call where the
+    /// implementation can help it. The frame is valid until the next call on this port.
     ///
     /// # Errors
     /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
 
-    /// From now on frames are expected, or not, that come in numbers: data on the bulk path. A port that receives them
-    /// there looks for them while they are, and otherwise only now and then.
+    /// Says whether bulk data is expected from now on. A port with a bulk path polls it while data is expected, and
+    /// otherwise only now and then.
     fn expect_bulk(&mut self, _expected: bool) {}
 
-    /// A second descriptor, to be watched like that of [`AsFd`] while such frames are expected.
+    /// Returns a second descriptor, to be watched like that of [`AsFd`] while bulk data is expected.
     fn bulk_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// From now on frames of up to so many bytes may be handed straight to the driver, past what else sees and queues what this host
-    /// sends ([`Interface::egress_is_bare`]); 0, as in the beginning: none may. Does nothing where the port has no such way.
+    /// Allows direct transmit for frames of up to this many bytes from now on: they bypass queueing disciplines and
+    /// listeners of this host ([`Interface::egress_is_bare`]). With 0, the initial value, none are allowed. Does
+    /// nothing where the port has no direct transmit.
     fn limit_direct(&mut self, _frame_len_max: usize) {}
 
     /// Sends one frame made of `parts`. `Ok(false)`: the port is full and took nothing; wait for [`Interest::Send`].
@@ -86,14 +88,14 @@ pub trait Netif: AsFd {
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError>;
 
     /// Sleeps until there is something to do: a frame to receive or room to send (as `interest` says), `deadline`, or
-    /// `stop` readable. `stop` is looked at first, a deadline in the past makes it a check. Signals do not end it.
+    /// `stop` readable. `stop` is checked first, a deadline in the past makes it a check. Signals do not end it.
     ///
     /// # Errors
     /// [`NetifError::Down`] as for [`Netif::poll_receive`].
     fn wait(&mut self, interest: Interest, deadline: Instant, stop: Option<BorrowedFd<'_>>)
     -> Result<Wake, NetifError>;
 
-    /// What happened on this port since it was opened.
+    /// Returns the counts of this port since it was opened.
     fn counters(&mut self) -> NetifCounters;
 }
 
@@ -136,7 +138,7 @@ pub struct NetifCounters {
     pub received: u64,
     /// Frames taken for sending.
     pub sent: u64,
-    /// Of these, frames handed straight to the driver.
+    /// Of these, frames that were handed directly to the driver.
     pub sent_direct: u64,
     /// Frames that arrived while all receive buffers were in use; they are lost.
     pub dropped_no_buffer: u64,
@@ -146,7 +148,7 @@ pub struct NetifCounters {
     pub skipped: u64,
 }
 
-/// Waits on the descriptors of a port the way every implementation does.
+/// Waits on the descriptors of a port, as every implementation of [`Netif::wait`] does.
 fn wait_for(
     ports: &[(BorrowedFd<'_>, rustix::event::PollFlags)],
     deadline: Instant,

@@ -203,7 +203,7 @@ impl Netif for MemoryPort {
         stop: Option<BorrowedFd<'_>>,
     ) -> Result<Wake, NetifError> {
         loop {
-            // Cleared before looking, so that whatever comes after the look is seen by the poll.
+            // Cleared before the check, so that a frame which comes after the check ends the poll below.
             clear(&self.incoming.filled);
             clear(&self.outgoing.drained);
             let ready = self.is_ready(interest)?;

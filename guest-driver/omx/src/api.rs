@@ -1,4 +1,4 @@
-//! The calls of an endpoint (mx-api 5.3 – 5.6). Each makes some progress; none blocks but those that say so.
+//! The calls of an endpoint (mx-api 5.3 – 5.6). Each makes some progress, and only those that say so block.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// One posting: `with` gets the endpoint, what it caused goes out, and threads that sleep learn of it.
+    /// Posts a request: `with` gets the endpoint, what it caused is sent, and sleeping threads learn of it.
     #[inline]
     pub(crate) fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let now = clock::now();
@@ -34,9 +34,9 @@ impl Endpoint {
         result
     }
 
-    /// One look after some progress.
+    /// Makes some progress and then lets `with` inspect the endpoint.
     #[inline]
-    pub(crate) fn look<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn inspect<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let mut core = self.advance(None);
         let result = if core.closed {
             Err(Error::BadEndpoint)
@@ -131,8 +131,8 @@ impl Endpoint {
     /// Posts a message. `synchronous`: it completes only when it was matched.
     ///
     /// # Safety
-    /// The segments must stay valid and unchanged until the request is over, whoever takes its completion, or the last clone of
-    /// the endpoint is gone.
+    /// The segments must stay valid and unchanged until the request is over, whichever thread takes its completion, or
+    /// the last clone of the endpoint is gone.
     ///
     /// # Errors
     /// [`Error::BadSegments`], [`Error::NoResources`], [`Error::BadEndpoint`].
@@ -152,7 +152,7 @@ impl Endpoint {
         }
         let before = core.completions();
         if !synchronous && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info) {
-            // The clock, too, is looked at while the frame is under way.
+            // The clock, too, is read while the frame is in flight.
             let now = clock::now();
             core.now = now;
             let watched = self.shared.helped.is_wanted && !core.is_stopped();
@@ -167,20 +167,20 @@ impl Endpoint {
         let mut now = (!may_do_without || core.egress.batching().wants_time()).then(clock::now);
         core.now = now.unwrap_or(core.now);
         let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
-        let others_held = !core.egress.batching().is_empty();
+        let others_deferred = !core.egress.batching().is_empty();
         let watched = self.shared.helped.is_wanted && !core.is_stopped();
         if core.egress.batching_mut().posted(now, watched)
             && let Some(request) = sent
         {
-            core.held(request);
+            core.record_deferred(request);
             self.shared
                 .helped
                 .stepped_at
                 .store(core.now.as_nanos(), Ordering::Relaxed);
             core.wake_if(before);
             drop(core);
-            if !self.shared.helped.holds.load(Ordering::Relaxed) {
-                helper::come_for_held(&self.shared);
+            if !self.shared.helped.has_deferred.load(Ordering::Relaxed) {
+                helper::schedule_flush(&self.shared);
             }
             self.leave();
             return Ok(request);
@@ -188,12 +188,12 @@ impl Endpoint {
         let now = *now.get_or_insert_with(clock::now);
         core.now = now;
         if !core.is_stopped() {
-            // What was posted goes out before anything else is looked at.
+            // What was posted goes out before anything else is done.
             core.flush(now);
         }
         core.glance(now);
         let mut core = self.stepped(core, before);
-        if others_held {
+        if others_deferred {
             core.egress.batching_mut().goes_on(clock::now());
         }
         drop(core);
@@ -204,8 +204,8 @@ impl Endpoint {
     /// Posts a receive for messages whose information, masked, is `match_info`.
     ///
     /// # Safety
-    /// The segments must stay valid, and be used by nobody else, until the request is over or the last clone of the endpoint
-    /// is gone.
+    /// The segments must stay valid, and must not be used elsewhere, until the request is over or the last clone of the
+    /// endpoint is gone.
     ///
     /// # Errors
     /// [`Error::BadMatchMask`], [`Error::BadMaskForContextId`], [`Error::BadSegments`], [`Error::NoResources`],
@@ -266,9 +266,10 @@ impl Endpoint {
         }
     }
 
-    /// After this long without an answer `request`, or every request posted from now on, is given up, and for connects and sends all
-    /// else that is pending with the same partner. For a receive that is how long the transfer of a large message may take, unless
-    /// data still come; it waits for a message as long as there is none.
+    /// Sets the time without an answer after which `request`, or every request posted from now on, is given up; with a
+    /// connect or a send, everything else that is pending with the same partner is given up, too. For a receive it
+    /// limits the transfer of a large message, unless data still come; the time that it waits for a message is not
+    /// limited.
     ///
     /// # Errors
     /// [`Error::BadRequest`].
@@ -302,7 +303,8 @@ impl Endpoint {
         })
     }
 
-    /// Threads that block on this endpoint return without a result. Not remembered: with nobody blocked it is lost.
+    /// Makes the threads that block on this endpoint return without a result. A wakeup is not remembered: if no thread
+    /// is blocked it has no effect.
     pub fn wakeup(&self) {
         self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
         self.lock().sleepers.wake();
@@ -314,8 +316,8 @@ impl Endpoint {
         self.leave();
     }
 
-    /// Nothing advances from now on, whoever calls, until [`Endpoint::reenable_progression`]; waits for a running unexpected
-    /// handler.
+    /// Stops all progress, whichever thread calls, until [`Endpoint::reenable_progression`]; waits for a running
+    /// unexpected handler.
     pub fn disable_progression(&self) {
         loop {
             let mut core = self.lock();
@@ -337,9 +339,9 @@ impl Endpoint {
         self.progress();
     }
 
-    /// Calls `handler` for every message that matches no posted receive, from inside whatever call makes progress; `None`
-    /// ends that. Messages that are unexpected already are not shown. A handler that owns a clone of the endpoint keeps it open until
-    /// [`Endpoint::close`].
+    /// Calls `handler` for every message that matches no posted receive, from inside whichever call makes progress;
+    /// `None` ends that. Messages that are unexpected already are not shown. A handler that owns a clone of the
+    /// endpoint keeps it open until [`Endpoint::close`].
     pub fn set_unexpected_handler(&self, handler: Option<Handler>) {
         let mut core = self.lock();
         core.store.has_handler = handler.is_some();
@@ -355,27 +357,29 @@ impl Endpoint {
         !self.shared.is_a_childs() && self.lock().handlers.running == Some(std::thread::current().id())
     }
 
-    /// Calls `handler` for every send and forgotten request that failed when nobody could take its completion any more, from
-    /// inside whatever call of the program makes progress, also one that blocks; at most 64 are kept until there is one.
-    /// `None`, as at the beginning: they are logged. It keeps what it owns as [`Endpoint::set_unexpected_handler`] says.
+    /// Calls `handler` for every send and forgotten request that failed after its completion could be taken, from
+    /// inside whichever call of the program makes progress, also one that blocks; at most 64 failures are kept until
+    /// there is such a call. With `None`, the initial value, they are logged. The handler keeps what it owns as
+    /// [`Endpoint::set_unexpected_handler`] says.
     pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
         let before = std::mem::replace(&mut self.lock().handlers.failure, handler);
         drop(before);
     }
 
-    /// Long messages from other hosts are copied to their place by `engine`; `None`: by the processor, as at the beginning.
+    /// Lets `engine` copy long messages from other hosts to their place. With `None`, the initial value, the processor
+    /// copies them.
     pub fn set_copy_engine(&self, engine: Option<Box<dyn CopyEngine>>) {
         self.lock().store.copies.set(engine);
     }
 
-    /// A copy engine forgets the memory of receives that are over, where that is kept: the program gives it back. `len` bytes from
-    /// `start`; what only begins or ends there is forgotten as a whole.
+    /// Makes the copy engine forget the memory of receives that are over, where that is kept, because the program frees
+    /// it: `len` bytes from `start`. A registration that only begins or ends there is forgotten as a whole.
     pub fn clean_registrations(&self, start: *const u8, len: usize) {
         let start = start.addr();
         self.lock().store.copies.clean(&(start..start.saturating_add(len)));
     }
 
-    /// What happened to frames of this endpoint.
+    /// Returns what happened to the frames of this endpoint.
     pub fn counters(&self) -> Counters {
         self.lock().counters()
     }

@@ -1,5 +1,6 @@
-//! An endpoint's connection to the authority of its interface: watched by the helper thread, and made anew when it ended. Who asks
-//! an authority may wait for seconds for one that hangs, so that is done by a thread of its own: the helper thread has other endpoints.
+//! An endpoint's connection to the authority of its interface: the helper thread watches it, and has it made anew when
+//! it ended. Asking an authority that hangs can take seconds, so a separate thread asks: the helper thread has other
+//! endpoints to serve.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,39 +17,40 @@ use netif::NetifError;
 use weft_authority::{OmxdError, Resumed, Session};
 
 use crate::{
-    helper::{self, LOOK, LOOK_RARELY},
+    helper::{self, POLL_INTERVAL, POLL_INTERVAL_MAX},
     shared::Shared,
 };
 
-/// An authority that is gone is looked for again after this long, and after twice as long each time it was not there.
+/// An authority that is gone is sought again after this long, and after twice as long each time it was not there.
 const SEEK: Duration = Duration::from_millis(100);
-/// But not more seldom than this: it keeps numbers for their programs for 5 s.
+/// The interval grows up to this: an authority keeps endpoint numbers for their programs for 5 s.
 const SEEK_RARELY: Duration = Duration::from_secs(2);
-/// Until the connection says something, or somebody wakes the helper thread.
+/// The check is due only when the connection becomes readable or the helper thread is woken.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// What the helper thread remembers of an endpoint's authority between two looks.
+/// What the helper thread remembers of an endpoint's authority between two checks.
 pub(crate) struct AuthorityCare {
-    /// Watched for its end, and for nothing else: answers may lie in it until somebody asks again.
+    /// This descriptor is watched only for the connection's end: answers may lie in it until the next question.
     pub(crate) connection: Option<OwnedFd>,
     state: State,
 }
 
 enum State {
-    /// There, as far as is known.
+    /// The authority is there, as far as is known.
     There,
-    /// Gone: to be looked for.
+    /// The authority is gone and must be sought.
     Gone {
         seek_at: Instant,
-        /// How long after that to look again.
+        /// The interval from that attempt to the next.
         seek: Duration,
     },
-    /// A thread looks for it.
+    /// A thread seeks the authority.
     Sought {
         found: Receiver<Result<Resumed, OmxdError>>,
         seek: Duration,
     },
-    /// It gave the endpoint's number away, or the interface does not exist any more: nothing can be done any more.
+    /// The authority gave the endpoint's number away, or the interface does not exist any more: the endpoint cannot be
+    /// recovered.
     Lost,
 }
 
@@ -58,7 +60,8 @@ impl AuthorityCare {
         state: State::There,
     };
 
-    /// Looks whether the connection is there, and lets it be made anew when it ended. How long until the next look.
+    /// Checks whether the connection is there, and has it made anew when it ended. Returns the time until the next
+    /// check.
     pub(crate) fn keep(&mut self, shared: &Shared) -> Duration {
         let Some(session) = &shared.session else { return NEVER };
         let over = || shared.over.load(Ordering::SeqCst);
@@ -77,9 +80,9 @@ impl AuthorityCare {
         }
         // Busy: a peer is being added, so the authority is there.
         let Ok(locked) = session.try_lock() else {
-            return LOOK;
+            return POLL_INTERVAL;
         };
-        // Asked again: it may have been closed, and the connection ended, since.
+        // Checked again, because the endpoint may have been closed, and the connection ended, since.
         if over() {
             locked.end();
             return NEVER;
@@ -103,7 +106,7 @@ impl AuthorityCare {
         if left > Duration::ZERO {
             return left;
         }
-        match look_for(shared, session) {
+        match seek_authority(shared, session) {
             Ok(found) => {
                 self.state = State::Sought { found, seek };
                 NEVER
@@ -114,8 +117,8 @@ impl AuthorityCare {
 
     fn watch(&mut self, session: &Session) -> Duration {
         self.connection = session.as_fd().try_clone_to_owned().ok();
-        // Without one, for want of descriptors, it is looked at again.
-        self.connection.as_ref().map_or(LOOK_RARELY, |_| NEVER)
+        // Without a descriptor to watch, the connection is checked now and then.
+        self.connection.as_ref().map_or(POLL_INTERVAL_MAX, |_| NEVER)
     }
 
     fn again_after(&mut self, seek: Duration, error: &dyn std::error::Error) -> Duration {
@@ -127,7 +130,7 @@ impl AuthorityCare {
         seek
     }
 
-    /// What came of looking for it. How long until the next look, where it was not found.
+    /// Handles the result of the search. Returns the time until the next check if the authority was not found.
     fn found(&mut self, shared: &Shared, found: Result<Resumed, OmxdError>, seek: Duration) -> Option<Duration> {
         match found {
             Ok(resumed) => {
@@ -152,7 +155,7 @@ impl AuthorityCare {
                 Some(NEVER)
             }
             Err(OmxdError::Interface(error @ NetifError::NoSuchInterface { .. })) => {
-                tracing::error!("{error}; this endpoint reaches nobody on it any more");
+                tracing::error!("{error}; this endpoint cannot reach other hosts any more");
                 self.state = State::Lost;
                 Some(NEVER)
             }
@@ -161,21 +164,25 @@ impl AuthorityCare {
     }
 }
 
-/// A thread takes the endpoint back to its authority, and wakes the helper thread when that is done or did not work.
-fn look_for(shared: &Shared, session: &Arc<Mutex<Session>>) -> std::io::Result<Receiver<Result<Resumed, OmxdError>>> {
+/// Starts a thread that takes the endpoint back to its authority, and wakes the helper thread when it has succeeded or
+/// failed.
+fn seek_authority(
+    shared: &Shared,
+    session: &Arc<Mutex<Session>>,
+) -> std::io::Result<Receiver<Result<Resumed, OmxdError>>> {
     let (tell, found) = mpsc::channel();
     let (session, endpoint) = (Arc::clone(session), shared.own_endpoint());
     let sought = Arc::clone(&shared.sought);
     shared.sought.store(true, Ordering::SeqCst);
-    let look = move || {
+    let seek = move || {
         let resumed = session.lock().unwrap_or_else(PoisonError::into_inner).resume(endpoint);
         sought.store(false, Ordering::SeqCst);
-        // Where the endpoint is gone meanwhile nobody hears it, and the connection ends here.
+        // If the endpoint is gone meanwhile, the result is dropped and the connection ends here.
         let _ = tell.send(resumed);
-        helper::look_at_authorities();
+        helper::check_authorities();
     };
     let builder = thread::Builder::new().name("omx-authority".to_owned());
-    let spawned = weft_authority::without_signals(|| builder.spawn(look));
+    let spawned = weft_authority::without_signals(|| builder.spawn(seek));
     if spawned.is_err() {
         shared.sought.store(false, Ordering::SeqCst);
     }

@@ -1,4 +1,5 @@
-//! Blocking: look, then spin or sleep until a frame, a protocol timer, the time limit, a wakeup, or another thread's progress.
+//! Blocking calls: check, then spin or sleep until a frame, a protocol timer, the time limit, a wakeup, or another
+//! thread's progress.
 
 use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
@@ -11,13 +12,14 @@ use crate::{
     shared::{Locked, Shared},
 };
 
-/// Longest sleep: a bound for arithmetic, after which everything is simply looked at again.
+/// The longest sleep. It bounds the arithmetic: after it everything is checked again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
-/// A thread that sleeps without an event of its own looks this often: the process has no descriptors left.
-const LOOK_WITHOUT_EVENT: Duration = Duration::from_millis(1);
+/// A thread that sleeps without an event of its own checks this often; that happens when the process has no descriptors
+/// left.
+const POLL_INTERVAL_WITHOUT_EVENT: Duration = Duration::from_millis(1);
 
 impl Shared {
-    /// The link went down: the socket says so once, and until somebody listens. Frames flow again when it is up.
+    /// Takes the error that the socket reports once when the link goes down. Frames flow again when it is up.
     pub(crate) fn take_port_error(&self) {
         for fd in [Some(&self.descriptors.port), self.descriptors.bulk.as_ref()]
             .into_iter()
@@ -31,17 +33,17 @@ impl Shared {
 }
 
 impl Endpoint {
-    /// Makes progress until `look` finds what it looks for; `None` after `timeout`, a wakeup, or when the endpoint is closed.
+    /// Makes progress until `find` finds something; `None` after `timeout`, a wakeup, or when the endpoint is closed.
     pub(crate) fn block<T>(
         &self,
         timeout: Option<Duration>,
-        mut look: impl FnMut(&mut Core) -> Option<T>,
+        mut find: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let shared = &*self.shared;
         let wakeups = shared.wakeups.load(Ordering::SeqCst);
         let mut core = self.lock();
         // What is there already needs no progress, and no clock.
-        if let Some(found) = look(&mut core) {
+        if let Some(found) = find(&mut core) {
             return Some(found);
         }
         let _inside = self.enter();
@@ -55,11 +57,11 @@ impl Endpoint {
             Waiting::SpinThenSleep(limit) => after(limit),
             Waiting::Sleep => None,
         };
-        // Not at first: the last look at the clock may be long ago.
+        // Not in the first round: the clock may have been read long ago.
         let mut spinning = false;
-        let mut held = Some((core, begin));
+        let mut locked = Some((core, begin));
         loop {
-            let (core, now) = held.take().unwrap_or_else(|| (self.lock(), None));
+            let (core, now) = locked.take().unwrap_or_else(|| (self.lock(), None));
             let before = core.completions();
             let now = now.or_else(|| (!spinning || core.is_stopped()).then(clock::now));
             let mut core = if now.is_some() {
@@ -67,13 +69,13 @@ impl Endpoint {
             } else {
                 self.spin(core)
             };
-            // Without progress nobody else does.
+            // `Core::step` does not advance the time while progress is stopped.
             core.now = core.now.max(now.unwrap_or(core.now));
-            if let Some(found) = look(&mut core) {
+            if let Some(found) = find(&mut core) {
                 return Some(found);
             }
             let closed = core.closed || shared.wakeups.load(Ordering::SeqCst) != wakeups;
-            // While it spins that is the time of the last look at the clock, a microsecond ago at most.
+            // While the thread spins, `core.now` is the time of the last clock read, a microsecond ago at most.
             if closed || deadline.is_some_and(|deadline| deadline <= core.now) {
                 return None;
             }
@@ -101,8 +103,8 @@ impl Endpoint {
         }
     }
 
-    /// Sleeps until the endpoint has something to do, another thread wakes this one, or `limit` has passed. Whether a signal ended it
-    /// that is to end the call.
+    /// Sleeps until the endpoint has something to do, another thread wakes this one, or `limit` has passed. Returns
+    /// whether a signal ended the sleep that is to end the call, too.
     fn sleep(&self, mut core: Locked<'_>, mut limit: Duration) -> bool {
         let shared = &*self.shared;
         let mut events = PollFlags::empty();
@@ -110,10 +112,10 @@ impl Endpoint {
         events.set(PollFlags::OUT, core.egress.is_blocked() && !core.is_stopped());
         let place = core.sleepers.enter();
         drop(core);
-        // Without an event of its own nothing but time tells it of what others do.
+        // Without an event the thread learns only by polling what other threads do.
         let event = place.as_ref().map(|place| &place.event);
         if event.is_none() {
-            limit = limit.min(LOOK_WITHOUT_EVENT);
+            limit = limit.min(POLL_INTERVAL_WITHOUT_EVENT);
         }
         let event = event.map_or(shared.descriptors.port.as_fd(), AsFd::as_fd);
         let mut event_events = PollFlags::empty();
@@ -128,7 +130,7 @@ impl Endpoint {
             bulk,
         ]
         .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
-        // A signal ends it early: unless the program wants to know, a look too many.
+        // A signal ends the sleep early: unless the program wants to know, that costs one needless check.
         let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
         let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
         if (fds[1].revents() | fds[3].revents()).contains(PollFlags::ERR) {
@@ -137,7 +139,7 @@ impl Endpoint {
         let has_bulk = !fds[3].revents().is_empty();
         let mut core = self.lock();
         if has_bulk {
-            // Another thread asked for it meanwhile, or nobody.
+            // If this thread did not ask for bulk data, another one may have, meanwhile.
             core.egress.expect_bulk();
         }
         core.sleepers.leave(place);

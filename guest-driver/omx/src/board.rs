@@ -118,12 +118,12 @@ impl Board {
         &self.interface
     }
 
-    /// Asks the authority something that may be asked twice. One that is being started again is waited for.
+    /// Asks the authority a question that may be repeated. An authority that is being restarted is waited for.
     fn ask<T>(&self, question: impl Fn(&Session) -> Result<T, OmxdError>) -> Result<T, Error> {
         let begin = Instant::now();
         loop {
             match question(&Session::connect(&self.interface)?) {
-                // It ended in between: its successor answers.
+                // The authority ended in between: its successor answers.
                 Err(OmxdError::Gone) if begin.elapsed() < START_LIMIT => {}
                 answer => return Ok(answer?),
             }
@@ -162,7 +162,7 @@ impl Board {
     /// Names this board, or a peer of it, which is added to its table.
     ///
     /// # Errors
-    /// [`Error::AccessDenied`] for anybody but root; [`Error::PeerNotFound`], [`Error::Authority`].
+    /// [`Error::AccessDenied`] unless the caller is root; [`Error::PeerNotFound`], [`Error::Authority`].
     pub fn set_name(&self, peer: Option<MacAddr>, name: &str) -> Result<(), Error> {
         self.ask(|session| session.set_name(peer, name))
     }

@@ -1,5 +1,5 @@
-//! How a program learns of the end of its requests, and of messages that it has not received (mx-api 5.6); and how it takes
-//! requests back.
+//! How a program learns of the end of its requests and of messages that it has not received (mx-api 5.6), and how it
+//! cancels requests.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ pub(crate) fn selector(match_info: u64, match_mask: u64) -> Result<Selector, Err
 }
 
 impl Endpoint {
-    /// The status of a request that is over, which ends it; `None` while it goes on.
+    /// Returns the status of a request that is over, and ends the request; `None` while it goes on.
     ///
     /// # Errors
     /// [`Error::BadRequest`], [`Error::BadEndpoint`].
     #[inline]
     pub fn test(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.look(|core| match core.take(request.0) {
+        self.inspect(|core| match core.take(request.0) {
             Some(status) => Ok(Some(status)),
             None if core.store.requests.get(request.0).is_some() => Ok(None),
             None => Err(Error::BadRequest),
@@ -32,7 +32,7 @@ impl Endpoint {
     #[inline]
     pub fn wait(&self, request: Request, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
         {
-            // Who waits for what is over gets it with nothing else.
+            // A request that is over is handed out without any progress.
             let mut core = self.lock();
             if let Some(status) = core.take(request.0) {
                 return Ok(Some(status));
@@ -51,13 +51,13 @@ impl Endpoint {
         }
     }
 
-    /// The oldest completed request whose match information matches, with its status; it is over then.
+    /// Takes the oldest completed request whose match information matches, with its status.
     ///
     /// # Errors
     /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
     pub fn test_any(&self, match_info: u64, match_mask: u64) -> Result<Option<(Request, Status)>, Error> {
         let selector = selector(match_info, match_mask)?;
-        self.look(|core| Ok(core.take_any(selector)))
+        self.inspect(|core| Ok(core.take_any(selector)))
     }
 
     /// Takes the oldest completed request whose match information matches, blocking until there is one; `None` after `timeout` or a wakeup.
@@ -74,12 +74,12 @@ impl Endpoint {
         self.blocked(timeout, |core| core.take_any(selector))
     }
 
-    /// The oldest completed request, which stays as it is.
+    /// Names the oldest completed request, which stays as it is.
     ///
     /// # Errors
     /// [`Error::BadEndpoint`].
     pub fn ipeek(&self) -> Result<Option<Request>, Error> {
-        self.look(|core| Ok(core.store.requests.first_done(Selector::ANY).map(Request)))
+        self.inspect(|core| Ok(core.store.requests.first_done(Selector::ANY).map(Request)))
     }
 
     /// Names the oldest completed request, which stays as it is, blocking until there is one; `None` after `timeout` or a wakeup.
@@ -92,13 +92,13 @@ impl Endpoint {
         })
     }
 
-    /// What the first matching unexpected message is; it stays.
+    /// Describes the first matching unexpected message, which stays.
     ///
     /// # Errors
     /// [`Error::BadMatchMask`], [`Error::BadEndpoint`].
     pub fn iprobe(&self, match_info: u64, match_mask: u64) -> Result<Option<Status>, Error> {
         let selector = selector(match_info, match_mask)?;
-        self.look(|core| Ok(core.probe(selector)))
+        self.inspect(|core| Ok(core.probe(selector)))
     }
 
     /// Tells what the first matching unexpected message is, which stays, blocking until there is one; `None` after `timeout` or a wakeup.
@@ -113,9 +113,9 @@ impl Endpoint {
     fn blocked<T>(
         &self,
         timeout: Option<Duration>,
-        look: impl FnMut(&mut Core) -> Option<T>,
+        find: impl FnMut(&mut Core) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let found = self.block(timeout, look);
+        let found = self.block(timeout, find);
         if found.is_none() && self.lock().closed {
             return Err(Error::BadEndpoint);
         }
@@ -151,12 +151,12 @@ impl Endpoint {
         })
     }
 
-    /// The program will not ask for the completion of this request.
+    /// Forgets a request: the program will not ask for its completion.
     ///
     /// # Errors
     /// [`Error::BadRequest`].
     pub fn forget(&self, request: Request) -> Result<(), Error> {
-        self.look(|core| {
+        self.inspect(|core| {
             if core.store.requests.forget(request.0) {
                 Ok(())
             } else {
@@ -165,7 +165,7 @@ impl Endpoint {
         })
     }
 
-    /// What was given as context when the request was posted.
+    /// Returns the context that was given when the request was posted.
     ///
     /// # Errors
     /// [`Error::BadRequest`].
@@ -183,7 +183,7 @@ impl Endpoint {
     /// # Errors
     /// [`Error::BadRequest`] for anything but a send.
     pub fn is_buffered(&self, request: Request) -> Result<bool, Error> {
-        self.look(|core| match core.store.requests.get(request.0) {
+        self.inspect(|core| match core.store.requests.get(request.0) {
             Some(entry) if entry.kind == RequestKind::Send => Ok(entry.buffered),
             _ => Err(Error::BadRequest),
         })

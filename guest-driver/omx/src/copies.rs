@@ -18,9 +18,8 @@ const PIECE_LEN_MIN: usize = 1 << 10;
 pub unsafe trait CopyEngine: Send {
     /// Begins to copy `len` bytes. `false`: it does not, and the processor will.
     ///
-    /// # Safety
-    /// Until [`CopyEngine::finish`] has returned the bytes at `from` can be read and those at `to` written, they do not overlap,
-    /// and nobody else writes to either.
+    /// Until [`CopyEngine::finish`] has returned, the bytes at `from` can be read and those at `to` written, they do
+    /// not overlap, and no other code writes to either.
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool;
 
     /// Blocks until every copy is done.
@@ -36,11 +35,11 @@ pub unsafe trait CopyEngine: Send {
         Some(0)
     }
 
-    /// The memory of this name may be gone from now on; no copy to it is under way.
+    /// The memory of this name may be gone from now on; no copy to it is running.
     fn unregister(&mut self, _name: u64) {}
 }
 
-/// Copies of received data on their way.
+/// Copies of received data that are running.
 #[derive(Default)]
 pub(crate) struct Copies {
     engine: Option<Box<dyn CopyEngine>>,
@@ -113,7 +112,7 @@ impl Copies {
                 return;
             }
         }
-        // SAFETY: readable, writable and apart, as the caller promises.
+        // SAFETY: readable, writable and not overlapping, as the caller promises.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
 

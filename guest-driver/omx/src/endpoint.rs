@@ -48,8 +48,8 @@ pub(crate) struct Inside<'a>(&'a Shared);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
-        if self.0.helped.looked_at_rarely.load(Ordering::SeqCst) {
-            helper::look_soon(self.0);
+        if self.0.helped.polled_rarely.load(Ordering::SeqCst) {
+            helper::poll_soon(self.0);
         }
     }
 }
@@ -160,9 +160,9 @@ impl Endpoint {
         Inside(shared)
     }
 
-    /// A call of the program ends that held the lock and did not sleep: it needs no [`Endpoint::enter`], for what the helper
-    /// thread said before it took the lock is seen now, and otherwise the helper found the lock taken. Last of all, as to wake a
-    /// thread takes longer than to send a message.
+    /// Ends a call of the program that had the lock and did not sleep. Such a call needs no [`Endpoint::enter`]: what
+    /// the helper thread said before it took the lock is seen now, and otherwise the helper found the lock taken. It
+    /// comes last, since waking a thread takes longer than sending a message.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.shared.helped.watched.load(Ordering::Relaxed) {
@@ -170,7 +170,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes progress and shows the handler what came; ends with the lock.
+    /// Makes progress and shows the handler what came; returns with the lock.
     #[inline]
     pub(crate) fn advance(&self, now: Option<Time>) -> Locked<'_> {
         let mut core = self.lock();
@@ -179,14 +179,14 @@ impl Endpoint {
         self.step(core, now, before)
     }
 
-    /// Makes progress with the lock held, for a call in which requests may have completed already.
+    /// Makes progress under the lock, for a call in which requests may have completed already.
     #[inline]
     pub(crate) fn step<'a>(&'a self, mut core: Locked<'a>, now: Option<Time>, completions_before: u64) -> Locked<'a> {
         core.step(now);
         self.stepped(core, completions_before)
     }
 
-    /// Spins for a while: looks until something happened or another thread wants the lock, a few times at most.
+    /// Spins for a while: polls a few times, until something happened or another thread wants the lock.
     #[inline]
     pub(crate) fn spin<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
         let before = core.completions();
@@ -201,7 +201,7 @@ impl Endpoint {
         self.stepped(core, before)
     }
 
-    /// Polls nothing for a while, unless another thread wants the lock.
+    /// Pauses polling for a while, unless another thread wants the lock.
     fn pause(&self, core: &mut Core) {
         core.now = clock::now();
         let until_ns = core.now.as_nanos() + BACKOFF_NS;
@@ -260,7 +260,7 @@ mod tests {
         let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
         let (port, _other) = netif::memory_pair(macs, 9000, 16).unwrap();
         let endpoint = Endpoint::open_on(&EndpointOptions::default(), Box::new(port), Preset::Native9000).unwrap();
-        // As the helper thread has it while it looks after the endpoint.
+        // The helper thread has the endpoint like this while it serves it.
         let helped = Arc::clone(&endpoint.shared);
         let clone = endpoint.clone();
         drop(endpoint);

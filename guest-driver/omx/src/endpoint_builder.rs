@@ -54,7 +54,7 @@ struct OfAuthority {
 pub(crate) struct EndpointBuilder<'a> {
     options: &'a EndpointOptions,
     config: Config,
-    /// Held as long as addresses of this endpoint mean something.
+    /// Kept as long as addresses of this endpoint mean something.
     number: OpenNumber,
     context_mask: u64,
     port: Box<dyn Netif + Send>,
@@ -217,7 +217,7 @@ impl<'a> EndpointBuilder<'a> {
     }
 }
 
-/// A number that nobody can guess.
+/// Returns a number that cannot be guessed.
 pub(crate) fn random() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")

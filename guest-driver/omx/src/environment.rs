@@ -50,7 +50,7 @@ fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// As `omx_info` shows it; what it is called unless somebody named it, where its authority does not say.
+/// Returns a board's name as `omx_info` shows it; where its authority does not say, the name that it has by default.
 fn board_name(board: &Board) -> String {
     board.status().map_or_else(
         |_| format!("{}:{}", node_name(), board.board_number()),
@@ -62,7 +62,7 @@ fn board_name(board: &Board) -> String {
 fn has_room(out: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(out, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // Nothing else: with nobody left to read, writing would end the program.
+    // Nothing else: if the pipe has no reader any more, writing would end the program.
     matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents() == PollFlags::OUT
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         };
         let Some((source, match_info, length, data)) = core.store.table.unexpected.get_mut(id).map(|message| {
             let data = match &message.body {
-                // Whether the others of several fragments came in the same look is not the program's concern.
+                // It does not matter to the program whether the other fragments came in the same poll.
                 UnexpBody::Whole(_)
                     if matches!(message.source, Source::Partner { .. }) && fragments_of(message.length) > 1 =>
                 {
@@ -131,7 +131,7 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
         }
         let begin = core.now;
         core.flush(begin);
-        // Who fell asleep meanwhile did not find this message, nor looks at the port.
+        // A thread that fell asleep meanwhile did not find this message, and does not poll the port.
         core.sleepers.wake();
     }
     core

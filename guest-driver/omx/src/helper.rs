@@ -1,5 +1,6 @@
-//! The helper thread of the process (mx-api 6.7): it makes progress on endpoints whose program has not been in the library for
-//! a while, and has endpoints brought back to an authority that was restarted. It starts with the first endpoint.
+//! The helper thread of the process (mx-api 6.7): it makes progress on endpoints whose program has not been in the
+//! library for a while, and has endpoints brought back to an authority that was restarted. It starts with the first
+//! endpoint.
 
 use std::{
     os::fd::OwnedFd,
@@ -17,10 +18,11 @@ use crate::{Error, authority::AuthorityCare, blocking::timespec, clock, shared::
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
-/// While a program calls the library the helper looks this often whether it stopped, and sends what it holds back.
-pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// While a program stays inside one call (it sleeps there), this seldom; it says when it leaves it.
-pub(crate) const LOOK_RARELY: Duration = Duration::from_secs(1);
+/// While a program calls the library, the helper checks this often whether it stopped, and sends what it has deferred.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// While a program stays inside one call (it sleeps there), the interval grows up to this; the program says when it
+/// leaves the call.
+pub(crate) const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 struct Helper {
     endpoints: Mutex<Vec<Weak<Shared>>>,
@@ -30,11 +32,12 @@ struct Helper {
 
 static HELPER: OnceLock<Helper> = OnceLock::new();
 
-/// Blocking connects during which every endpoint of the process is looked after.
+/// The number of blocking connects during which every endpoint of the process is served.
 static ALL_WANTED: AtomicU32 = AtomicU32::new(0);
 
-/// As long as this lives the helper looks after every endpoint of the process, also those whose programs do without it
-/// (`OMX_CONNECT_POLLALL`): two processes that connect several endpoints in different orders do not wait for each other.
+/// As long as this value lives, the helper serves every endpoint of the process, also those whose programs do without
+/// it (`OMX_CONNECT_POLLALL`): two processes that connect several endpoints in different orders do not wait for each
+/// other.
 pub(crate) struct AllWanted;
 
 impl AllWanted {
@@ -53,7 +56,7 @@ impl Drop for AllWanted {
     }
 }
 
-/// Puts an endpoint into the helper's care.
+/// Hands an endpoint to the helper.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
     if HELPER.get().is_none() {
@@ -63,7 +66,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
             endpoints: Mutex::new(Vec::new()),
             wake,
         };
-        // Another thread may have been first: then its is used.
+        // Another thread may have been first: then its helper is used.
         if HELPER.set(helper).is_ok() {
             let builder = thread::Builder::new().name("omx-progress".to_owned());
             weft_authority::without_signals(|| builder.spawn(run)).map_err(system("start the helper thread"))?;
@@ -88,28 +91,30 @@ pub(crate) fn leave_to_program(shared: &Shared) {
     }
 }
 
-/// A send was held, and none was at the helper's last look: it comes at its next one.
+/// Asks the helper to send deferred sends at its next poll. Called for the first one that was deferred since its last
+/// poll.
 #[cold]
-pub(crate) fn come_for_held(shared: &Shared) {
-    shared.helped.holds.store(true, Ordering::SeqCst);
-    if shared.helped.looked_at_rarely.load(Ordering::SeqCst) {
-        look_soon(shared);
+pub(crate) fn schedule_flush(shared: &Shared) {
+    shared.helped.has_deferred.store(true, Ordering::SeqCst);
+    if shared.helped.polled_rarely.load(Ordering::SeqCst) {
+        poll_soon(shared);
     }
 }
 
-/// The program left the library after a long call: it is looked at again soon.
+/// The program left the library after a long call: the helper polls its endpoint soon.
 #[cold]
-pub(crate) fn look_soon(shared: &Shared) {
-    if shared.helped.looked_at_rarely.swap(false, Ordering::SeqCst)
+pub(crate) fn poll_soon(shared: &Shared) {
+    if shared.helped.polled_rarely.swap(false, Ordering::SeqCst)
         && let Some(helper) = HELPER.get()
     {
         helper.wake();
     }
 }
 
-/// An endpoint was closed while somebody was asking its authority, or the authority of one was found.
+/// Has the helper check all authorities: an endpoint was closed while a thread was asking its authority, or an
+/// authority was found.
 #[cold]
-pub(crate) fn look_at_authorities() {
+pub(crate) fn check_authorities() {
     if let Some(helper) = HELPER.get() {
         helper.wake();
     }
@@ -121,13 +126,13 @@ impl Helper {
     }
 }
 
-/// What the helper remembers of an endpoint between two looks.
+/// What the helper remembers of an endpoint between two polls.
 struct Care {
     endpoint: Weak<Shared>,
     stepped_at: u64,
-    look: Duration,
+    interval: Duration,
     authority: AuthorityCare,
-    /// What else is waited for until the next look.
+    /// The descriptors to be watched until the next poll, besides the authority's.
     ports: Vec<OwnedFd>,
 }
 
@@ -136,7 +141,7 @@ impl Care {
         Self {
             endpoint,
             stepped_at: 0,
-            look: LOOK,
+            interval: POLL_INTERVAL,
             authority: AuthorityCare::NEW,
             ports: Vec::new(),
         }
@@ -172,7 +177,7 @@ fn run() {
                 sleep = sleep.min(attend(care, &shared));
             }
         }
-        // While a program is busy this comes once in a millisecond, on its core: one system call, no more.
+        // While a program is busy this happens once in a millisecond, on its core: one system call, no more.
         let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
         fds.extend(cares.iter().flat_map(Care::watched));
         let _ = poll(&mut fds, Some(&timespec(sleep)));
@@ -188,7 +193,7 @@ fn run() {
         for care in &mut cares {
             let watched = care.watched().count();
             if ready[at..at + watched].first() == Some(&true) {
-                // Asked for anew and looked at, if it is this that is ready.
+                // The descriptor is asked for anew and the connection checked, if it is the one that is ready.
                 care.authority.connection = None;
             }
             at += watched;
@@ -196,48 +201,48 @@ fn run() {
     }
 }
 
-/// Does for an endpoint what is to be done, and says what is to be waited for; how long until the next look.
+/// Does for an endpoint what is due, and notes the descriptors to be watched. Returns the time until the next poll.
 fn attend(care: &mut Care, shared: &Shared) -> Duration {
     let mut next = care.authority.keep(shared);
     if !shared.helped.is_wanted && ALL_WANTED.load(Ordering::SeqCst) == 0 {
         return next;
     }
-    if shared.helped.holds.swap(false, Ordering::SeqCst) {
-        shared.flush_held();
+    if shared.helped.has_deferred.swap(false, Ordering::SeqCst) {
+        shared.flush_deferred();
     }
     let stepped_at = shared.helped.stepped_at.load(Ordering::Relaxed);
     let now = clock::now();
     let inside = shared.inside.load(Ordering::SeqCst) > 0;
     if inside || now.as_nanos().saturating_sub(stepped_at) < PROGRAM_NS {
         shared.helped.watched.store(false, Ordering::SeqCst);
-        care.look = if stepped_at == care.stepped_at {
-            (care.look * 2).min(LOOK_RARELY)
+        care.interval = if stepped_at == care.stepped_at {
+            (care.interval * 2).min(POLL_INTERVAL_MAX)
         } else {
-            LOOK
+            POLL_INTERVAL
         };
         care.stepped_at = stepped_at;
-        let rarely = care.look > LOOK;
-        shared.helped.looked_at_rarely.store(rarely, Ordering::SeqCst);
-        if rarely && (shared.inside.load(Ordering::SeqCst) == 0 || shared.helped.holds.load(Ordering::SeqCst)) {
-            // It left, or another thread held a send, before it could know.
-            shared.helped.looked_at_rarely.store(false, Ordering::SeqCst);
-            care.look = LOOK;
+        let rarely = care.interval > POLL_INTERVAL;
+        shared.helped.polled_rarely.store(rarely, Ordering::SeqCst);
+        if rarely && (shared.inside.load(Ordering::SeqCst) == 0 || shared.helped.has_deferred.load(Ordering::SeqCst)) {
+            // The program left, or another thread deferred a send, before it could know.
+            shared.helped.polled_rarely.store(false, Ordering::SeqCst);
+            care.interval = POLL_INTERVAL;
         }
-        return next.min(care.look);
+        return next.min(care.interval);
     }
-    care.look = LOOK;
-    // The program is elsewhere. From here on it says so when it comes back; had it come before that, it is seen now.
+    care.interval = POLL_INTERVAL;
+    // The program is elsewhere. From here on it tells when it comes back; had it come before that, it is seen now.
     shared.helped.watched.store(true, Ordering::SeqCst);
     if shared.inside.load(Ordering::SeqCst) > 0 {
-        return next.min(LOOK);
+        return next.min(POLL_INTERVAL);
     }
     let Some(mut core) = shared.try_lock() else {
-        return next.min(LOOK);
+        return next.min(POLL_INTERVAL);
     };
     if core.closed {
         return next;
     }
-    // Whatever woke it.
+    // The event that woke the helper may be bulk data.
     core.egress.expect_bulk();
     core.step(Some(now));
     shared.take_port_error();
@@ -250,8 +255,8 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         }
         match shared.descriptors.port.try_clone() {
             Ok(port) => care.ports.push(port),
-            // Out of descriptors: it is looked at again.
-            Err(_) => next = next.min(LOOK_RARELY),
+            // Out of descriptors: the port is polled again.
+            Err(_) => next = next.min(POLL_INTERVAL_MAX),
         }
         care.ports
             .extend(shared.descriptors.bulk.as_ref().and_then(|fd| fd.try_clone().ok()));
@@ -259,7 +264,7 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
             .extend(shared.descriptors.others.as_ref().and_then(|fd| fd.try_clone().ok()));
     }
     if core.egress.is_blocked() {
-        next = next.min(LOOK);
+        next = next.min(POLL_INTERVAL);
     }
     next
 }

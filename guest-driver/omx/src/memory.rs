@@ -1,5 +1,5 @@
-//! The program's buffers: lists of segments, copied to and from at any offset. Whoever posts a request promises that its
-//! segments stay until it is over; every access to them is in this file.
+//! The program's buffers: lists of segments, copied to and from at any offset. The caller that posts a request promises
+//! that its segments stay until it is over; every access to them is in this file.
 
 use std::{io::IoSlice, slice};
 
@@ -63,7 +63,7 @@ impl Segments {
 
     /// # Safety
     /// Until the request that gets them is over, the segments must stay valid for what it does: reading if it sends,
-    /// writing if it receives, and nobody else may write to them (or, if it receives, read).
+    /// writing if it receives. No other code may write to them or, if the request receives, read them.
     ///
     /// # Errors
     /// [`Error::BadSegments`].
@@ -242,7 +242,7 @@ impl Segments {
 
     /// Adds the memory of bytes `offset .. offset + len` to a list for sending.
     #[inline]
-    pub(crate) fn gather<'a>(&'a self, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) {
+    pub(crate) fn append_parts<'a>(&'a self, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) {
         self.pieces(offset, len as usize, |ptr, len| {
             // SAFETY: as in `read`; borrowed no longer than `self`, which goes when the request is over.
             parts.push(IoSlice::new(unsafe { slice::from_raw_parts(ptr, len) }));
@@ -274,7 +274,7 @@ mod tests {
         segments.read(&mut out);
         assert_eq!(out, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 9]);
         let mut parts = Vec::new();
-        segments.gather(1, 9, &mut parts);
+        segments.append_parts(1, 9, &mut parts);
         let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();
         assert_eq!(lens, [2, 5, 2]);
         assert_eq!(memory[36], 9);
@@ -287,7 +287,7 @@ mod tests {
             ptr: std::ptr::null_mut(),
             len: 0,
         };
-        // SAFETY: empty segments, which nothing looks at.
+        // SAFETY: empty segments, which nothing reads.
         unsafe {
             assert!(Segments::new(&[one; SEGMENTS_MAX]).is_ok());
             assert!(matches!(
@@ -296,7 +296,7 @@ mod tests {
             ));
         }
         let huge = Segment { len: u32::MAX, ..one };
-        // SAFETY: refused before anything looks at them.
+        // SAFETY: refused before anything reads them.
         let refused = unsafe { Segments::new(&[huge, huge]) };
         assert!(matches!(refused, Err(Error::BadSegments)));
     }

@@ -1,9 +1,9 @@
-//! How an endpoint is opened, and what the environment says about it (mx-api 9).
+//! The options of an endpoint, and what the environment says about them (mx-api 9).
 
 use std::{env, sync::Once, time::Duration};
 
 use mxoe::{
-    engine::{Limits, Lost, RNDV_THRESHOLD, Timing, packet_losses},
+    engine::{Limits, Lost, RNDV_THRESHOLD, Timing, parse_packet_loss},
     matching::UNEXPECTED_BYTES_DEFAULT,
     wire::Preset,
 };
@@ -35,8 +35,8 @@ pub struct EndpointOptions {
     pub key: u32,
     /// Bits and shift of the context id within the match information; 0 bits: none.
     pub context_id: (u8, u8),
-    /// Bytes of unexpected messages kept, their descriptions included; at the limit acknowledgements stop, so that who sends
-    /// waits. A receive for a message behind those that wait gets it when others took some.
+    /// The bytes of unexpected messages that are kept, their descriptions included. At the limit acknowledgements stop,
+    /// so that senders wait. A receive for a message behind those that wait gets it when others took some.
     pub unexpected_bytes_max: u64,
     /// What blocking calls do.
     pub waiting: Waiting,
@@ -55,10 +55,11 @@ pub struct EndpointOptions {
     /// A copy engine keeps to know the memory of receives that are over, until [`crate::Endpoint::clean_registrations`] names it:
     /// for programs that say so before they give memory back.
     pub registrations_kept: bool,
-    /// Messages to the endpoint itself are frames, which turn round before the port, as if they came over the network.
+    /// Messages to the endpoint itself are sent as frames, which turn round before the port, as if they came over the
+    /// network.
     pub self_by_frames: bool,
-    /// Messages to other endpoints of this host are frames, too, which go through memory shared with those. What those send without
-    /// this being set for them goes as usual.
+    /// Messages to other endpoints of this host are sent as frames, too, which go through memory shared with those.
+    /// What those send goes over shared memory as usual, unless they have this option.
     pub others_by_frames: bool,
     /// Medium messages are copied, so that they complete before they are acknowledged.
     pub copies_mediums: bool,
@@ -124,14 +125,15 @@ impl Default for EndpointOptions {
     }
 }
 
-/// The parameters in a list ([`packet_losses`]). Words that are none are named to the program's user once.
+/// Parses the parameters of a list ([`parse_packet_loss`]). Words that are no parameters are reported to the program's
+/// user once.
 fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
     static SAID: Once = Once::new();
-    let (losses, sentence) = packet_losses(text);
+    let (faults, sentence) = parse_packet_loss(text);
     if let Some(sentence) = sentence {
         SAID.call_once(|| say(None, &format!("OMX_PACKET_LOSS: {sentence}")));
     }
-    losses
+    faults
 }
 
 /// Longest message that is always sent eagerly, in bytes.
@@ -140,7 +142,7 @@ const INLINE_LEN_MAX: u32 = 128;
 const SHARED_RNDV_THRESHOLD: u32 = 4096;
 const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 
-/// Blocks of one pull under way (`mxoe-wire.md` section 3).
+/// The number of blocks of one pull in flight (`mxoe-wire.md` section 3).
 const PULL_BLOCKS: u32 = 4;
 
 impl EndpointOptions {
@@ -161,8 +163,8 @@ impl EndpointOptions {
 
     /// Bounds of the protocol for a receive ring of this many bytes, with these sizes on the wire.
     pub(crate) fn limits(ring_len: usize, preset: Preset) -> Limits {
-        // Half of the ring for what was asked for, half for what comes unasked. And no more than one pull alone has under
-        // way: on a path that others use, such as IP, an endpoint's share is what it has in the queues.
+        // Half of the ring is for what was asked for, half for what comes unasked. And no more than one pull alone has
+        // in flight: on a path that others use, such as IP, an endpoint's share is what it has in the queues.
         let room = u32::try_from(ring_len / 2).unwrap_or(u32::MAX);
         let one_pull = PULL_BLOCKS * preset.sizes().block_len();
         Limits {

@@ -57,7 +57,7 @@ pub(crate) enum EndpointPeers {
 }
 
 impl EndpointPeers {
-    /// How long frames may be that are handed straight to the driver now, as the authority says.
+    /// Returns the longest frame that may use direct transmit now, as the authority says; 0 if none may.
     #[inline]
     pub(crate) fn direct_frame_len_max(&mut self, now: Time) -> usize {
         match self {
@@ -93,7 +93,7 @@ impl Peers for EndpointPeers {
             return Some(index);
         }
         // Busy: the connection is being made anew. What needs the peer comes again in half a second.
-        let index = peers.session.try_lock().ok()?.add_peer_at_once(mac).ok()?;
+        let index = peers.session.try_lock().ok()?.try_add_peer(mac).ok()?;
         (peers.table.mac(index) == Some(mac)).then_some(index)
     }
 

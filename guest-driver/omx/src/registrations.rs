@@ -1,12 +1,13 @@
-//! The memory that a copy engine knows (papers.md M-OM7): of the receives under way, and with `OMX_RCACHE` of earlier ones, so
-//! that a program that uses its buffers again registers each once. Without an engine nothing is registered: packet sockets copy.
+//! The memory that a copy engine knows (papers.md M-OM7): that of running receives, and with `OMX_RCACHE` that of
+//! earlier ones, so that a program that uses its buffers again registers each once. Without an engine nothing is
+//! registered: packet sockets copy.
 
 use std::ops::Range;
 
 use crate::CopyEngine;
 
-/// Registrations at once: several lists of pieces under way, or the buffers that a program uses again and again. Beyond, the one
-/// not used for longest ends.
+/// At most this many registrations exist at once: several lists of pieces of running receives, or the buffers that a
+/// program uses again and again. Beyond, the one not used for longest ends.
 const REGISTRATIONS_MAX: usize = 512;
 
 #[derive(Debug)]
@@ -36,16 +37,16 @@ impl Registrations {
     /// The memory can be written until its receive is over, and what is kept until [`Registrations::clean`] is called for it.
     pub(crate) unsafe fn add(&mut self, engine: &mut dyn CopyEngine, to: *mut u8, len: usize) -> bool {
         let memory = to.addr()..to.addr() + len;
-        let holds = |known: &&mut Registration| known.memory.start <= memory.start && memory.end <= known.memory.end;
+        let contains = |known: &&mut Registration| known.memory.start <= memory.start && memory.end <= known.memory.end;
         self.uses += 1;
-        if let Some(known) = self.list.iter_mut().find(holds) {
+        if let Some(known) = self.list.iter_mut().find(contains) {
             known.used = self.uses;
             return true;
         }
         if self.list.len() >= REGISTRATIONS_MAX {
             let oldest = self.list.iter().enumerate().min_by_key(|(_, known)| known.used);
             if let Some((at, _)) = oldest {
-                // Copies to it may be under way.
+                // Copies to it may be running.
                 engine.finish();
                 engine.unregister(self.list.swap_remove(at).name);
             }

@@ -155,7 +155,7 @@ pub(crate) struct Entry {
     pub(crate) give_up_ns: Option<u64>,
     /// A send's data are safe elsewhere.
     pub(crate) buffered: bool,
-    /// The batch that a send was held in, or 0.
+    /// The batch in which a send was deferred, or 0.
     pub(crate) batch: u32,
     /// The program will not take the completion.
     forgotten: bool,
@@ -178,7 +178,7 @@ pub(crate) struct Requests {
     last_done: Option<Key>,
     /// How requests failed whose completion is not taken.
     unheard: Vec<StatusCode>,
-    /// Completions so far: a sleeper looks whether it changed.
+    /// The number of completions so far: a sleeper checks whether it changed.
     pub(crate) completions: u64,
 }
 

@@ -63,12 +63,12 @@ pub(crate) struct Helped {
     pub(crate) is_wanted: bool,
     /// When a thread of the program last made progress, in nanoseconds of the library's clock.
     pub(crate) stepped_at: AtomicU64,
-    /// The helper thread looks seldom: it wants to be told when the program leaves the library.
-    pub(crate) looked_at_rarely: AtomicBool,
+    /// The helper thread polls seldom: it wants to be told when the program leaves the library.
+    pub(crate) polled_rarely: AtomicBool,
     /// The helper thread waits for this endpoint's frames.
     pub(crate) watched: AtomicBool,
-    /// Sends may be held: the helper thread sends them when it looks next.
-    pub(crate) holds: AtomicBool,
+    /// Sends may be deferred: the helper thread sends them when it polls next.
+    pub(crate) has_deferred: AtomicBool,
 }
 
 impl Helped {
@@ -77,9 +77,9 @@ impl Helped {
         Self {
             is_wanted,
             stepped_at: AtomicU64::new(now.as_nanos()),
-            looked_at_rarely: AtomicBool::new(false),
+            polled_rarely: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            holds: AtomicBool::new(false),
+            has_deferred: AtomicBool::new(false),
         }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     /// A signal ends a blocking call.
     pub(crate) signals_end_waits: bool,
-    /// Times that `wakeup` was called.
+    /// The number of calls of `wakeup`.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
     /// Threads that want the lock: a thread that spins lets them have it.
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     /// Threads of the program inside a call.
     pub(crate) inside: AtomicU32,
     pub(crate) helped: Helped,
-    /// A blocking connect has every endpoint of the process looked after.
+    /// A blocking connect has every endpoint of the process served.
     pub(crate) connects_for_all: bool,
     /// Closed: the connection to the authority ends.
     pub(crate) over: AtomicBool,
@@ -122,7 +122,8 @@ impl Shared {
         core
     }
 
-    /// Whether this is a child that closes what it was born with: its parent goes on, and may have had any lock when it was born.
+    /// Whether this is a child process that closes an endpoint of its parent: the parent goes on, and may have had any
+    /// lock at the fork.
     pub(crate) fn is_a_childs(&self) -> bool {
         self.process != getpid()
     }
@@ -148,23 +149,24 @@ impl Shared {
         drop(handlers);
         self.over.store(true, Ordering::SeqCst);
         let Some(session) = &self.session else { return };
-        // The helper may be watching the connection: the number is free all the same. Who has the session may be asking an authority
-        // that does not answer, for seconds; then the helper thread ends it as soon as it can.
+        // The helper may be watching the connection: the number becomes free nevertheless. The thread that has the
+        // session may be asking an authority that does not answer, for seconds; then the helper thread ends it as soon
+        // as it can.
         loop {
             match session.try_lock() {
                 Ok(session) => break session.end(),
                 Err(TryLockError::Poisoned(session)) => break session.into_inner().end(),
                 Err(TryLockError::WouldBlock) if self.sought.load(Ordering::SeqCst) => {
-                    break helper::look_at_authorities();
+                    break helper::check_authorities();
                 }
-                // Somebody looks at it for a moment: the number is to be free when this returns.
+                // Another thread has the session for a moment: the number is to be free when this returns.
                 Err(TryLockError::WouldBlock) => std::thread::yield_now(),
             }
         }
     }
 
-    /// What is held goes out.
-    pub(crate) fn flush_held(&self) {
+    /// Sends what was deferred.
+    pub(crate) fn flush_deferred(&self) {
         let mut core = self.lock();
         if !core.egress.batching().is_empty() {
             let before = core.completions();

@@ -47,7 +47,7 @@ impl<T> Slab<T> {
         Some(u64::from(place.generation) << 32 | u64::from(at))
     }
 
-    /// The name of the first value like this; looks at all of them.
+    /// Finds the first value like this; checks all of them.
     pub(crate) fn find(&self, like: impl Fn(&T) -> bool) -> Option<Key> {
         let found = |(_, place): &(u64, &Place<T>)| place.value.as_ref().is_some_and(&like);
         let (at, place) = (0..).zip(&self.places).find(found)?;

@@ -22,7 +22,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Place {
     at: usize,
-    /// Readable when the thread is to look again.
+    /// The event becomes readable when the thread is to check again.
     pub(crate) event: Arc<OwnedFd>,
 }
 
@@ -86,7 +86,7 @@ impl Sleepers {
         *state = State::Free;
     }
 
-    /// Every thread that sleeps looks again; each is told once.
+    /// Wakes every sleeping thread to check again; each is told once.
     #[inline]
     pub(crate) fn wake(&mut self) {
         if self.asleep > 0 {

@@ -1,4 +1,4 @@
-//! What the endpoint holds of messages: requests, buffers on their way, posted receives and unexpected messages. It is the
+//! The messages of an endpoint: requests, running transfers, posted receives and unexpected messages. The store is the
 //! engine's host: it decides where arriving messages go and takes their bytes.
 
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ use crate::{
     slab::{Key, Slab},
 };
 
-/// Buffers on their way at once: sends and receives that the engine knows by name.
+/// At most this many transfers run at once: sends and receives that the engine knows by name.
 const TRANSFERS_MAX: u32 = 1 << 20;
 /// Bytes copied at once from one place of the program to another.
 const PIECE_LEN: u32 = 64 << 10;
@@ -34,7 +34,7 @@ pub(crate) struct Unexp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// As it was when the message came: answers go to the endpoint that sent it, or to nobody.
+    /// The partner as it was when the message came: answers go to the endpoint that sent it, or nowhere.
     Partner { partner: PartnerId, session: u32 },
     /// Another endpoint of this host.
     Local { endpoint: u8, session: u32 },
@@ -106,7 +106,7 @@ pub(crate) enum SendBytes {
 pub(crate) enum Transfer {
     /// The request is gone when the send completed early.
     Send { request: Option<Key>, bytes: SendBytes },
-    /// To a request's buffer. `pulled`: its bytes come straight from frames, not from packets kept since earlier.
+    /// Bytes go to a request's buffer. `pulled`: they come directly from frames, not from packets kept since earlier.
     Receive { request: Key, pulled: bool },
     /// To an unexpected message that arrives in fragments. `None` until it has its name.
     Unexpected { id: Option<UnexpectedId> },
@@ -192,7 +192,7 @@ impl Store {
             let wanted = entry.memory.len().min(message.len());
             let mut piece = vec![0; wanted.min(PIECE_LEN) as usize];
             let mut at = 0;
-            // Not straight from one to the other: the program may have given one piece of memory for both.
+            // Not directly from one to the other: the program may have given one piece of memory for both.
             while at < wanted {
                 piece.truncate((wanted - at) as usize);
                 message.read_at(at, &mut piece);
@@ -203,7 +203,8 @@ impl Store {
         self.received(request, StatusCode::Success, message.len());
     }
 
-    /// A receive has found its message and gets all of it: [`Self::matched`] and [`Self::receive_whole`] in one look.
+    /// Matches a receive with a message and gives it all of it: [`Self::matched`] and [`Self::receive_whole`] in one
+    /// step.
     #[inline]
     fn arrive_whole(&mut self, request: Key, source: Source, match_info: u64, data: &[u8]) {
         let Some(entry) = self.requests.get_mut(request) else {
@@ -227,12 +228,18 @@ impl Store {
 
     /// Adds the memory that a frame's payload names to a list for sending. False if its send is over.
     #[inline]
-    pub(crate) fn gather<'a>(&'a self, token: Token, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) -> bool {
+    pub(crate) fn append_parts<'a>(
+        &'a self,
+        token: Token,
+        offset: u32,
+        len: u32,
+        parts: &mut Vec<IoSlice<'a>>,
+    ) -> bool {
         let transfer = transfer_key(token).and_then(|key| self.transfers.get(key));
         match transfer {
             Some(Transfer::Send { bytes, .. }) => {
                 match bytes {
-                    SendBytes::Program(segments) => segments.gather(offset, len, parts),
+                    SendBytes::Program(segments) => segments.append_parts(offset, len, parts),
                     SendBytes::Copy(data) => {
                         let range = offset as usize..(offset + len) as usize;
                         parts.extend(data.get(range).map(IoSlice::new));
@@ -407,7 +414,7 @@ impl Host for Store {
                 if let Some(entry) = self.requests.get_mut(*request) {
                     if *pulled && self.copies.takes(entry.status.length, data.len()) {
                         // SAFETY: what is pulled lies in the frame, and `Core::step` finishes the copies before it gives the frame back
-                        // or looks at what completed; `received` ends every receive.
+                        // or reads what completed; `received` ends every receive.
                         unsafe { entry.memory.write_by(offset, data, &mut self.copies) };
                     } else {
                         entry.memory.write(offset, data);

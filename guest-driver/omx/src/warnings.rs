@@ -1,5 +1,5 @@
-//! Warnings and errors as lines on stderr, for programs that take none of the library's events themselves: a C program has no other way
-//! to learn why it gets no answer.
+//! Warnings and errors as lines on stderr, for programs that take none of the library's events themselves: a C program
+//! cannot learn otherwise why it gets no answer.
 
 use std::{
     fmt::{Debug, Write},
@@ -23,7 +23,7 @@ const LINE_EVERY_NS: u64 = 1_000_000_000;
 /// Shows warnings and errors of the library on stderr from now on, in the form of [`crate::say`]. A program that has a subscriber of
 /// its own keeps that.
 pub fn show_warnings() {
-    // Somebody else was first: the program, or an earlier call.
+    // There is a subscriber already: the program's, or that of an earlier call.
     let _ = tracing::subscriber::set_global_default(Lines(|line: &str| {
         // Another thread shows one, or did when this process was born.
         let Ok(mut allowance) = ALLOWANCE.try_lock() else {
@@ -152,9 +152,12 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let lines = Lines(move |line: &str| tell.send(line.to_owned()).unwrap());
         with_default(lines, || {
-            tracing::warn!(interface = "eth7", "nobody {}", "answers");
-            tracing::info!("not for everybody");
+            tracing::warn!(interface = "eth7", "no peer {}", "answers");
+            tracing::info!("not a warning");
         });
-        assert_eq!(told.iter().collect::<Vec<_>>(), ["nobody answers (interface \"eth7\")"]);
+        assert_eq!(
+            told.iter().collect::<Vec<_>>(),
+            ["no peer answers (interface \"eth7\")"]
+        );
     }
 }

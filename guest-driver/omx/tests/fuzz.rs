@@ -273,7 +273,7 @@ impl Peers {
     }
 }
 
-/// A program that takes every message, and sends to whoever wrote.
+/// A program that takes every message, and sends to every sender.
 struct Program {
     endpoint: Endpoint,
     buffers: Vec<Box<[u8]>>,

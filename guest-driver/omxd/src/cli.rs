@@ -5,7 +5,7 @@ use std::{env, path::PathBuf};
 use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind, parser::ValueSource};
 use ether::EtherType;
 use mxoe::{
-    engine::{Lost, packet_losses},
+    engine::{Lost, parse_packet_loss},
     wire::Preset,
 };
 use weft_authority::{ENDPOINTS, PEERS};
@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The interface.
     #[arg(value_name = "IFACE")]
     named: Option<String>,
-    /// Another way to name the interface.
+    /// Another option to name the interface.
     #[arg(long, short, value_name = "IFACE", env = "OMX_INTERFACE")]
     interface: Option<String>,
     /// Sizes on the wire: `wire`, `native-1500`, `native-9000`, or `native:MTU:BLOCK` for hosts whose Open-MX was built with others: MTU is
@@ -28,7 +28,8 @@ pub struct Arguments {
     /// Default: the native one that fits the interface's MTU. All hosts must use the same.
     #[arg(long, env = "OMX_PRESET")]
     pub preset: Option<Preset>,
-    /// Name of this board, as other hosts see it. Default: `<node>:<number of the board>`, and `localhost` for loopback.
+    /// Name of this board, as other hosts see it. Default: `<node>:<number of the board>`, and `localhost` for
+    /// loopback.
     #[arg(long, env = "OMX_BOARD_NAME")]
     pub name: Option<String>,
     /// Group whose members may open endpoints. Default: `omx` if that group exists, otherwise only root may.
@@ -70,10 +71,11 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     pub data_socket: Option<bool>,
-    /// Whether endpoints hand frames of up to 2048 bytes straight to the driver of a veth, bridge or macvlan interface while nothing
-    /// else observes or queues what it sends: no queueing discipline, no filter of `tc`, no listener such as tcpdump. omxd checks every
-    /// second; three seconds after it has ended or hangs, frames go by packet sockets. Saves a third of what a frame costs the sender,
-    /// and takes 2 MiB of locked memory. Needs Linux 6.4. Only the user whose endpoint opened first has it.
+    /// Whether endpoints hand frames of up to 2048 bytes directly to the driver of a veth, bridge or macvlan interface
+    /// while nothing else observes or queues what it sends: no queueing discipline, no filter of `tc`, no listener such
+    /// as tcpdump. omxd checks every second; three seconds after it has ended or hangs, frames go by packet sockets.
+    /// Saves a third of what a frame costs the sender, and takes 2 MiB of locked memory. Needs Linux 6.4. Only
+    /// endpoints of the user whose endpoint opened first can do so.
     #[arg(
         long,
         env = "OMX_DIRECT_TRANSMIT",
@@ -86,12 +88,13 @@ pub struct Arguments {
     /// changed. Needs root.
     #[arg(long, env = "OMX_CPU_LATENCY_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cpu_latency_us_max: Option<u32>,
-    /// EtherType of all frames, in hexadecimal, for hosts whose Open-MX was built with another one than 86df. All hosts must use the
-    /// same. A Weft card looks at marks and endpoints of 86df only. With IPv6's, 86dd, no host may use IPv6 on the interface.
+    /// EtherType of all frames, in hexadecimal, for hosts whose Open-MX was built with another one than 86df. All hosts
+    /// must use the same. A Weft card checks marks and endpoints of 86df only. With IPv6's, 86dd, no host may use IPv6
+    /// on the interface.
     #[arg(long, env = "OMX_ETHER_TYPE", value_name = "HEX", value_parser = ether_type::parse)]
     pub ether_type: Option<EtherType>,
-    /// Whether endpoints negotiate the latency mark with others, and the card is told to look at it. `false`: no endpoint announces it, so
-    /// it is neither sent nor understood, as in the original Open-MX. Open endpoints are not changed.
+    /// Whether endpoints negotiate the latency mark with others, and the card is told to check it. `false`: no endpoint
+    /// announces it, so it is neither sent nor understood, as in the original Open-MX. Open endpoints are not changed.
     #[arg(long, env = "OMX_MARKS", value_name = "true|false", hide_possible_values = true)]
     pub marks: Option<bool>,
     /// Packets that omxd loses on purpose, for tests, with the names that endpoints use: `nack_lib=2` loses, on average, one of two
@@ -101,13 +104,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The parameters in the list of packets to lose. Words that are none are named in the log.
-    pub fn packet_losses(&self) -> Vec<(Lost, u32)> {
-        let (losses, sentence) = packet_losses(self.packet_loss.as_deref().unwrap_or_default());
+    /// Parses the list of packets to lose. Words that are no parameters are named in the log.
+    pub fn parsed_packet_loss(&self) -> Vec<(Lost, u32)> {
+        let (faults, sentence) = parse_packet_loss(self.packet_loss.as_deref().unwrap_or_default());
         if let Some(sentence) = sentence {
             tracing::warn!("OMX_PACKET_LOSS: {sentence}");
         }
-        losses
+        faults
     }
 }
 

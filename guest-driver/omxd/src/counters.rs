@@ -1,5 +1,5 @@
-//! The counts of a board: what the open endpoints show in their [pages](CounterPage), those of endpoints that are closed, and the
-//! authority's own.
+//! The counts of a board: those that open endpoints publish in their [pages](CounterPage), those of closed endpoints,
+//! and the authority's own.
 
 use std::{collections::HashMap, os::fd::OwnedFd};
 use weft_authority::{CounterPage, OmxdError};
@@ -9,9 +9,9 @@ use crate::pairing::sealed_memory;
 /// The counts of a board, as its authority sees them.
 pub(crate) struct BoardCounters {
     pages: HashMap<u64, CounterPage>,
-    /// Of endpoints that are closed.
+    /// The counts of endpoints that are closed.
     before: Vec<u32>,
-    /// What is not shown any more.
+    /// The counts at the last clearing, which are subtracted.
     cleared: Vec<u32>,
 }
 
@@ -26,14 +26,14 @@ impl Default for BoardCounters {
 }
 
 impl BoardCounters {
-    /// Memory for the endpoint of a connection.
+    /// Makes memory for the counts of a connection's endpoint.
     pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
         let memory = sealed_memory("omx-counters", CounterPage::LEN)?;
         self.pages.insert(connection, CounterPage::map(&memory)?);
         Ok(memory)
     }
 
-    /// The connection is gone; its counts stay.
+    /// Keeps the counts of a connection that is gone.
     pub(crate) fn forget(&mut self, connection: u64) {
         if let Some(page) = self.pages.remove(&connection) {
             page.add_to(&mut self.before);
@@ -51,7 +51,7 @@ impl BoardCounters {
         sum
     }
 
-    /// The counts of all endpoints and `own`, those of the authority, since they were cleared.
+    /// Adds up the counts of all endpoints and `own`, those of the authority, since they were cleared.
     pub(crate) fn sum(&self, own: &[u32]) -> Vec<u32> {
         let mut sum = self.all(own);
         for (sum, cleared) in sum.iter_mut().zip(&self.cleared) {
@@ -60,7 +60,7 @@ impl BoardCounters {
         sum
     }
 
-    /// Counting begins anew.
+    /// Sets the counts back to 0.
     pub(crate) fn clear(&mut self, own: &[u32]) {
         self.cleared = self.all(own);
     }

@@ -1,8 +1,9 @@
-//! How long idle processors may take to wake up: the kernel's promise to whoever holds `/dev/cpu_dma_latency` open.
+//! Limits how long idle processors may take to wake up: the kernel keeps such a limit while `/dev/cpu_dma_latency` is
+//! open.
 //!
-//! A thread that waits for a message asleep returns no sooner than its processor wakes up. From a deep idle state that takes a
-//! hundred microseconds and more; in a virtual machine each halt is left to the host, which may be away for as long. Power saving
-//! off is part of the paper's tuned mode (papers.md M-OM10).
+//! A thread that waits for a message asleep returns no sooner than its processor wakes up. From a deep idle state that
+//! takes a hundred microseconds and more; in a virtual machine each halt is left to the host, which may be away for as
+//! long. Power saving off is part of the paper's tuned mode (papers.md M-OM10).
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,39 +12,39 @@ use std::{
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A limit that holds while endpoints are open.
+/// The limit, which is in force while endpoints are open.
 #[derive(Debug)]
 pub(crate) struct CpuLatency {
-    /// Microseconds; without it processors idle as they do.
+    /// The limit in microseconds; `None` leaves idle processors as they are.
     us_max: Option<u32>,
-    /// The kernel forgets the limit when this is closed.
-    held: Option<File>,
+    /// The open device: the kernel drops the limit when it is closed.
+    device: Option<File>,
 }
 
 impl CpuLatency {
     pub(crate) const fn new(us_max: Option<u32>) -> Self {
-        Self { us_max, held: None }
+        Self { us_max, device: None }
     }
 
-    /// The limit, unless it turned out that this process may set none.
+    /// Returns the limit, unless it turned out that this process may set none.
     pub(crate) const fn us_max(&self) -> Option<u32> {
         self.us_max
     }
 
-    /// Endpoints are open from now on, or none is.
+    /// Says whether endpoints are open, so that the limit is needed.
     pub(crate) fn set_needed(&mut self, needed: bool) {
         let Some(us_max) = self.us_max else { return };
         if !needed {
-            self.held = None;
-        } else if self.held.is_none() {
-            match hold(us_max) {
-                Ok(held) => {
+            self.device = None;
+        } else if self.device.is_none() {
+            match request(us_max) {
+                Ok(device) => {
                     tracing::info!("idle processors wake up within {us_max} µs as long as endpoints are open");
-                    self.held = Some(held);
+                    self.device = Some(device);
                 }
                 Err(error) => {
-                    tracing::warn!("{DEVICE}: {error}; idle processors take as long to wake up as they do");
-                    // Nothing will be different next time.
+                    tracing::warn!("{DEVICE}: {error}; the time that idle processors take to wake up is not limited");
+                    // The next attempt would fail, too.
                     self.us_max = None;
                 }
             }
@@ -51,7 +52,7 @@ impl CpuLatency {
     }
 }
 
-fn hold(us_max: u32) -> std::io::Result<File> {
+fn request(us_max: u32) -> std::io::Result<File> {
     let mut device = OpenOptions::new().write(true).open(DEVICE)?;
     let us_max = i32::try_from(us_max).unwrap_or(i32::MAX);
     device.write_all(&us_max.to_ne_bytes())?;

@@ -1,5 +1,5 @@
-//! The authority at work: one thread that sleeps on its packet socket, its Unix socket and its clients. What is said on the
-//! wire is `mxoe::authority`; here it gets frames, a peer table and a clock.
+//! The daemon: one thread that sleeps on its packet socket, its Unix socket and its clients. [`mxoe::authority`]
+//! decides what is said on the wire; the daemon gives it frames, a peer table and a clock.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use mxoe::{
     engine::Lost,
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX, Sizes},
 };
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLook};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLookup};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
@@ -45,23 +45,23 @@ const FRAMES_PER_TURN: usize = 64;
 const OWN_RING_LEN: usize = 512 << 10;
 /// Turns after which such a ring is empty, whatever it had: a slot is as long as the shortest longest frame of any preset.
 const OWN_RING_TURNS: usize = OWN_RING_LEN / Sizes::NATIVE_FRAME_LEN_MIN as usize / FRAMES_PER_TURN;
-/// The interface is looked at this often: whether it is there and what it is called.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The interface is checked this often: whether it is there, and what it is called.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// An authority that was started on demand ends this long after its last client.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How an authority is set up.
+/// The options of an authority.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     /// Name of the interface.
     pub interface: String,
-    /// Sizes on the wire; by default what fits the MTU.
+    /// Sizes on the wire; by default those that fit the MTU.
     pub preset: Option<Preset>,
     /// Name of the board; by default `<node>:<number of the board>`, and `localhost` for loopback.
     pub board_name: Option<String>,
     /// Group whose members may open endpoints; by default `omx` where it exists.
     pub group: Option<String>,
-    /// Ends some seconds after the last client.
+    /// Ends some seconds after the last client has gone.
     pub on_demand: bool,
     /// Only root adds peers.
     pub static_peers: bool,
@@ -75,15 +75,15 @@ pub struct DaemonOptions {
     pub ring_len: usize,
     /// [`mxoe::engine::Timing::pull_queue_ns_max`]; by default what suits the interface's driver.
     pub pull_queue_ns_max: Option<u64>,
-    /// Data that endpoints ask for comes to a socket of its own; by default what suits the interface's driver.
+    /// Data that endpoints ask for arrives on its own socket; by default where it suits the interface's driver.
     pub data_socket: Option<bool>,
-    /// Endpoints hand short frames straight to the driver where nothing else sees or queues what the interface sends.
+    /// Endpoints hand short frames directly to the driver where no program observes or queues what the interface sends.
     pub direct_transmit: bool,
-    /// Microseconds that idle processors may take to wake up while endpoints are open; by default as long as they do.
+    /// Microseconds that idle processors may take to wake up while endpoints are open; by default without a limit.
     pub cpu_latency_us_max: Option<u32>,
     /// The EtherType of all frames.
     pub ether_type: EtherType,
-    /// Endpoints announce the latency mark, and the card is told to look at it.
+    /// Endpoints announce the latency mark, and the card is told to check it.
     pub marks: bool,
     /// Packets of the authority's own that are lost on purpose, for tests: of each kind one of n on average.
     pub packet_loss: Vec<(Lost, u32)>,
@@ -102,7 +102,7 @@ impl DaemonOptions {
             endpoints_max: ENDPOINTS,
             peers_max: PEERS as u16,
             user_rights: 0,
-            // What `mxoe::engine::Limits::pull_bytes_outstanding` may have on the way, with room for mediums.
+            // As much as `mxoe::engine::Limits::pull_bytes_outstanding` may have in flight, with room for mediums.
             ring_len: 4 << 20,
             pull_queue_ns_max: None,
             data_socket: None,
@@ -115,7 +115,7 @@ impl DaemonOptions {
     }
 }
 
-/// The interface that is served, and how.
+/// The interface that is served, and its settings.
 struct Board {
     interface: Interface,
     place: Place,
@@ -123,7 +123,7 @@ struct Board {
     name: String,
 }
 
-/// What is done for endpoints so that messages are quick.
+/// The measures for low latency that last as long as endpoints are open.
 struct Latency {
     card: CardMarks,
     cpu: CpuLatency,
@@ -135,19 +135,19 @@ struct Clients {
     connections: Vec<Connection>,
     /// The number of the next one.
     next: u64,
-    /// No descriptor is left to let a program in with, until one leaves.
+    /// No descriptor is left to accept a program, until one leaves.
     deaf: bool,
 }
 
 /// Whether the authority goes on, and since when.
 struct State {
-    /// The authority that was set up for this interface is here: this one, started on demand, ends.
-    gives_way: bool,
-    /// The interface is: so is everything about its peers.
+    /// The authority that was set up for this interface has come: this one, started on demand, ends.
+    is_replaced: bool,
+    /// The interface is gone, and with it everything about its peers.
     gone: bool,
     begin: Instant,
     idle_since: Instant,
-    looked: Instant,
+    checked_at: Instant,
 }
 
 /// The authority of one interface.
@@ -169,7 +169,7 @@ pub struct Daemon {
     state: State,
 }
 
-/// The board's name, as the options have it or by default.
+/// Returns the board's name, from the options or by default.
 fn board_name(options: &DaemonOptions, interface: &Interface) -> String {
     let wanted = options.board_name.clone();
     cut_name(&wanted.unwrap_or_else(|| default_board_name(interface)))
@@ -184,8 +184,8 @@ fn warn_of_ipv6(options: &DaemonOptions, interface: &Interface) {
     }
 }
 
-/// What answers other hosts for the interface, as the options have it. It knows the peers of the table, which takes no further ones
-/// where they are static.
+/// Makes the authority that answers other hosts for the interface, by the options. It knows the peers of the table,
+/// which takes no further ones where they are static.
 fn new_authority(
     options: &DaemonOptions,
     interface: &Interface,
@@ -284,17 +284,17 @@ impl Daemon {
                 deaf: false,
             },
             state: State {
-                gives_way: false,
+                is_replaced: false,
                 gone: false,
                 begin,
                 idle_since: begin,
-                looked: begin,
+                checked_at: begin,
             },
         })
     }
 
-    /// The interface's authority serves until `stop` is readable, its interface is gone, or, started on demand, nobody
-    /// needs it any more.
+    /// Serves the interface until `stop` is readable, the interface is gone, or, if it was started on demand, no
+    /// program needs it any more.
     ///
     /// # Errors
     /// [`NetifError::NoSuchInterface`] when the interface is gone.
@@ -344,7 +344,7 @@ impl Daemon {
             if port.contains(PollFlags::ERR)
                 && let Ok(Err(error)) = sockopt::socket_error(&self.port)
             {
-                // The link went down: the socket says so until somebody listens. Frames flow again when it is up.
+                // The link went down: the socket reports it until it is read. Frames flow again when it is up.
                 tracing::debug!("the port says: {error}");
             }
             if stopped {
@@ -363,10 +363,10 @@ impl Daemon {
         }
     }
 
-    /// Whether nothing is left to do for an authority that was started on demand.
+    /// Whether an authority that was started on demand has nothing left to do.
     fn is_over(&self) -> bool {
         let interface = &self.board.interface.name;
-        if self.state.gives_way {
+        if self.state.is_replaced {
             tracing::info!(interface, "the omxd that was set up for this interface takes over");
             return true;
         }
@@ -394,28 +394,28 @@ impl Daemon {
             .into_iter()
             .flatten()
             .min();
-        let next = due.map_or(LOOK_EVERY, |due| Duration::from_nanos(due.nanos_since(self.now())));
-        next.min(LOOK_EVERY)
+        let next = due.map_or(CHECK_INTERVAL, |due| Duration::from_nanos(due.nanos_since(self.now())));
+        next.min(CHECK_INTERVAL)
     }
 
-    /// True if there may be more.
+    /// Handles received frames. Returns true if there may be more.
     fn handle_frames(&mut self) -> bool {
         let now = self.now();
         for _ in 0..FRAMES_PER_TURN {
             let Ok(Some(frame)) = self.port.poll_receive() else {
-                // Gone or switched off: `handle_time` looks.
+                // The interface is gone or switched off: `handle_time` checks that.
                 return false;
             };
             let endpoints = &self.endpoints;
             self.authority
                 .handle(now, frame, &mut self.table, |number| endpoints.is_open(number));
-            // Counted. Who has the raw endpoint has a socket of its own, which got the frame as well.
+            // It is counted. A program with the raw endpoint has a socket of its own, which got the frame as well.
             while self.authority.take_raw().is_some() {}
         }
         true
     }
 
-    /// Endpoints of an earlier authority that are free.
+    /// Forgets endpoints of an earlier authority whose numbers are free.
     fn forget_endpoints(&mut self, freed: &[u8]) {
         for endpoint in freed {
             self.pairing.forget_endpoint(*endpoint);
@@ -439,8 +439,8 @@ impl Daemon {
         }
         let freed = self.endpoints.expire(now);
         self.forget_endpoints(&freed);
-        if self.state.looked.elapsed() >= LOOK_EVERY {
-            self.state.looked = Instant::now();
+        if self.state.checked_at.elapsed() >= CHECK_INTERVAL {
+            self.state.checked_at = Instant::now();
             self.clients.deaf = false;
             let seen = match Interface::find_by_index(self.board.interface.index) {
                 Ok(seen) => seen,
@@ -464,7 +464,7 @@ impl Daemon {
             if seen.up != self.board.interface.up {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
-                    // Whoever emulates the card may have begun anew.
+                    // The program that emulates the card may have been restarted.
                     if let Err(error) = self.latency.card.ask(&seen.name, self.frames()) {
                         tracing::warn!("{error}; the card was not asked about marks");
                     }
@@ -477,7 +477,7 @@ impl Daemon {
                 tracing::warn!("{error}; no endpoint can be opened until then");
             }
             if seen.up {
-                // It may have been down, however shortly, when it was to be done.
+                // It may have been down, however shortly, when that was to be done.
                 self.renew_port();
             }
             // The address stays that of the table: endpoints have it in their frames.
@@ -485,7 +485,7 @@ impl Daemon {
                 mac: self.board.interface.mac,
                 ..seen
             };
-            self.look_at_egress();
+            self.check_egress();
         }
         Ok(())
     }
@@ -493,7 +493,7 @@ impl Daemon {
     fn transmit(&mut self) {
         let mut frame = [0; RAW_FRAME_LEN_MAX];
         while let Some(len) = self.authority.poll_transmit(&self.table, &mut frame) {
-            // Refused by the port or on the way: it is lost like any other frame, and what asked for it asks again.
+            // If the port refuses it or it is lost, it is repeated when the other host asks again.
             let _ = self.port.send(&[IoSlice::new(&frame[..len])]);
         }
     }
@@ -503,34 +503,34 @@ impl Daemon {
         self.table.set_open_endpoints(open);
         // The old filter lets through more or less than the new one; what is for an open endpoint is left alone anyway.
         if let Err(error) = self.port.set_filter(&filter::for_authority(open)) {
-            tracing::warn!("{error}; frames for open endpoints are looked at twice");
+            tracing::warn!("{error}; the filter of omxd's socket stays as it was");
         }
         self.renew_port();
-        self.look_at_egress();
+        self.check_egress();
         self.latency.cpu.set_needed(open != 0);
     }
 
-    /// Says whether endpoints may hand frames straight to the driver.
-    fn look_at_egress(&mut self) {
+    /// Checks whether endpoints may use direct transmit, and publishes it.
+    fn check_egress(&mut self) {
         let frame_len_max = self
             .latency
             .direct
             .frame_len_max(&self.board.interface, self.endpoints.open());
-        self.say_how_long_direct_frames_may_be(frame_len_max);
+        self.publish_direct_limit(frame_len_max);
     }
 
-    fn say_how_long_direct_frames_may_be(&self, frame_len_max: usize) {
+    fn publish_direct_limit(&self, frame_len_max: usize) {
         let before = self.table.table().direct_word();
         self.table.set_direct_word(next_word(before, frame_len_max));
     }
 }
 
-/// With what the port shares the kernel's look at each frame.
+/// The sharing of the kernel's lookup of each frame by the port and an endpoint's sockets.
 struct Sharing {
     /// Number and connection of the endpoint.
     endpoint: u8,
     connection: u64,
-    _look: SharedLook,
+    _lookup: SharedLookup,
 }
 
 /// The authority's own port, for all that is not for the endpoints in `open`.
@@ -546,9 +546,10 @@ fn open_port(interface: &str, ether_type: EtherType, open: u32) -> Result<AfPack
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // From now on nobody looks.
-        self.say_how_long_direct_frames_may_be(0);
-        // Ends cleanly: nobody meets a socket that nobody serves. The table stays, with its indices, as long as its interface.
+        // The limit is not checked any more from now on.
+        self.publish_direct_limit(0);
+        // An orderly end: no socket stays on which no process listens. The table stays, with its indices, as long as
+        // its interface.
         let _ = fs::remove_file(self.board.place.socket());
         set_up::unmark(&self.board.place);
         if self.state.gone {

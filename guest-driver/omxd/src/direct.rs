@@ -1,8 +1,9 @@
-//! Which endpoints hand short frames straight to the driver, and when.
+//! Direct transmit: which endpoints hand short frames directly to the driver, and when.
 //!
-//! The memory of the interface's queue is one user's ([`netif::DirectPool`]): of the first one whose endpoint could have a socket of it,
-//! until another user wants it and none of the first one's endpoints is open. Whether such sockets are used, all endpoints read in the peer
-//! table: the authority says it anew with every look, and what it has not said for a while does not hold any more.
+//! The memory of the interface's queue belongs to one user ([`netif::DirectPool`]): the first one whose endpoint could
+//! have a socket of it, until another user wants it and none of the first one's endpoints is open. All endpoints read
+//! in the peer table whether such sockets may be used: the authority writes it anew with every check, and what it has
+//! not repeated for a while is not valid any more.
 
 use std::{
     io,
@@ -12,26 +13,27 @@ use std::{
 use netif::{DirectPool, Interface, PreparedDirect};
 use weft_authority::ENDPOINTS;
 
-/// Who has a socket of the memory can keep it as it is, with an interface of his own, when its queue is long another user's. So it is not
-/// made anew more often than this, for whomever,
+/// A pool is made anew no more often than this, for all users together: a user with a socket of the memory can keep it,
+/// with an interface of his own, long after its queue has become another user's.
 const BETWEEN_POOLS: Duration = Duration::from_secs(60);
-/// and tried again when that failed,
+/// A pool that could not be made is tried again after this time.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
-/// nor made more often than this while the authority runs: 64 MiB.
+/// The authority makes at most so many pools while it runs: 64 MiB.
 const POOLS_MAX: u32 = 32;
 
-/// The user whom the system names for all those that it has no number for here, by default: any number of them.
-const NOBODY: u32 = 65_534;
+/// The user that the system names in place of all users without a number here, by default: there may be any number of
+/// them.
+const UNMAPPED_USER: u32 = 65_534;
 
-/// What there is for sending past everything.
+/// The pool for direct transmit and what is known about it.
 #[derive(Debug)]
 pub(crate) struct DirectTransmit {
     allowed: bool,
     pool: Option<Pool>,
     pools_made: u32,
-    /// When the next one may be made.
+    /// The time from which the next pool may be made.
     pool_due: Option<Instant>,
-    /// Why an endpoint does without, as it was said last.
+    /// The last reason that was logged for an endpoint without direct transmit.
     said: String,
 }
 
@@ -54,7 +56,8 @@ impl DirectTransmit {
         }
     }
 
-    /// A socket for an endpoint of this user that is being opened, if it can have one. `open`: a bit for each endpoint that is.
+    /// Makes a socket for an endpoint of this user that is being opened, if it can have one. `open`: a bit for each
+    /// open endpoint.
     pub(crate) fn socket(
         &mut self,
         interface: &Interface,
@@ -62,8 +65,8 @@ impl DirectTransmit {
         user: u32,
         open: u32,
     ) -> Option<PreparedDirect> {
-        // The queue of a card may be wanted by somebody who can use it.
-        if !self.allowed || user == NOBODY || !interface.copies_frames_of_direct_pools() {
+        // A program that can use the card's queue may want it.
+        if !self.allowed || user == UNMAPPED_USER || !interface.copies_frames_of_direct_pools() {
             return None;
         }
         match interface.has_no_queue() {
@@ -84,7 +87,7 @@ impl DirectTransmit {
         let pool = self.pool.as_mut()?;
         if pool.user != user {
             let sentence = format!(
-                "user {} has the queue of {}; user {user} does without",
+                "user {} has the queue of {}; endpoints of user {user} use packet sockets only",
                 pool.user, interface.name
             );
             self.say(sentence);
@@ -96,20 +99,18 @@ impl DirectTransmit {
                 Some(socket)
             }
             Err(error) => {
-                self.say(format!(
-                    "{error}; endpoint {endpoint} does not hand frames straight to the driver"
-                ));
+                self.say(format!("{error}; endpoint {endpoint} sends by packet sockets only"));
                 None
             }
         }
     }
 
-    /// Takes the queue for this user if it may be tried again, from whoever has it.
+    /// Takes the queue for this user, if it may be tried again, from the user who has it.
     fn make_pool(&mut self, interface: &Interface, user: u32) {
         if self.pools_made >= POOLS_MAX || self.pool_due.is_some_and(|due| due > Instant::now()) {
             return;
         }
-        // The kernel gives it back some time later: this endpoint may have to do without.
+        // The kernel gives it back some time later: this endpoint may get no socket.
         self.pool = None;
         match DirectPool::new(interface, ENDPOINTS.into()) {
             Ok(memory) => {
@@ -125,14 +126,14 @@ impl DirectTransmit {
                 self.allowed = !is_final(&error);
                 self.pool_due = Some(Instant::now() + BETWEEN_TRIES);
                 self.say(format!(
-                    "{error}; no endpoint hands frames straight to the driver of {}",
+                    "{error}; no endpoint hands frames directly to the driver of {}",
                     interface.name
                 ));
             }
         }
     }
 
-    /// Once for each reason: it costs speed alone, and endpoints may come and go often.
+    /// Logs a reason once: it costs only speed, and endpoints may come and go often.
     fn say(&mut self, sentence: String) {
         if self.said != sentence {
             tracing::debug!("{sentence}");
@@ -140,8 +141,8 @@ impl DirectTransmit {
         }
     }
 
-    /// How long frames may be that are handed straight to the driver now. Sockets of endpoints that are open may be from before this
-    /// authority began.
+    /// Returns the longest frame that may use direct transmit now. Sockets of open endpoints may be from before this
+    /// authority started.
     pub(crate) fn frame_len_max(&mut self, interface: &Interface, open: u32) -> usize {
         if !self.allowed || open == 0 || !interface.up {
             return 0;
@@ -151,7 +152,7 @@ impl DirectTransmit {
             Ok(false) => 0,
             Err(error) => {
                 self.say(format!(
-                    "{error}; what else sees the frames that {} sends is not known",
+                    "{error}; it is not known what observes the frames that {} sends",
                     interface.name
                 ));
                 0
@@ -160,7 +161,7 @@ impl DirectTransmit {
     }
 }
 
-/// Nothing will be different next time.
+/// Whether another attempt would fail, too.
 fn is_final(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported
         || [
@@ -228,7 +229,7 @@ mod tests {
             let mut off = DirectTransmit::new(false);
             assert!(off.socket(&interface, 0, 0, 0).is_none());
             let mut on = DirectTransmit::new(true);
-            assert!(on.socket(&interface, 0, NOBODY, 0).is_none());
+            assert!(on.socket(&interface, 0, UNMAPPED_USER, 0).is_none());
             assert_eq!(on.socket(&interface, 0, 0, 0).is_some(), has_direct_pools());
             assert_eq!(
                 on.frame_len_max(&interface, 1),

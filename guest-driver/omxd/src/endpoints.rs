@@ -1,4 +1,5 @@
-//! Which endpoint numbers are taken, by whom; numbers of an earlier authority are kept for their programs for a while.
+//! The endpoint numbers and the programs that have them; numbers from an earlier authority are kept for their programs
+//! for a while.
 
 use ether::Time;
 use weft_authority::{ENDPOINTS, OpenEndpoint, Refusal};
@@ -8,12 +9,12 @@ use crate::owners::Program;
 /// Programs take their endpoints back within this time after an authority was restarted.
 pub(crate) const GRACE_NS: u64 = 5_000_000_000;
 
-/// Whose a number is.
+/// The owner of a number.
 #[derive(Clone, Debug, Default)]
 enum Owner {
     #[default]
-    Nobody,
-    /// A program of an earlier authority has it, until then: this one, if that authority said which.
+    Free,
+    /// A program of an earlier authority has the number until then: this program, if that authority said which.
     Before { until: Time, program: Option<Program> },
     /// The program behind a connection.
     Client { connection: u64, who: OpenEndpoint },
@@ -22,7 +23,7 @@ enum Owner {
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     owners: [Owner; ENDPOINTS as usize],
-    /// Numbers from here on are not given away.
+    /// Numbers from this one on are not given away.
     limit: u8,
 }
 
@@ -36,7 +37,7 @@ impl Default for Endpoints {
 }
 
 impl Endpoints {
-    /// Those that were open when an earlier authority ended are not given away.
+    /// Keeps the numbers that were open when an earlier authority ended: they are not given away.
     pub(crate) fn new(open_before: u32, now: Time, program_of: impl Fn(u8) -> Option<Program>) -> Self {
         let mut endpoints = Self::default();
         for (number, owner) in (0..).zip(&mut endpoints.owners) {
@@ -50,20 +51,20 @@ impl Endpoints {
         endpoints
     }
 
-    /// The same with fewer numbers; those that were open before stay.
+    /// Limits the numbers; those that were open before stay.
     pub(crate) fn at_most(mut self, limit: u8) -> Self {
         self.limit = limit.min(ENDPOINTS);
         self
     }
 
-    /// Endpoints there can be.
+    /// Returns how many endpoints there can be.
     pub(crate) const fn limit(&self) -> u8 {
         self.limit
     }
 
     /// A bit for each number that is taken.
     pub(crate) fn open(&self) -> u32 {
-        let taken = |owner: &Owner| !matches!(owner, Owner::Nobody);
+        let taken = |owner: &Owner| !matches!(owner, Owner::Free);
         (0..ENDPOINTS)
             .filter(|number| taken(&self.owners[usize::from(*number)]))
             .fold(0, |open, number| open | 1 << number)
@@ -91,7 +92,7 @@ impl Endpoints {
         (0..ENDPOINTS).find(|number| self.connection_of(*number) == Some(connection))
     }
 
-    /// A free number: this one, or the lowest.
+    /// Chooses a free number: this one, or the lowest.
     pub(crate) fn choose(&self, number: Option<u8>) -> Result<u8, (Refusal, String)> {
         match number {
             Some(number) if number >= self.limit => Err((
@@ -99,7 +100,7 @@ impl Endpoints {
                 format!("there is no endpoint {number}: the highest is {}", self.limit - 1),
             )),
             Some(number) => match &self.owners[usize::from(number)] {
-                Owner::Nobody => Ok(number),
+                Owner::Free => Ok(number),
                 Owner::Client { who, .. } => Err((
                     Refusal::Busy,
                     format!(
@@ -128,13 +129,13 @@ impl Endpoints {
         }
     }
 
-    /// The number is this connection's from now on.
+    /// Gives the number to this connection.
     pub(crate) fn give(&mut self, connection: u64, who: OpenEndpoint) {
         let number = usize::from(who.endpoint);
         self.owners[number] = Owner::Client { connection, who };
     }
 
-    /// A program takes its number back, if nobody else got it and it is not another one's.
+    /// Gives a number back to its program, if no other program got it meanwhile.
     pub(crate) fn take_back(
         &mut self,
         connection: u64,
@@ -148,7 +149,7 @@ impl Endpoints {
                 let sentence = format!("endpoint {} belongs to another program", who.endpoint);
                 Err((Refusal::Busy, sentence))
             }
-            Some(Owner::Nobody | Owner::Before { .. }) => {
+            Some(Owner::Free | Owner::Before { .. }) => {
                 self.give(connection, who);
                 Ok(())
             }
@@ -159,21 +160,21 @@ impl Endpoints {
         }
     }
 
-    /// The connection is gone: its number is free.
+    /// Frees the number of a connection that is gone.
     pub(crate) fn release(&mut self, connection: u64) {
         for owner in &mut self.owners {
             if matches!(owner, Owner::Client { connection: of, .. } if *of == connection) {
-                *owner = Owner::Nobody;
+                *owner = Owner::Free;
             }
         }
     }
 
-    /// Frees numbers whose programs did not come back; which.
+    /// Frees numbers whose programs did not come back, and returns them.
     pub(crate) fn expire(&mut self, now: Time) -> Vec<u8> {
         self.free_if(|until, _| until <= now)
     }
 
-    /// Frees numbers whose programs cannot come back, as they have ended; which.
+    /// Frees numbers whose programs have ended and cannot come back, and returns them.
     pub(crate) fn expire_ended(&mut self) -> Vec<u8> {
         self.free_if(|_, program| program.is_some_and(Program::has_ended))
     }
@@ -182,14 +183,14 @@ impl Endpoints {
         let mut freed = Vec::new();
         for (number, owner) in (0..).zip(&mut self.owners) {
             if matches!(owner, Owner::Before { until, program } if is_over(*until, program.as_ref())) {
-                *owner = Owner::Nobody;
+                *owner = Owner::Free;
                 freed.push(number);
             }
         }
         freed
     }
 
-    /// When [`Endpoints::expire`] has something to do.
+    /// Returns when [`Endpoints::expire`] has something to do.
     pub(crate) fn due(&self) -> Option<Time> {
         self.owners
             .iter()

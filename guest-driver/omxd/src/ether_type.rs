@@ -1,11 +1,13 @@
-//! Which EtherType the frames of an interface bear (`mxoe-wire.md` 1.1): the usual one, or what the original Open-MX was built with.
+//! The EtherType of an interface's frames (`mxoe-wire.md` 1.1): the usual one, or the one with which the original
+//! Open-MX was built.
 
 use ether::EtherType;
 
-/// Below are lengths of frames of another kind (IEEE 802.3).
+/// Lower numbers are lengths of frames of another kind (IEEE 802.3).
 const ETHER_TYPE_MIN: u16 = 0x600;
 
-/// Taken by others, and why. IPv6's is not among them: the reference's users gave it to hosts whose kernels were slow with any other.
+/// EtherTypes of other protocols, with their names. IPv6's is not among them: the reference's users gave it to hosts
+/// whose kernels were slow with any other.
 const TAKEN: [(EtherType, &str); 6] = [
     (EtherType::IPV4, "IPv4's"),
     (EtherType::ARP, "ARP's"),
@@ -37,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<EtherType, String> {
     }
     match TAKEN.iter().find(|(taken, _)| *taken == ether_type) {
         Some((_, whose)) => Err(format!(
-            "{ether_type} is {whose}: messages need one that nobody else uses on the network"
+            "{ether_type} is {whose}: messages need one that is not used on the network otherwise"
         )),
         None => Ok(ether_type),
     }

@@ -1,5 +1,5 @@
-//! Filters for the sockets (`mxoe-wire.md` 1.5 and 18): which frames are for one endpoint, and which for nobody but the
-//! authority. The kernel runs them for every MXoE frame, so they are short.
+//! Filters for the sockets (`mxoe-wire.md` 1.5 and 18): which frames are for one endpoint, and which for the authority
+//! only. The kernel runs them for every MXoE frame, so they are short.
 
 use ether::ETHERNET_HEADER_LEN;
 use mxoe::{
@@ -25,21 +25,21 @@ const fn code(packet_type: PacketType) -> u32 {
     packet_type.code() as u32
 }
 
-/// Where a PULL_REPLY says which way its data is to come.
-const APART_OFFSET: u32 = DATA_BULK_OFFSET as u32;
-const APART_BIT: u32 = DATA_BULK_BIT as u32;
+/// A PULL_REPLY says here which path its data takes.
+const BULK_OFFSET: u32 = DATA_BULK_OFFSET as u32;
+const BULK_BIT: u32 = DATA_BULK_BIT as u32;
 
-/// Frames for this endpoint.
+/// Passes the frames for this endpoint.
 pub(crate) fn for_endpoint(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::pass(), I::drop()])
 }
 
-/// The frames of an endpoint without its data on the bulk path.
+/// Passes the frames for this endpoint except data on the bulk path.
 pub(crate) fn for_messages(endpoint: u8) -> [I; 26] {
     sort_out(endpoint, [I::pass(), I::drop(), I::drop()])
 }
 
-/// Only that data.
+/// Passes only data for this endpoint on the bulk path.
 pub(crate) fn for_data(endpoint: u8) -> [I; 9] {
     [
         I::load_byte(TYPE_OFFSET),
@@ -47,27 +47,29 @@ pub(crate) fn for_data(endpoint: u8) -> [I; 9] {
         I::if_equal(code(PacketType::PullReply), 0, 5),
         I::load_byte(MAGIC_OFFSET),
         I::if_equal(u32::from(endpoint) ^ MAGIC_XOR, 0, 3),
-        I::load_byte(APART_OFFSET),
-        I::if_any(APART_BIT, 0, 1),
+        I::load_byte(BULK_OFFSET),
+        I::if_any(BULK_BIT, 0, 1),
         I::pass(),
         I::drop(),
     ]
 }
 
-/// Which sockets of an endpoint share the kernel's look with the authority's port ([`netif::AfPacket::share_look`]), in this order: one
-/// for its data, its ring, and one for the rest.
+/// The sockets of an endpoint that share the kernel's lookup with the authority's port
+/// ([`netif::AfPacket::share_lookup`]), in this order: one for bulk data, the ring, and one for all other frames (the
+/// sink).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
     pub(crate) data: bool,
-    pub(crate) rest: bool,
+    pub(crate) sink: bool,
 }
 
-/// Chooses a member of a group: the socket for the data of this endpoint on the bulk path, if there is one, its ring for its other frames, and
-/// for all else the authority's port, or, when that is gone, the rest's socket. What is too short to be seen is the first member's:
-/// its filter does not pass it, nor does the authority's; without a filter the endpoint drops it.
+/// Chooses a member of a group: for data of this endpoint on the bulk path the socket for it, if there is one; for its
+/// other frames the ring; for all other frames the authority's port or, when that is gone, the sink. Frames that are
+/// too short to be read go to the first member, whose filter does not pass them, nor does the authority's; without a
+/// filter the endpoint drops them.
 pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
     let ring = u32::from(members.data);
-    let others = if members.rest {
+    let others = if members.sink {
         // The last one of as many as there are, and of one fewer.
         let before_port = ring + 2;
         before_port * (before_port + 1) - 1
@@ -75,7 +77,7 @@ pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
         ring + 1
     };
     let mut program = vec![
-        // To another station: seen by who asked for that, and nobody's here.
+        // To another station: received because a program asked for such frames, and for none of these sockets.
         I::load_packet_type(),
         I::if_at_least(libc::PACKET_OTHERHOST.into(), 0, 1),
         I::choose(others),
@@ -89,8 +91,8 @@ pub(crate) fn among_sockets(endpoint: u8, members: Members) -> Vec<I> {
     program
 }
 
-/// Ends with the first instruction for the endpoint's other frames, which come to it soonest, the second for its data on the bulk path,
-/// and the third for all else.
+/// Ends with the first instruction for the endpoint's other frames, which reach it soonest, with the second for its
+/// data on the bulk path, and with the third for all other frames.
 fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 26] {
     let endpoint = u32::from(endpoint);
     [
@@ -105,8 +107,8 @@ fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 26] {
         I::if_equal(code(PacketType::PullReply), 0, 6),
         I::load_byte(MAGIC_OFFSET),
         I::if_equal(endpoint ^ MAGIC_XOR, 0, 3),
-        I::load_byte(APART_OFFSET),
-        I::if_any(APART_BIT, 0, 11),
+        I::load_byte(BULK_OFFSET),
+        I::if_any(BULK_BIT, 0, 11),
         data,
         others,
         I::if_equal(code(PacketType::NackMcp), 5, 0),
@@ -123,7 +125,7 @@ fn sort_out(endpoint: u8, [own, data, others]: [I; 3]) -> [I; 26] {
     ]
 }
 
-/// Frames for nobody who is in `open`, a set of endpoint numbers below 32: the authority's.
+/// Passes frames that are for no endpoint in `open`, a set of endpoint numbers below 32: the authority's frames.
 pub(crate) fn for_authority(open: u32) -> Vec<I> {
     let mut program = load_endpoint().to_vec();
     program.extend([
@@ -225,34 +227,34 @@ mod tests {
     const ALL_MEMBERS: [Members; 4] = [
         Members {
             data: false,
-            rest: false,
+            sink: false,
         },
         Members {
             data: false,
-            rest: true,
+            sink: true,
         },
         Members {
             data: true,
-            rest: false,
+            sink: false,
         },
-        Members { data: true, rest: true },
+        Members { data: true, sink: true },
     ];
 
     /// Sockets of an endpoint in a group.
     fn size(members: Members) -> u32 {
-        1 + u32::from(members.data) + u32::from(members.rest)
+        1 + u32::from(members.data) + u32::from(members.sink)
     }
 
-    /// The port's, and without it the rest's.
+    /// Checks that a frame goes to the port, and without a port to the sink.
     fn assert_is_for_others(program: &[I], members: Members, frame: &[u8], packet_type: u8) {
         let chosen = run_as(packet_type, program, &frame[14..]);
         assert_eq!(chosen % (size(members) + 1), size(members), "{members:?}");
-        if members.rest {
+        if members.sink {
             assert_eq!(chosen % size(members), size(members) - 1, "{members:?}");
         }
     }
 
-    /// Every slot of a pull, whichever way data for it comes.
+    /// Every slot of a pull, whichever path its data takes.
     #[test]
     fn every_frame_goes_to_its_endpoint_or_to_the_authority_and_to_nobody_else() {
         let open = 1 << 3 | 1 << 31;
@@ -261,14 +263,14 @@ mod tests {
             let own = for_endpoint(endpoint);
             let other = for_endpoint(endpoint ^ 1);
             for packet_type in 35..=45 {
-                for (mark, apart) in [(0, false), (0x80, true), (0, true), (0x80, false)] {
+                for (mark, is_bulk) in [(0, false), (0x80, true), (0, true), (0x80, false)] {
                     let mut frame = frame(packet_type | mark, endpoint);
                     if packet_type == code(PacketType::PullReply) as u8 {
-                        frame[DATA_BULK_OFFSET] = if apart { DATA_BULK_BIT } else { !DATA_BULK_BIT };
+                        frame[DATA_BULK_OFFSET] = if is_bulk { DATA_BULK_BIT } else { !DATA_BULK_BIT };
                     }
                     assert!(passes(&own, &frame), "type {packet_type} endpoint {endpoint}");
                     assert!(!passes(&other, &frame));
-                    let is_data = apart && packet_type == code(PacketType::PullReply) as u8;
+                    let is_data = is_bulk && packet_type == code(PacketType::PullReply) as u8;
                     let messages = for_messages(endpoint);
                     assert_eq!(passes(&messages, &frame), !is_data);
                     let data = for_data(endpoint);

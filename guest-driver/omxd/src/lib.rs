@@ -1,7 +1,8 @@
-//! The daemon `omxd`, the one authority of an interface (`mxoe-wire.md` 18): it owns the peer table, hands out endpoint numbers with
-//! sockets bound and filtered for them, and answers for endpoints that are not open. No message passes through it.
+//! The daemon `omxd`, the only authority of an interface (`mxoe-wire.md` 18): it owns the peer table, hands out
+//! endpoint numbers with sockets bound and filtered for them, and answers for endpoints that are not open. No message
+//! passes through it.
 //!
-//! [`Daemon`] is the authority, [`Arguments`] its command line. How programs reach it is in the crate `weft-authority`.
+//! [`Daemon`] is the authority, [`Arguments`] its command line. Programs reach it through the crate `weft-authority`.
 
 mod cli;
 mod counters;

@@ -1,5 +1,6 @@
-//! `omxd`: the authority of one interface as a program. Started by a service manager it stays in the foreground; started on
-//! demand by the library it leaves a process of its own behind and says on its standard output what became of it.
+//! `omxd`: the authority of one interface as a program. Started by a service manager it stays in the foreground.
+//! Started on demand by the library it leaves a process behind and reports on its standard output whether that process
+//! serves.
 
 use std::{
     env,
@@ -18,7 +19,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use weft_authority::{NumberedInterface, OmxdError, Settings};
 
-/// The reference's discovery daemon. Discovery is part of `omxd` here: called by this name, without options, it serves every board.
+/// The name of the reference's discovery daemon. Discovery is part of `omxd` here: called by this name, without
+/// options, it serves every board.
 const DISCOVERY: &str = "omxoed";
 
 fn main() -> ExitCode {
@@ -93,7 +95,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         signal_hook::low_level::pipe::register(signal, end).map_err(io("take over signals"))?;
     }
     let mut options = DaemonOptions::new(arguments.interface());
-    options.packet_loss = arguments.packet_losses();
+    options.packet_loss = arguments.parsed_packet_loss();
     options.preset = arguments.preset;
     options.board_name = arguments.name;
     options.group = arguments.group;
@@ -129,7 +131,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     daemon.run(stop.as_fd())
 }
 
-/// One line for the library that started this process; nobody may be left to read it.
+/// Writes one line for the library that started this process, which may have ended.
 fn say(line: &str) {
     let mut out = io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -144,7 +146,8 @@ fn failed(goes_away: bool, sentence: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A process that stays must not hold the terminal or pipes of the program that started it.
+/// Closes the terminal or pipes of the program that started this process, which must not stay open in a process that
+/// stays.
 fn close_standard_streams(log: Option<&File>) {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);

@@ -1,5 +1,6 @@
-//! What an authority arranges with the card behind its interface: hello, the latency mark looked at, and receive queues by endpoint. Which peers get marked
-//! frames is agreed between endpoints (`mxoe-wire.md` 17), not here. An ordinary card is known by its silence: a thread waits.
+//! The authority's arrangement with the card behind its interface: hello, checking of the latency mark, and receive
+//! queues by endpoint. Endpoints agree among themselves which peers get marked frames (`mxoe-wire.md` 17). An ordinary
+//! card does not answer, so a thread waits.
 
 use std::{
     fmt,
@@ -20,7 +21,7 @@ use weft_card_control::{CONTROL_RING_LEN, Card, CardError};
 /// The frames of an interface's endpoints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frames {
-    /// They bear the mark where both ends agreed to it.
+    /// The frames carry the mark where both ends agreed to it.
     pub(crate) marks: bool,
     pub(crate) ether_type: EtherType,
 }
@@ -31,18 +32,19 @@ pub(crate) enum CardState {
     /// The interface was not switched on yet.
     #[default]
     NotAsked,
-    /// It may still answer.
+    /// The card may still answer.
     Asking,
-    /// One of ours: it looks at the mark in all its receive queues. With more than one, and if it can, it gives each endpoint's
-    /// frames to the same one.
-    LooksAtMarks { queues: u16, by_endpoint: bool },
-    /// One of ours, which does not look at the mark because this interface does without it, or has frames that it does not know.
+    /// It is a Weft card that checks the mark in all its receive queues. With more than one queue, and if it can, it
+    /// steers each endpoint's frames to one of them.
+    ChecksMarks { queues: u16, by_endpoint: bool },
+    /// It is a Weft card that does not check the mark, because this interface does not use it or has frames that the
+    /// card does not know.
     MarksOff { queues: u16, by_endpoint: bool },
-    /// One of ours, without that ability.
+    /// It is a Weft card without that ability.
     WithoutMarks { queues: u16 },
-    /// Silence.
+    /// It does not answer, so it is an ordinary card.
     Ordinary { marks: bool },
-    /// It could not be asked, or refused.
+    /// The card could not be asked, or refused.
     Failed(String),
 }
 
@@ -51,14 +53,14 @@ impl fmt::Display for CardState {
         match self {
             Self::NotAsked => f.write_str("not asked yet: the interface is switched off"),
             Self::Asking => f.write_str("being asked"),
-            Self::LooksAtMarks { queues, by_endpoint } => write!(
+            Self::ChecksMarks { queues, by_endpoint } => write!(
                 f,
                 "a Weft card, {queues} receive queues: frames with the latency mark are announced at once{}",
                 queues_of(*by_endpoint)
             ),
             Self::MarksOff { queues, by_endpoint } => write!(
                 f,
-                "a Weft card, {queues} receive queues: its look at the latency mark is off, its coalescing decides alone (`nicctl coalesce`){}",
+                "a Weft card, {queues} receive queues: it does not check the latency mark, its coalescing decides alone (`nicctl coalesce`){}",
                 queues_of(*by_endpoint)
             ),
             Self::WithoutMarks { queues } => write!(
@@ -68,15 +70,15 @@ impl fmt::Display for CardState {
             ),
             Self::Ordinary { marks } => write!(
                 f,
-                "no Weft card: interrupts come as its driver is set (`omx_tune --check`), socket filters tell endpoints \
-                 apart; the latency mark is {}",
+                "no Weft card: interrupts come as its driver is set (`omx_tune --check`), socket filters sort frames \
+                 by endpoint; the latency mark is {}",
                 if *marks {
                     "still sent to peers that agreed to it"
                 } else {
                     "off"
                 }
             ),
-            Self::Failed(sentence) => write!(f, "nothing is known of it: {sentence}"),
+            Self::Failed(sentence) => write!(f, "nothing is known about it: {sentence}"),
         }
     }
 }
@@ -97,7 +99,7 @@ pub(crate) struct CardMarks {
 }
 
 impl CardMarks {
-    /// Says hello, and turns the look at the mark on or off where the card knows it; returns at once. What comes of it is
+    /// Says hello, and turns the checking of marks on or off where the card can; returns at once. The result is in
     /// [`CardMarks::state`], and in the log where it is news.
     ///
     /// # Errors
@@ -111,7 +113,7 @@ impl CardMarks {
         let ask = move || {
             let found = match arrange(&name, frames, &stop) {
                 Ok(found) => found,
-                // The authority ends, or asks anew.
+                // The authority ends, or asks again.
                 Err(CardError::Interrupted) => return *lock(&state) = before,
                 Err(CardError::NoAnswer) => CardState::Ordinary { marks: frames.marks },
                 Err(error) => CardState::Failed(error.to_string()),
@@ -182,7 +184,7 @@ fn arrange(interface: &str, frames: Frames, stop: &UnixStream) -> Result<CardSta
         let change = SteeringChange {
             mode: Some(SteeringMode::Endpoint),
             table: None,
-            // Whoever chose another way knows better.
+            // A mode that was chosen otherwise stays.
             proposed: true,
         };
         by_endpoint = matches!(
@@ -191,7 +193,7 @@ fn arrange(interface: &str, frames: Frames, stop: &UnixStream) -> Result<CardSta
         );
     }
     Ok(if marks {
-        CardState::LooksAtMarks { queues, by_endpoint }
+        CardState::ChecksMarks { queues, by_endpoint }
     } else {
         CardState::MarksOff { queues, by_endpoint }
     })

@@ -1,5 +1,5 @@
-//! Which programs have the endpoints, in the file whose lock makes an authority: the next one gives an endpoint back to the program
-//! that had it and to nobody else. Only the authority's user can open that file.
+//! The record of which program has which endpoint, in the file whose lock makes an authority: the next authority gives
+//! an endpoint back only to the program that had it. Only the authority's user can open that file.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ pub(crate) struct Program {
     pid: u32,
     /// The namespace in which `pid` is its number.
     namespace: u64,
-    /// When it began, in ticks; 0 where that cannot be seen. Another one may have its number later.
+    /// The time when it began, in ticks; 0 where that cannot be seen. Another program may have its number later.
     began: u64,
 }
 
 impl Program {
-    /// Who connected, as the system says.
+    /// Identifies the program that connected, as the system says.
     pub(crate) fn new(user: u32, pid: u32) -> Self {
         Self {
             user,
@@ -37,13 +37,13 @@ impl Program {
         self.pid
     }
 
-    /// Whether it is seen to have ended: one of another namespace, or that nobody could look at, is not.
+    /// Whether the program is seen to have ended. One of another namespace, or one that cannot be inspected, is not.
     pub(crate) fn has_ended(&self) -> bool {
         self.began != 0 && self.namespace == own_namespace() && began(self.pid) != Some(self.began)
     }
 
-    /// Whether this is the program that an earlier authority saw as `before`, of whatever user it is now. What that one saw from another
-    /// namespace had another number there: then it is a program of the same user.
+    /// Whether this is the program that an earlier authority saw as `before`, whichever user it has now. A program that
+    /// was seen from another namespace had another number there: then any program of its user counts.
     pub(crate) fn is(&self, before: &Self) -> bool {
         if self.namespace == before.namespace {
             (self.pid, self.began) == (before.pid, before.began)
@@ -64,13 +64,13 @@ fn began(pid: u32) -> Option<u64> {
     line.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The program that has an endpoint. `None`: an authority that did not say so.
+/// Reads which program has an endpoint. `None`: the earlier authority did not record it.
 pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
     let mut record = [0; RECORD_LEN as usize];
     file.read_exact_at(&mut record, u64::from(endpoint) * RECORD_LEN).ok()?;
     let number = |at: usize| record[8 * at..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     let (user, pid, namespace, began) = (number(0)?, number(1)?, number(2)?, number(3)?);
-    // Users are stored from 1: what was never written is nobody.
+    // Users are stored from 1: 0 was never written.
     let user = u32::try_from(user.checked_sub(1)?).ok()?;
     let pid = u32::try_from(pid).ok()?;
     Some(Program {
@@ -81,7 +81,7 @@ pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
     })
 }
 
-/// The program that has an endpoint from now on.
+/// Records the program that has an endpoint from now on.
 ///
 /// # Errors
 /// Those of the file.

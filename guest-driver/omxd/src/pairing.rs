@@ -1,6 +1,6 @@
-//! Endpoints of one interface that want to talk: the authority makes the memory and the socket they share and hands them to
-//! both through a channel that each has for that, since it alone knows which program has which endpoint. What they say to each other
-//! does not pass through it.
+//! Pairing of endpoints of one interface: the authority makes the memory and the socket that two endpoints share, and
+//! hands them to both through a channel that each has for that, since only the authority knows which program has which
+//! endpoint. The messages between them do not pass through it.
 
 use std::{
     collections::HashMap,
@@ -12,17 +12,18 @@ use rustix::{
     net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt},
 };
 use weft_authority::{
-    ENDPOINTS, OmxdError, PAIR_MEMORY_LEN, UntrustedSocket,
+    ENDPOINTS, OmxdError, PAIR_MEMORY_LEN, QuarantinedSocket,
     protocol::{self, Refusal, Reply, Visit},
 };
 
 use crate::{endpoints::Endpoints, setup::begin_serial};
 
-/// Bytes of visits in a channel that its program does not look at, as the kernel counts them: some dozens. Their descriptors are
-/// open as long as they are there, and the system allows so many of them in sockets of one user as one process may have open.
+/// The length of a channel whose program does not take its visits, in bytes as the kernel counts them: some dozens of
+/// visits. Their descriptors are open as long as they are there, and the system allows so many of them in sockets of
+/// one user as one process may have open.
 const CHANNEL_LEN: usize = 16 << 10;
 
-/// Which connections were paired. Connections are named by their numbers.
+/// The pairs that were made. Connections are named by their numbers.
 pub(crate) struct Pairing {
     /// The authority's ends of the channels for visits.
     channels: HashMap<u64, OwnedFd>,
@@ -31,7 +32,7 @@ pub(crate) struct Pairing {
     pair_next: u64,
     /// Endpoints that an earlier authority opened, by connection.
     resumed: HashMap<u64, u8>,
-    /// Such endpoints that are gone: who comes back later has not heard of that.
+    /// Endpoints of that kind that are gone: a program that comes back later has not heard of it.
     gone: Vec<u8>,
 }
 
@@ -49,17 +50,17 @@ impl Default for Pairing {
 }
 
 impl Pairing {
-    /// A channel for a connection that has an endpoint now: the program's end.
+    /// Makes a channel for a connection that has an endpoint now, and returns the program's end.
     pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
         let (own, theirs) = socket_pair(false)?;
         sockopt::set_socket_send_buffer_size(&own, CHANNEL_LEN).map_err(OmxdError::io("prepare a socket"))?;
-        // Nothing is to be said through it, and nobody's descriptors are to lie in it.
+        // No message is to come through it, and no program's descriptors are to lie in it.
         shutdown(&own, Shutdown::Read).map_err(OmxdError::io("prepare a socket"))?;
         self.channels.insert(connection, own);
         Ok(theirs)
     }
 
-    /// The same for an endpoint that an earlier authority opened.
+    /// As [`Pairing::open`], for an endpoint that an earlier authority opened.
     pub(crate) fn open_again(&mut self, connection: u64, endpoint: u8) -> Result<OwnedFd, OmxdError> {
         self.resumed.insert(connection, endpoint);
         let channel = self.open(connection)?;
@@ -71,7 +72,7 @@ impl Pairing {
         Ok(channel)
     }
 
-    /// An endpoint is gone that an earlier authority opened: whoever has met it is told.
+    /// Tells the paired programs that an endpoint is gone which an earlier authority opened.
     pub(crate) fn forget_endpoint(&mut self, endpoint: u8) {
         if !self.gone.contains(&endpoint) {
             self.gone.push(endpoint);
@@ -81,7 +82,8 @@ impl Pairing {
         }
     }
 
-    /// The connection is gone. Whoever met it is told: the socket that they share says so only when no child has it any more.
+    /// Tells the paired programs that a connection is gone: their shared socket shows it only when no child has that
+    /// any more.
     pub(crate) fn forget(&mut self, connection: u64) {
         self.channels.remove(&connection);
         if let Some(endpoint) = self.resumed.remove(&connection) {
@@ -101,7 +103,7 @@ impl Pairing {
         });
     }
 
-    /// `connection` wants to talk to an endpoint.
+    /// Pairs `connection` with an endpoint.
     pub(crate) fn pair(&mut self, connection: u64, endpoint: u8, known: Option<u64>, endpoints: &Endpoints) -> Reply {
         match self.try_pair(connection, endpoint, known, endpoints) {
             Ok(()) => Reply::Paired,
@@ -140,8 +142,8 @@ impl Pairing {
         // No two pairs have one number, whatever becomes of them.
         let pair = self.pair_next;
         self.pair_next += 1;
-        // A program that does not look at its visits has so many of them waiting, and no more. Should the second one not get its own,
-        // the first one's pair is over at once: nobody has the other end of its socket.
+        // A program that does not take its visits has so many of them waiting, and no more. Should the second one not
+        // get its own, the first one's pair is over at once: no process has the other end of its socket.
         for (to, number, visit, end) in [
             (
                 channel,
@@ -167,8 +169,8 @@ impl Pairing {
             ),
         ] {
             if let Err(error) = protocol::send(to.as_fd(), &visit, &[end.as_fd(), memory.as_fd()]) {
-                // Who has the other end already may have put something in.
-                drop(UntrustedSocket::from(end));
+                // A process that has the other end already may have put something in.
+                drop(QuarantinedSocket::from(end));
                 let sentence = format!("endpoint {number} does not take visits: {error}");
                 return Err((Refusal::Busy, sentence));
             }
@@ -178,7 +180,8 @@ impl Pairing {
     }
 }
 
-/// A program that does not look at its visits learns it from the pair's socket, unless a child of the other one has that.
+/// Tells a program that a pair is over. One that does not take its visits learns it from the pair's socket, unless a
+/// child of the other one has that.
 fn say_over(channel: &OwnedFd, endpoint: u8, pair: u64) {
     let visit = Visit {
         endpoint,
@@ -189,7 +192,7 @@ fn say_over(channel: &OwnedFd, endpoint: u8, pair: u64) {
     let _ = protocol::send(channel.as_fd(), &visit, &[]);
 }
 
-/// Two joined sockets that keep messages apart, never block, and may say who sent a message.
+/// Makes two joined sockets that preserve message boundaries, never block, and may say who sent a message.
 fn socket_pair(credentials: bool) -> Result<(OwnedFd, OwnedFd), OmxdError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (a, b) =
@@ -200,7 +203,7 @@ fn socket_pair(credentials: bool) -> Result<(OwnedFd, OwnedFd), OmxdError> {
     Ok((a, b))
 }
 
-/// Memory whose length is fixed: nobody who maps it can be made to fault.
+/// Makes memory of fixed length, so that no process that maps it can be made to fault.
 pub(crate) fn sealed_memory(name: &str, len: usize) -> Result<OwnedFd, OmxdError> {
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(OmxdError::io("make memory to be shared"))?;

@@ -1,4 +1,5 @@
-//! What an authority finds out and makes once, when it starts: sizes on the wire, its name, the socket programs meet it at.
+//! The start of an authority: it chooses the sizes on the wire and its name, and makes the table and the socket for its
+//! programs.
 
 use std::{
     fs,
@@ -38,9 +39,9 @@ pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Re
     })
 }
 
-/// How long pulled data may wait in queues on the path of an interface with this driver before less of it is asked for, in
-/// nanoseconds. Between guests under emulation on two busy processors, 1 MiB takes 0.15 … 0.33 s with 1 ms, half of it or less
-/// with 20 ms and more (five runs each).
+/// Returns how long pulled data may wait in queues on the path of an interface with this driver before less of it is
+/// asked for, in nanoseconds. Between guests under emulation on two busy processors, 1 MiB takes 0.15 … 0.33 s with 1
+/// ms, half of it or less with 20 ms and more (five runs each).
 pub(crate) fn pull_queue_ns_max(driver: Option<&str>) -> u64 {
     match driver {
         Some("virtio_net") => 50_000_000,
@@ -48,22 +49,24 @@ pub(crate) fn pull_queue_ns_max(driver: Option<&str>) -> u64 {
     }
 }
 
-/// Whether data of large messages comes to a socket of its own by default where the interface has this driver. Over veth the sender's
-/// core hands frames to the receiver's sockets and is the limit: 4 MiB at MTU 1500 are an eighth faster if the receiver's core copies
-/// them. Between emulated guests, whose one processor does both, there is no difference to be seen: 1 MiB took 94 … 118 ms
-/// without it and 82 … 127 with it (five each).
+/// Whether data of large messages arrives on its own socket by default where the interface has this driver. Over veth
+/// the sender's core hands frames to the receiver's sockets and is the limit: 4 MiB at MTU 1500 are an eighth faster if
+/// the receiver's core copies them. Between emulated guests, whose one processor does both, there is no difference to
+/// be seen: 1 MiB took 94 … 118 ms without it and 82 … 127 with it (five each).
 pub(crate) fn has_data_socket(driver: Option<&str>) -> bool {
     driver == Some("veth")
 }
 
-/// Whether that socket is the better guess at this MTU, until an endpoint knows better (`mxoe::engine::DataPathChoice`): where the kernel
-/// puts frames into pages of their own, pages that one core fills and another gives back may cost more than the copy, and 4 MiB at MTU
-/// 9000 took 0.92 of the time through the ring on one machine, and 1.25 on another.
+/// Whether the bulk path is the better guess at this MTU, until an endpoint has measured it
+/// (`mxoe::engine::DataPathChoice`). Where the kernel puts frames into pages of their own, pages that one core fills
+/// and another gives back may cost more than the copy: 4 MiB at MTU 9000 took 0.92 of the time through the ring on one
+/// machine, and 1.25 on another.
 pub(crate) fn bulk_path_comes_first(mtu: usize) -> bool {
     mtu < rustix::param::page_size()
 }
 
-/// `localhost` for loopback, else the node's name and the board's number, which programs find out in the same way.
+/// Returns the default name: `localhost` for loopback, else the node's name and the board's number, which programs find
+/// out in this manner, too.
 pub(crate) fn default_board_name(interface: &Interface) -> String {
     if interface.loopback {
         return "localhost".to_owned();
@@ -76,15 +79,15 @@ pub(crate) fn default_board_name(interface: &Interface) -> String {
     format!("{}:{number}", node.trim_end())
 }
 
-/// As much of a name as other hosts and programs are told.
+/// Cuts a name to what other hosts and programs are told.
 pub(crate) fn cut_name(name: &str) -> String {
     let name = &name[..name.floor_char_boundary(HOST_NAME_LEN_MAX - 1)];
     // As in the table.
     name.replace(char::is_control, "?")
 }
 
-/// The peer table of an interface, which makes this process its authority. An authority that was started on demand gives
-/// way to one that was not.
+/// Opens the peer table of an interface, which makes this process its authority. An authority that was started on
+/// demand is replaced by one that was not.
 pub(crate) fn own_table(place: &Place, interface: &Interface, on_demand: bool) -> Result<PeerTableWriter, OmxdError> {
     let begin = Instant::now();
     loop {
@@ -105,10 +108,10 @@ pub(crate) fn begin_serial() -> u32 {
     since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
 }
 
-/// The socket on which programs meet the authority; `connections_max` may wait there.
+/// Makes the socket on which programs reach the authority; `connections_max` may wait there.
 pub(crate) fn listen_at(place: &Place, group: Option<u32>, connections_max: usize) -> Result<OwnedFd, OmxdError> {
-    // Not where programs look until they may use it. Left by an authority that was killed just here: the lock on the table
-    // says that nobody else makes one.
+    // It gets its final name only when programs may use it. A file with the first name was left by an authority that
+    // was killed just here: the lock on the table says that no other process makes one.
     let path = place.socket_made();
     let _ = fs::remove_file(&path);
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes()).map_err(OmxdError::io("name omxd's socket"))?;

@@ -14,10 +14,11 @@ use std::{
 use netif::{Interface, NetifError};
 use weft_authority::{Place, own_file};
 
-/// Files looked at: far more than a host has interfaces. What is beyond is seen by a later start.
+/// At most so many files are checked: far more than a host has interfaces. Further ones are checked by a later start.
 const FILES_MAX: usize = 4096;
-/// Interfaces of namespaces that nobody is seen in whose files stay, 128 KiB each, the newest ones: such a namespace may be alive
-/// all the same, behind a process that cannot be looked at, and its next authority finds its peers under their old numbers.
+/// So many interfaces of namespaces without a visible process keep their files, 128 KiB each, the newest ones. Such a
+/// namespace may still be in use, by a process that cannot be inspected, and its next authority finds its peers under
+/// their old numbers.
 const UNSEEN_MAX: usize = 16;
 
 /// Removes the files beside `own` that no authority and no program needs any more.
@@ -73,7 +74,7 @@ impl Other {
     }
 }
 
-/// Whose file this is.
+/// Reads from a file's name which interface it belongs to.
 fn named(file: &OsStr) -> Option<Other> {
     let (base, _) = file.to_str()?.split_once('.')?;
     let (namespace, index) = base.strip_prefix("net-")?.split_once("-if-")?;
@@ -83,7 +84,7 @@ fn named(file: &OsStr) -> Option<Other> {
     })
 }
 
-/// False: an authority serves it all the same.
+/// Removes the files of an interface. False: an authority still serves it.
 fn remove(dir: &Path, other: &Other) -> bool {
     let Ok(Some(_locked)) = own_file(&other.file(dir, "lock")) else {
         return false;

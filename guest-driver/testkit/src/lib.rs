@@ -151,7 +151,7 @@ impl Drop for Veth {
     }
 }
 
-/// Sets an option of a packet socket as a program does that has nothing but the socket; the error's number.
+/// Sets an option of a packet socket as a program does that has nothing but the socket.
 ///
 /// # Errors
 /// The kernel's.

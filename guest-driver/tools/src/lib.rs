@@ -1,8 +1,8 @@
-//! Command-line tools that run in a guest or on a host: `nicctl` talks to the own card, `omx_info`, `omx_perf` and the small
-//! tools of `board` show, time, test and name what sends MX messages.
+//! Command-line tools that run in a guest or on a host: `nicctl` talks to the guest's own card; `omx_info`, `omx_perf`
+//! and the small tools of `board` show, time, test and name the parts of Open-MX.
 //!
-//! What the tools do is here, so that tests reach it; the programs in `bin/` are one line each. No protocol knowledge
-//! lives here: messages are `omx`, control frames `firmware::control`.
+//! The bodies of the tools are in this library, so that tests reach them; the programs in `bin/` are one line each. The
+//! tools know no protocol: messages are the business of `omx`, control frames of `firmware::control`.
 
 pub mod board;
 pub mod info;

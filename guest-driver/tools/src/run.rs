@@ -1,4 +1,4 @@
-//! How all programs start and end: results on stdout, one sentence on stderr when something is wrong.
+//! The start and end of all programs: results go to stdout, one sentence to stderr when something is wrong.
 
 use std::{
     fmt::Display,
@@ -17,7 +17,7 @@ pub fn run(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCod
     run_with(tool, json, ExitCode::FAILURE, body)
 }
 
-/// The same for the tools that Open-MX has: they end with 255 when something is wrong.
+/// As [`run`], for the tools that Open-MX has: they end with 255 when something is wrong.
 pub fn run_omx(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     run_with(tool, json, ExitCode::from(255), body)
 }
@@ -30,7 +30,7 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
             let sentence = format!("{error:#}");
             say(tool, &sentence);
             if json {
-                // Nobody is left to be told that the output is closed.
+                // If the output is closed, there is no reader to be told of it.
                 let _ = writeln!(io::stdout(), "{}", json!({ "error": sentence }));
             }
             failure
@@ -38,7 +38,7 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
     }
 }
 
-/// Says something on stderr. Closed or full: the line is lost, and nothing else.
+/// Writes a sentence to stderr. If that is closed or full, the line is lost, and nothing else happens.
 pub fn say(tool: &str, sentence: &str) {
     let _ = writeln!(io::stderr(), "{tool}: {sentence}");
 }
@@ -53,7 +53,7 @@ pub(crate) fn print(json: bool, report: &(impl Serialize + Display)) -> anyhow::
     print_line(&text)
 }
 
-/// Prints one line at once, also when nobody reads yet.
+/// Prints one line at once, also when there is no reader yet.
 pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")

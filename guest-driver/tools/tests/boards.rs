@@ -36,7 +36,7 @@ impl Host {
         self.well_with(program, arguments, &[])
     }
 
-    /// The same with these variables.
+    /// As [`Host::well`], with these variables.
     #[track_caller]
     fn well_with(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> [String; 2] {
         let output = self.run(program, arguments, variables);

@@ -94,7 +94,7 @@ fn omx_init_starts_and_stops_the_daemons_of_the_boards() {
         );
         assert!(error.contains("skbfrags has no effect"), "{error}");
         runs(&host, &both, &[&veth.a]);
-        // It stays although nobody uses it, and says in its log what it does.
+        // It stays although it is not used, and says in its log what it does.
         assert!(fs::read_to_string(host.at("log")).is_ok());
         assert!(host.well(INIT, &both, &["start"]).contains(&format!(
             "{}: omxd runs already\n{}: omxd started\nFound 2 boards",
@@ -110,7 +110,7 @@ fn omx_init_starts_and_stops_the_daemons_of_the_boards() {
             "{restarted}"
         );
 
-        // One that is used stays, unless somebody insists.
+        // One that is used stays, unless the user insists.
         let mut user = host
             .command(Path::new(PERF), &both)
             .args(["--interface", &veth.b, "--json"])
@@ -316,7 +316,7 @@ fn omxoed_serves_every_board() {
         runs(&host, &both, &[]);
         // With options it is what it is a link to.
         assert!(host.well(&omxoed, &both, &["--help"]).contains("--interface"));
-        // Nobody named one that is off.
+        // No setting names one that is off.
         veth.set_up(&veth.a, false);
         host.well(&omxoed, "all", &[]);
         let status = host.well(INIT, "all", &["status"]);
@@ -420,7 +420,7 @@ fn driver_parameters_limit_boards_endpoints_and_peers() {
             .read_line(&mut line)
             .unwrap();
         let sender = |extra: &[&str]| {
-            let arguments = [&["--interface", veth.a.as_str(), "-d", "nobody:0"], extra].concat();
+            let arguments = [&["--interface", veth.a.as_str(), "-d", "absent:0"], extra].concat();
             host.run(PERF, &both, &arguments)
         };
         let (beyond, any) = (sender(&["-e", "1"]), sender(&[]));

@@ -145,7 +145,7 @@ fn omx_perf_prints_imb_columns_and_measures_rate_and_overlap() {
             "{line}"
         );
 
-        // More and fewer messages than can be on their way at once; the longest go one by one.
+        // More and fewer messages than can be in flight at once; the longest go one by one.
         for (count, bytes) in [("1000", "128"), ("3", "128"), ("3", "100000000")] {
             let rate = send(&[
                 "--rate",
@@ -358,7 +358,7 @@ fn the_small_tools_show_test_and_name_boards() {
         let checked = well(env!("CARGO_BIN_EXE_omx_check"), &[]);
         assert_eq!(checked, format!("board 0 ({}): self ok, shared memory ok\n", veth.a));
 
-        // The line that the reference's scripts look for, and boards that can be told apart by their names.
+        // The line that the reference's scripts look for, and boards that have different names.
         let info = |boards: &str| {
             let output = tool(INFO, dir.path())
                 .arg("-q")
@@ -406,7 +406,7 @@ fn the_small_tools_show_test_and_name_boards() {
         );
         well(init_peers, &["-c"]);
         assert!(well(INFO, &["-v"]).contains("02:00:00:00:00:42 <unknown>"));
-        let (code, _, error) = run(init_peers, &["nobody", "second:0"]);
+        let (code, _, error) = run(init_peers, &["absent", "second:0"]);
         assert!(code == 255 && error.contains("is no address"), "{error}");
 
         let endpoint_info = env!("CARGO_BIN_EXE_omx_endpoint_info");

@@ -78,7 +78,7 @@ fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
     serve_card_that_says(port, stop, |_| {})
 }
 
-/// The same, with what it says changed before it is sent.
+/// As [`serve_card`], with the reply changed before it is sent.
 fn serve_card_that_says(port: &mut AfPacket, stop: &UnixStream, change: impl Fn(&mut [u8])) -> Firmware {
     let mut nic = Firmware::new(FirmwareConfig {
         queue_pairs: 2,

@@ -432,7 +432,7 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
     RETURNS(omx_wait(e, &receive, &status, &result, 1), OMX_BAD_REQUEST);
     RETURNS(omx_context(&receive, &context), OMX_BAD_REQUEST);
     RETURNS(omx_forget(e, &receive), OMX_BAD_REQUEST);
-    /* Truncated, shown to nobody but the status. */
+    /* Truncated: only the status shows it. */
     OK(omx_isend(e, out, 5, self, 62, NULL, &send));
     OK(omx_cancel_notest(e, &send, &result) == OMX_BAD_REQUEST ? OMX_SUCCESS : OMX_BAD_ERROR);
     OK(omx_probe(e, 62, ALL, &status, &result, 0));
@@ -463,7 +463,7 @@ static void open_mx_calls(omx_endpoint_t e, omx_endpoint_t other)
     CHECK(result == 1 && request == receive);
     OK(omx_test(e, &receive, &status, &result));
     CHECK(result == 1);
-    /* Nothing is left: a time limit of 0 looks once. */
+    /* Nothing is left: a time limit of 0 checks once. */
     OK(omx_peek(e, &request, &result, 0));
     CHECK(result == 0);
     OK(omx_wait_any(e, 0, 0, &status, &result, 0));

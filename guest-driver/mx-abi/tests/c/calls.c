@@ -51,7 +51,7 @@ static void the_unexpected_handler_sees_what_nobody_waits_for(void)
     }
     finish(a, &send);
     CHECK(seen.length == 20 && seen.info == 20 && seen.has_data && filled(seen.data, 20, 3));
-    /* Consumed: nobody finds it any more. The address it came from can be used. */
+    /* Consumed: it is not found any more. The address it came from can be used. */
     OK(mx_iprobe(b, 0, 0, &status, &result));
     CHECK(!result);
     mx_request_t back = post_receive(a, out, 5, 1, ALL), answer = post_send(b, seen.address, "back", 5, 1);
@@ -98,7 +98,7 @@ static void wake(struct blocked *blocked)
 {
     start_blocked(blocked);
     CHECK(!has_returned(blocked));
-    /* A wakeup with nobody asleep is lost: so until the thread says that it woke up. */
+    /* A wakeup without a sleeping thread is lost: so until the thread says that it woke up. */
     while (!has_returned(blocked))
         OK(mx_wakeup(b));
     pthread_join(blocked->thread, NULL);

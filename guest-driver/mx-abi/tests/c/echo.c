@@ -46,7 +46,7 @@ int main(int argc, char **argv)
             status = finish(e, &request);
             OK(omx_issend(e, in, status.xfer_length, status.addr, status.match_info, NULL, &request));
             status = end_of(e, &request);
-            /* Who has the last one ends, and when its acknowledgement is lost nobody is there to repeat it. */
+            /* Who has the last one ends, and when its acknowledgement is lost it is not repeated. */
             CHECK(status.code == OMX_SUCCESS || (i == COUNT - 1 && status.code == OMX_REMOTE_ENDPOINT_CLOSED));
         }
     } else {

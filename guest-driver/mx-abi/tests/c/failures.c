@@ -123,7 +123,7 @@ static void no_descriptors(void)
             OK(omx_close_endpoint(oe));
         else
             RETURNS(omx, OMX_NO_SYSTEM_RESOURCES);
-        /* The library's own thread gives its copies of the last one's back at its own pace: the second may find more. */
+        /* The library's own thread gives its copies of the last one's back later: the second may find more. */
         if (mx == MX_SUCCESS)
             OK(mx_close_endpoint(me));
         else
@@ -159,7 +159,7 @@ static void too_much_pending(void)
     to_b = connected();
     OK(omx_decompose_endpoint_addr(to_b, &nic, &id));
     OK(mx_connect(m, nic, id, 0, LONG_MS, &mx_address));
-    /* Nobody takes anything. */
+    /* No message is taken. */
     OK(omx_disable_progression(b));
     for (count = 0; omx == OMX_SUCCESS; count++)
         omx = omx_isend(a, "x", 1, to_b, 1, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* An endpoint that holds as many unexpected messages as it may: what else is sent to it waits, whoever sends, and nothing fails:
+/* An endpoint that holds as many unexpected messages as it may: what else is sent to it waits, whichever peer sends it, and nothing fails:
  * full BOARD BOARD. */
 #include "pair.h"
 
@@ -89,7 +89,7 @@ static mx_unexp_handler_action_t take(void *context, mx_endpoint_addr_t from, ui
     return MX_RECV_FINISHED;
 }
 
-/* Larger than all that is held: a buffer too short for it, and a handler. */
+/* Larger than all that is kept: a buffer too short for it, and a handler. */
 static void one_that_never_fits_is_received_and_handled_as_others(void)
 {
     static unsigned char out[LIMIT + 7], in[1000];
@@ -107,7 +107,7 @@ static void one_that_never_fits_is_received_and_handled_as_others(void)
     OK(mx_register_unexp_handler(b, NULL, NULL));
 }
 
-/* As a program meets it that sets nothing: 64 MiB. */
+/* As it is for a program that sets nothing: 64 MiB. */
 static void more_than_64_mib_to_oneself(void)
 {
     enum { COUNT = 70, LEN = 1 << 20 };

@@ -60,7 +60,7 @@ static mx_status_t receive(void *data, uint32_t len, uint64_t info)
 }
 
 /* Both sides are here. */
-static void meet(void)
+static void rendezvous(void)
 {
     mx_request_t request = post_receive(NULL, 0, BARRIER, ALL);
     send(NULL, 0, BARRIER);
@@ -78,7 +78,7 @@ static void every_length_expected_and_unexpected(void)
             if (asking) {
                 fill(out, len, i);
                 if (expected)
-                    meet();
+                    rendezvous();
                 request = post_send(peer, out, len, 5);
                 status = finish(&request);
                 CHECK(status.code == MX_STATUS_SUCCESS && status.xfer_length == len);
@@ -87,7 +87,7 @@ static void every_length_expected_and_unexpected(void)
                 memset(in, 0, len);
                 if (expected) {
                     request = post_receive(in, len, 5, ALL);
-                    meet();
+                    rendezvous();
                 } else {
                     OK(mx_probe(e, LONG_MS, 5, ALL, &status, &result));
                     CHECK(result == 1 && status.msg_length == len && status.match_info == 5);
@@ -117,7 +117,7 @@ static void ping_pong(void)
     }
 }
 
-/* Messages of all kinds in both directions at once; each arrives once, in the order in which it was sent, whoever takes it. */
+/* Messages of all kinds in both directions at once; each arrives once, in the order in which it was sent, whichever side takes it. */
 static void streams_cross(void)
 {
     enum { COUNT = 210, LONGEST = 50000 };
@@ -125,13 +125,13 @@ static void streams_cross(void)
     static const uint32_t lengths[] = {4, 32, 128, 5000, 4, 32768, LONGEST};
     mx_status_t status;
     uint32_t result;
-    meet();
+    rendezvous();
     for (uint32_t i = 0; i < COUNT; i++) {
         uint32_t len = lengths[i % 7];
         fill((unsigned char *)sent[i], len, i);
         sent[i][0] = i;
         mx_segment_t segment = {sent[i], len};
-        /* Without a place for the request nobody takes its completion. */
+        /* Without a place for the request its completion is not taken. */
         OK(mx_isend(e, &segment, 1, peer, 9, NULL, NULL));
     }
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -148,7 +148,7 @@ static void streams_cross(void)
         CHECK(filled((unsigned char *)got, status.xfer_length, i));
     }
     /* The partner has all of them before the buffers are used again. */
-    meet();
+    rendezvous();
     OK(mx_iprobe(e, 9, ALL, &status, &result));
     CHECK(result == 0);
 }
@@ -186,7 +186,7 @@ static void truncation_says_what_was_lost(void)
         uint32_t len = lengths[i];
         if (asking) {
             fill(out, len, 4);
-            meet();
+            rendezvous();
             mx_request_t request = post_send(peer, out, len, 4);
             mx_status_t status = finish(&request);
             if (len == 100000)
@@ -195,7 +195,7 @@ static void truncation_says_what_was_lost(void)
                 CHECK(status.code == MX_STATUS_SUCCESS);
         } else {
             mx_request_t request = post_receive(in, 100, 4, ALL);
-            meet();
+            rendezvous();
             mx_status_t status = finish(&request);
             CHECK(status.code == MX_STATUS_TRUNCATED && status.msg_length == len && status.xfer_length == 100);
             CHECK(filled(in, 100, 4));
@@ -209,7 +209,7 @@ static void cancel_takes_back_what_has_no_message(void)
     mx_request_t request, peeked = NULL;
     uint32_t result;
     if (asking) {
-        meet();
+        rendezvous();
         send(text, sizeof text, 6);
         return;
     }
@@ -218,7 +218,7 @@ static void cancel_takes_back_what_has_no_message(void)
     OK(mx_cancel(e, &request, &result));
     CHECK(result == 1 && request == NULL);
     request = post_receive(text, sizeof text, 6, ALL);
-    meet();
+    rendezvous();
     OK(mx_peek(e, LONG_MS, &peeked, &result));
     CHECK(result == 1 && peeked == request);
     OK(mx_cancel(e, &request, &result));
@@ -242,14 +242,14 @@ static void waits_end_by_wakeup_by_time_and_by_a_message(void)
     uint32_t result = 7, woken = 7;
     pthread_t thread;
     if (asking) {
-        meet();
+        rendezvous();
         send(NULL, 0, 99);
         return;
     }
     OK(mx_wait_any(e, 1, 99, ALL, &status, &result));
     CHECK(result == 0);
     CHECK(!pthread_create(&thread, NULL, blocked, &woken));
-    /* A wakeup with nobody asleep is lost: so until the thread says that it woke up. */
+    /* A wakeup without a sleeping thread is lost: so until the thread says that it woke up. */
     while (__atomic_load_n(&woken, __ATOMIC_ACQUIRE) == 7)
         OK(mx_wakeup(e));
     pthread_join(thread, NULL);
@@ -257,7 +257,7 @@ static void waits_end_by_wakeup_by_time_and_by_a_message(void)
     mx_request_t request = post_receive(NULL, 0, 99, ALL);
     woken = 7;
     CHECK(!pthread_create(&thread, NULL, blocked, &woken));
-    meet();
+    rendezvous();
     pthread_join(thread, NULL);
     CHECK(woken == 1);
     (void)request;
@@ -276,7 +276,7 @@ static struct {
 static mx_unexp_handler_action_t handler(void *context, mx_endpoint_addr_t from, uint64_t info, uint32_t length, void *data)
 {
     CHECK(context == &seen);
-    /* The steps' own meeting is nobody's business. */
+    /* The messages of the rendezvous do not count. */
     if (info == BARRIER)
         return MX_RECV_CONTINUE;
     seen.address = from;
@@ -305,7 +305,7 @@ static void the_unexpected_handler_sees_what_nobody_waits_for(void)
     uint32_t result;
     if (asking) {
         fill(out, 100000, 3);
-        meet();
+        rendezvous();
         request = post_receive(in, 5, 1, ALL);
         send(out, 20, 20);
         finish(&request);
@@ -314,15 +314,15 @@ static void the_unexpected_handler_sees_what_nobody_waits_for(void)
         request = post_send(peer, out, 100000, 22);
         status = finish(&request);
         CHECK(status.code == MX_STATUS_TRUNCATED && status.xfer_length == 0);
-        meet();
+        rendezvous();
         send(out, 30, 21);
     } else {
         seen.answer = MX_RECV_FINISHED;
         OK(mx_register_unexp_handler(e, handler, &seen));
-        meet();
+        rendezvous();
         called(1);
         CHECK(seen.length == 20 && seen.has_data && filled(seen.data, 20, 3));
-        /* Consumed: nobody finds it any more. The address it came from can be used. */
+        /* Consumed: it is not found any more. The address it came from can be used. */
         OK(mx_iprobe(e, 20, ALL, &status, &result));
         CHECK(!result);
         request = post_send(seen.address, "back", 5, 1);
@@ -331,13 +331,13 @@ static void the_unexpected_handler_sees_what_nobody_waits_for(void)
         CHECK(!seen.has_data && seen.length == 100000);
         /* What the handler posts takes the message. */
         seen.answer = MX_RECV_CONTINUE;
-        meet();
+        rendezvous();
         called(3);
         status = finish(&seen.posted);
         CHECK(status.xfer_length == 30 && filled(seen.data, 30, 3));
         OK(mx_register_unexp_handler(e, NULL, NULL));
     }
-    meet();
+    rendezvous();
 }
 
 static void *one_of_many(void *argument)
@@ -395,7 +395,7 @@ static void connections_are_refused_with_the_reason(void)
     RETURNS(mx_connect(e, 0x020000fffffeULL, 0, KEY, 5, &address), MX_TIMEOUT);
 }
 
-/* Closing an endpoint leaves what is on its way to its fate. So the one who asks ends when the other has everything, and the other
+/* Closing an endpoint leaves what is in flight to its fate. So the one who asks ends when the other has everything, and the other
  * one stays a while: an acknowledgement that was lost can be asked for again. */
 static void farewell(void)
 {
@@ -438,9 +438,9 @@ int main(int argc, char **argv)
     the_unexpected_handler_sees_what_nobody_waits_for();
     threads_share_an_endpoint();
     messages_to_oneself_match_like_any_other();
-    meet();
+    rendezvous();
     connections_are_refused_with_the_reason();
-    meet();
+    rendezvous();
     farewell();
     OK(mx_close_endpoint(e));
     OK(mx_finalize());

@@ -65,7 +65,7 @@ static void a_stream_arrives_in_order_whoever_takes_it(void)
     for (uint32_t i = 0; i < COUNT; i++) {
         mx_segment_t segment = {&numbers[i], sizeof numbers[i]};
         numbers[i] = i;
-        /* Without a place for the request nobody takes its completion. */
+        /* Without a place for the request its completion is not taken. */
         OK(mx_isend(a, &segment, 1, to_b, 9, NULL, NULL));
     }
     for (uint32_t i = 0; i < COUNT; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Which way messages go that stay on the host: paths SELF OTHERS, how many of ten short messages to itself and to another endpoint of its
+/* Which path messages take that stay on the host: paths SELF OTHERS, how many of ten short messages to itself and to another endpoint of its
  * board are to be frames, and not in shared memory. Both ends have what the environment says. */
 #include <open-mx.h>
 

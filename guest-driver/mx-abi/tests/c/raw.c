@@ -141,7 +141,7 @@ static void handles_can_be_polled(void)
     do
         drain(e);
     while (poll(&here, 1, 0) != 0);
-    /* A completion, of a frame that nobody takes or answers. */
+    /* A completion, of a frame that is neither taken nor answered. */
     OK(mx_raw_send(e, 0, NULL, 0, unknown, sizeof unknown, NULL));
     CHECK(poll(&here, 1, 0) == 1 && here.revents == POLLIN);
     OK(mx_raw_send(e, 0, NULL, 0, frame, sizeof frame, NULL));
@@ -195,7 +195,7 @@ static pthread_t start_to_wait(struct waited *waited)
     return thread;
 }
 
-/* A thread that waits is in nobody's way, and learns of what others do. */
+/* A thread that waits blocks no other, and learns of what others do. */
 static void threads_share_a_raw_endpoint(void)
 {
     unsigned char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x86, 0xdf, 0, 0, 1};

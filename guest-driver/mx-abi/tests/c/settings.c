@@ -133,7 +133,7 @@ static void buffers_of_large_sends_are_waited_for(void)
     pthread_join(woken.thread, NULL);
     OK(woken.code);
     CHECK(woken.result == 0);
-    /* Another one is complete before, and nobody takes it. */
+    /* Another one is complete before, and is not taken. */
     first = post_send(a, to_b, out, 4, 1);
     OK(mx_peek(a, LONG_MS, &peeked, &result));
     CHECK(result == 1 && peeked == first);

@@ -74,7 +74,7 @@ static void calls_that_open_mx_has_not(mx_endpoint_t endpoint)
     OK(mx_isend(endpoint, &short_one, 1, self, 1, NULL, &send));
     OK(mx_buffered(endpoint, &send, MX_INFINITE, &result));
     CHECK(result == 1);
-    /* A time limit of 0 looks once. */
+    /* A time limit of 0 checks once. */
     OK(mx_open_endpoint(0, MX_ANY_ENDPOINT, 0, NULL, 0, &second));
     OK(mx_get_endpoint_addr(second, &other));
     OK(mx_decompose_endpoint_addr(other, &nic, &id));

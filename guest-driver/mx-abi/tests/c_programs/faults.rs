@@ -1,5 +1,6 @@
-//! The C programs with a path between their boards that loses frames, repeats them and holds them back, as chance with a seed says: what
-//! MX promises does not depend on the network. (Raw frames are the exception, which nobody repeats: `raw` and `raw_types` are not here.)
+//! The C programs with a path between their boards that loses, duplicates and delays frames at random, from a seed: the
+//! promises of MX do not depend on the network. (Raw frames are the exception, since they are not repeated: `raw` and
+//! `raw_types` are not here.)
 
 use std::{
     collections::VecDeque,
@@ -23,11 +24,11 @@ use weft_guest_driver_testkit::Veth;
 
 use crate::{First, kit::Kit, other_host::OtherHost, with_cable};
 
-/// Of a thousand frames so many are lost, sent twice, and held back.
+/// Of a thousand frames so many are lost, duplicated, and delayed.
 const LOST: u64 = 10;
 const REPEATED: u64 = 10;
 const HELD_BACK: u64 = 20;
-/// A frame is held back until so many others passed, at most, or none came for a millisecond.
+/// A frame is delayed until so many others passed, at most, or none came for a millisecond.
 const PASSED_MAX: u64 = 16;
 const IDLE: Timespec = Timespec {
     tv_sec: 0,
@@ -41,8 +42,8 @@ const QUEUE_LEN: usize = 16 << 20;
 /// One of the two interfaces in the middle.
 struct Side {
     socket: OwnedFd,
-    /// Frames on their way out of it that are held back: for how many others still.
-    held: VecDeque<(u64, Vec<u8>)>,
+    /// The delayed frames that will leave here, and how many others must pass before each.
+    delayed: VecDeque<(u64, Vec<u8>)>,
 }
 
 impl Side {
@@ -53,7 +54,7 @@ impl Side {
         // SAFETY: no pointers.
         let socket = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(every_type)) };
         assert!(socket >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor that is used nowhere else.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_LEN).unwrap();
         let (on, len) = (1_i32, size_of::<i32>() as libc::socklen_t);
@@ -78,8 +79,8 @@ impl Side {
         // SAFETY: the address lives through the call and has the length that is said.
         let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
         assert_eq!(bound, 0, "{}", io::Error::last_os_error());
-        let held = VecDeque::new();
-        Self { socket, held }
+        let delayed = VecDeque::new();
+        Self { socket, delayed }
     }
 
     fn send(&self, frame: &[u8]) {
@@ -87,21 +88,21 @@ impl Side {
         let _ = send(&self.socket, frame, SendFlags::empty());
     }
 
-    /// A frame passed, or none for a while: those go that were held back long enough.
-    fn let_go(&mut self, idle: bool) {
-        for (left, _) in &mut self.held {
+    /// Sends the frames that were delayed long enough, after a frame passed, or none came for a while.
+    fn release(&mut self, idle: bool) {
+        for (left, _) in &mut self.delayed {
             *left = if idle { 0 } else { left.saturating_sub(1) };
         }
-        let waiting = std::mem::take(&mut self.held).into_iter();
+        let waiting = std::mem::take(&mut self.delayed).into_iter();
         let (go, stay): (VecDeque<_>, _) = waiting.partition(|(left, _)| *left == 0);
-        self.held = stay;
+        self.delayed = stay;
         for (_, frame) in go {
             self.send(&frame);
         }
     }
 }
 
-/// Chance, the same for the same seed (splitmix64).
+/// Random numbers, equal for equal seeds (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -159,7 +160,7 @@ fn forward(sides: &mut [Side; 2], chance: &mut Chance) -> u64 {
     let mut frame = [0; FRAME_LEN_MAX];
     for from in 0..2 {
         if idle {
-            sides[1 - from].let_go(true);
+            sides[1 - from].release(true);
             continue;
         }
         while let Ok((len, _)) = recv(sides[from].socket.as_fd(), &mut frame[..], RecvFlags::TRUNC) {
@@ -170,14 +171,14 @@ fn forward(sides: &mut [Side; 2], chance: &mut Chance) -> u64 {
                 continue;
             }
             if (LOST + REPEATED..LOST + REPEATED + HELD_BACK).contains(&number) {
-                to.held.push_back((1 + chance.below(PASSED_MAX), frame.to_vec()));
+                to.delayed.push_back((1 + chance.below(PASSED_MAX), frame.to_vec()));
                 continue;
             }
             to.send(frame);
             if number < LOST + REPEATED {
                 to.send(frame);
             }
-            to.let_go(false);
+            to.release(false);
         }
     }
     faults

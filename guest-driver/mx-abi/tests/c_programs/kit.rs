@@ -48,7 +48,7 @@ impl Kit {
         self.compile_file(&source, as_name, first, last)
     }
 
-    /// The same of any program.
+    /// Compiles any program; returns its path.
     pub fn compile_file(&self, source: &Path, as_name: &str, first: &[&str], last: &[&str]) -> PathBuf {
         let program = self.at(as_name);
         let include = self.at("include");

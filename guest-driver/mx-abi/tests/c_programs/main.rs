@@ -75,8 +75,9 @@ fn sends_to_an_endpoint_that_holds_all_it_may_wait_and_none_fails() {
     );
 }
 
-/// What turns off the short ways within a host: variables, and how many of ten messages to oneself and to others are frames then.
-const SHORT_WAYS_OFF: [(&[&str], [&str; 2]); 5] = [
+/// What turns off the short paths within a host: variables, and how many of ten messages to oneself and to others are
+/// frames then.
+const SHORT_PATHS_OFF: [(&[&str], [&str; 2]); 5] = [
     (&[], ["0", "0"]),
     (&["OMX_DISABLE_SELF"], ["10", "0"]),
     (&["OMX_DISABLE_SHARED"], ["0", "10"]),
@@ -97,7 +98,7 @@ fn messages_within_a_host_are_frames_where_the_environment_says_so() {
             let programs = ["calls", "full"].map(|name| kit.compile(&format!("{name}.c"), name, &[], &mx));
             let hosts = kit.compile("hosts.c", "hosts", &[], &mx);
             let echo = kit.compile("echo.c", "echo", &[], &["-lopen-mx", "-lpthread"]);
-            for (variables, frames) in SHORT_WAYS_OFF {
+            for (variables, frames) in SHORT_PATHS_OFF {
                 let set = |mut command: Command| {
                     command.envs(variables.iter().map(|name| (name, "1")));
                     command

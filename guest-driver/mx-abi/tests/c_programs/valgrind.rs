@@ -1,5 +1,5 @@
-//! The C programs under valgrind's memcheck: the library hands no byte to the system, or takes a decision by one, that nobody wrote, and
-//! touches no memory that is not its own.
+//! The C programs under valgrind's memcheck: the library neither hands uninitialised bytes to the system nor decides by
+//! them, and touches no memory that is not its own.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 

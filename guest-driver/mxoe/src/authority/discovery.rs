@@ -1,4 +1,5 @@
-//! Board announcements: ours on a schedule, others' into the peer table (9.2); and the queue of RAW frames (9.1).
+//! Board announcements (9.2): this board's on a schedule, others' into the peer table. And the queue of RAW frames
+//! (9.1).
 
 use alloc::vec::Vec;
 
@@ -7,20 +8,20 @@ use ether::{MacAddr, Time};
 use super::{Authority, AuthorityEvent, Counter, Head, Peers, RAW_QUEUE_MAX};
 use crate::wire::Announcement;
 
-/// Announcements at the start, and whenever a board is new.
+/// So many announcements are made at the start, and whenever a board is new.
 const QUICK: u8 = 8;
-/// Between those.
+/// The interval between these announcements.
 const QUICK_NS: u64 = 1_000_000_000;
-/// Between the others.
+/// The interval between later announcements.
 const SLOW_NS: u64 = 180_000_000_000;
 
-/// The schedule, and the boards seen.
+/// The schedule of announcements, and the boards that were seen.
 #[derive(Debug)]
 pub(super) struct Discovery {
     serial: u32,
     quick_left: u8,
     at: Time,
-    /// By peer index.
+    /// The serial numbers of the boards, by peer index.
     serials: Vec<Option<u32>>,
 }
 
@@ -59,7 +60,7 @@ impl Discovery {
         }
     }
 
-    /// A board was seen; whether it is new or has started anew.
+    /// Notes that a board was seen, and returns whether it is new or has started anew.
     fn seen(&mut self, now: Time, peer: u16, serial: u32) -> bool {
         let place = usize::from(peer);
         if self.serials.len() <= place {
@@ -119,5 +120,5 @@ impl Authority {
     }
 }
 
-/// Zero bytes before the address in an announcement: what tells it from other RAW frames.
+/// So many zero bytes before the address distinguish an announcement from other RAW frames.
 const ANNOUNCEMENT_ZEROS: usize = 15;

@@ -1,12 +1,13 @@
-//! What is answered for a whole interface: names, discovery, RAW frames, and refusals for endpoints that are not open
-//! (sections 8, 9, 18). Sans-I/O like the engine; the caller knows which endpoints are open and which hosts are peers.
+//! The answers for a whole interface: names, discovery, RAW frames, and refusals for endpoints that are not open
+//! (sections 8, 9, 18). The authority is sans-I/O like the engine; the caller knows which endpoints are open and which
+//! hosts are peers.
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 
 use ether::{MacAddr, Time};
 
 use crate::{
-    engine::{Counter, Counters, Losses, Lost, Peers, count_undecodable},
+    engine::{Counter, Counters, FaultInjection, Lost, Peers, count_undecodable},
     wire::{
         Ack, Connect, ConnectKind, Dialect, HOST_MAGIC_FIRST, HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, NackCode,
         NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet, Pull, RAW_FRAME_LEN_MAX, endpoint_of_pull_magic,
@@ -18,7 +19,7 @@ mod refuse;
 
 use self::discovery::Discovery;
 
-/// What an [`Authority`] is told once.
+/// The configuration of an [`Authority`].
 #[derive(Clone, Debug)]
 pub struct AuthorityConfig {
     /// The interface's address.
@@ -31,11 +32,11 @@ pub struct AuthorityConfig {
     pub name: Box<[u8]>,
 }
 
-/// Endpoints of an interface by default (1.3).
+/// The default number of endpoints of an interface (1.3).
 pub const ENDPOINTS_DEFAULT: u16 = 32;
-/// Frames that wait to be sent at most; beyond, answers are left out and asked for again.
+/// At most so many frames wait to be sent; beyond, answers are left out and asked for again.
 const ANSWERS_MAX: usize = 1024;
-/// RAW frames that wait for the mapping daemon at most (9.1).
+/// At most so many RAW frames wait for the mapping daemon (9.1).
 const RAW_QUEUE_MAX: usize = 32;
 /// Queries of a peer's name are repeated after this long (9.3).
 const QUERY_REPEAT_NS: u64 = 5_000_000_000;
@@ -64,7 +65,7 @@ enum Answer {
     Raw(Box<[u8]>),
 }
 
-/// What happened, taken with [`Authority::poll_event`].
+/// Something that happened, taken with [`Authority::poll_event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthorityEvent {
     /// A peer's name is known; [`Authority::name`] gives it.
@@ -92,11 +93,11 @@ pub struct Authority {
     discovery: Discovery,
     query_at: Time,
     events: VecDeque<AuthorityEvent>,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
 impl Authority {
-    /// An authority that knows no names and announces nothing.
+    /// Makes an authority that knows no names and announces nothing.
     pub fn new(mut config: AuthorityConfig) -> Self {
         config.name = cut(&config.name);
         Self {
@@ -110,26 +111,26 @@ impl Authority {
             discovery: Discovery::OFF,
             query_at: Time::MAX,
             events: VecDeque::new(),
-            losses: Losses::default(),
+            faults: FaultInjection::default(),
         }
     }
 
-    /// What happened to frames so far.
+    /// Returns the counts of what happened to frames.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The next thing that happened.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<AuthorityEvent> {
         self.events.pop_front()
     }
 
-    /// A peer's name, without a zero.
+    /// Returns a peer's name, without a zero.
     pub fn name(&self, peer: u16) -> Option<&[u8]> {
         self.names.get(usize::from(peer))?.as_deref()
     }
 
-    /// The peer of this name.
+    /// Finds the peer with this name.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
         let found = self.names.iter().position(|known| known.as_deref() == Some(name))?;
         u16::try_from(found).ok()
@@ -146,7 +147,7 @@ impl Authority {
         self.config.name = cut(name);
     }
 
-    /// A peer was added to the table: asks for its name unless it has one.
+    /// Notes that a peer was added to the table: asks for its name unless it has one.
     pub fn peer_added(&mut self, now: Time, peer: u16) {
         let place = self.place(peer);
         if self.names[place].is_none() {
@@ -164,18 +165,19 @@ impl Authority {
         }
     }
 
-    /// Opens or closes the raw endpoint: RAW frames are kept only while it is open; what is no announcement is a drop otherwise.
+    /// Opens or closes the raw endpoint: RAW frames that are no announcements are kept only while it is open, and
+    /// dropped otherwise.
     pub fn set_raw_open(&mut self, open: bool) {
         self.raw_open = open;
         self.raw.clear();
     }
 
-    /// The next RAW frame, whole.
+    /// Takes the next RAW frame, whole.
     pub fn take_raw(&mut self) -> Option<Box<[u8]>> {
         self.raw.pop_front()
     }
 
-    /// Sends a whole frame as it is. False: too long, or too many wait.
+    /// Sends a whole frame as it is. False: it is too long, or too many wait.
     pub fn send_raw(&mut self, frame: &[u8]) -> bool {
         frame.len() <= RAW_FRAME_LEN_MAX && self.answer(Answer::Raw(frame.into()))
     }
@@ -185,13 +187,13 @@ impl Authority {
         self.discovery.start(now, serial);
     }
 
-    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that `seed` decides; 0: none any
-    /// more.
+    /// Loses one of `every` outgoing packets of the named kind on average, on purpose, at distances that `seed`
+    /// decides; 0 loses none any more.
     pub fn set_packet_loss(&mut self, what: Lost, every: u32, seed: u32) {
-        self.losses.set(what, every, seed);
+        self.faults.set(what, every, seed);
     }
 
-    /// When [`Authority::handle_timeout`] is to be called at the latest.
+    /// Returns when [`Authority::handle_timeout`] is to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Time> {
         let next = self.query_at.min(self.discovery.due());
         (next != Time::MAX).then_some(next)
@@ -296,13 +298,14 @@ impl Authority {
         true
     }
 
-    /// The next frame to be sent, written to `out`, which should hold [`RAW_FRAME_LEN_MAX`] bytes; its length.
+    /// Writes the next frame to be sent to `out`, which should have room for [`RAW_FRAME_LEN_MAX`] bytes, and returns
+    /// its length.
     pub fn poll_transmit<P: Peers>(&mut self, peers: &P, out: &mut [u8]) -> Option<usize> {
         while let Some(answer) = self.answers.pop_front() {
             let Some(len) = self.emit(&answer, peers, out) else {
                 continue;
             };
-            if self.losses.is_empty() || !self.losses.hit(&out[..len]) {
+            if self.faults.is_empty() || !self.faults.hit(&out[..len]) {
                 return Some(len);
             }
             self.counters.count(Counter::LostOnPurpose);
@@ -371,7 +374,7 @@ impl Authority {
     }
 }
 
-/// As much of a name as fits a reply with its terminating zero.
+/// Returns as much of a name as fits a reply with its terminating zero.
 fn cut(name: &[u8]) -> Box<[u8]> {
     name[..name.len().min(HOST_NAME_LEN_MAX - 1)].into()
 }

@@ -73,7 +73,7 @@ impl Authority {
         known
     }
 
-    /// The code for an endpoint that cannot be reached.
+    /// Returns the code for an endpoint that cannot be reached.
     fn code_for(&self, endpoint: u8) -> NackCode {
         if u16::from(endpoint) >= self.config.endpoints {
             NackCode::BadEndpoint

@@ -1,5 +1,5 @@
-//! What an endpoint's engine is given when it starts: identity, wire dialect, limits, times. Nothing here changes later
-//! but the time after which a request is given up.
+//! The configuration of an endpoint's engine: identity, wire dialect, limits, times. After the start only the time
+//! after which a request is given up can change.
 
 use ether::MacAddr;
 
@@ -9,32 +9,32 @@ use crate::wire::{Dialect, Extension, Preset, Sizes};
 /// Everything an [`super::Engine`] must be told. The fields are public: start from [`Config::new`] and change some.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Own address; the source of every frame.
+    /// The endpoint's own address, which is the source of every frame.
     pub mac: MacAddr,
-    /// Own endpoint number.
+    /// The endpoint's own number.
     pub endpoint: u8,
-    /// Own session id: random, drawn when the endpoint is opened, never [`crate::wire::SESSION_NONE`].
+    /// The endpoint's session id: random, drawn when the endpoint is opened, never [`crate::wire::SESSION_NONE`].
     pub session: u32,
-    /// Connection key that a peer must present.
+    /// The connection key that a peer must present.
     pub key: u32,
-    /// Layouts, sizes, EtherType. Marks are switched on or off here by [`Config::extension`].
+    /// Layouts, sizes and EtherType. [`Config::extension`] switches marks on or off here.
     pub dialect: Dialect,
-    /// What is announced in CONNECT (section 17); `None` behaves like an unmodified Open-MX.
+    /// The extension is announced in CONNECT (section 17); with `None` the engine behaves like an unmodified Open-MX.
     pub extension: Option<Extension>,
-    /// Longest message that is sent eagerly, in bytes: 128 … the largest medium message (3.1).
+    /// The longest message that is sent eagerly, in bytes: 128 … the largest medium message (3.1).
     pub rndv_threshold: u32,
     /// Bounds of queues and memory.
     pub limits: Limits,
     /// Times of the protocol.
     pub timing: Timing,
-    /// Which way data of long messages comes.
+    /// The choice of the path that data of long messages takes.
     pub data_path: DataPathChoice,
-    /// Random number that keeps a peer from choosing collisions in hash tables.
+    /// A random number that keeps a peer from choosing collisions in hash tables.
     pub seed: u64,
 }
 
 impl Config {
-    /// The defaults of `preset`, announcing everything this engine can do.
+    /// Makes the default configuration of `preset`, which announces everything this engine can do.
     pub fn new(mac: MacAddr, endpoint: u8, session: u32, preset: Preset) -> Self {
         let sizes = preset.sizes();
         Self::with_sizes(mac, endpoint, session, sizes, preset.code())
@@ -61,8 +61,8 @@ impl Config {
         }
     }
 
-    /// This configuration without the latency mark: it is not announced, so no peer agrees to it, none is sent, and frames that carry it are of
-    /// unknown type.
+    /// Switches the latency mark off: it is not announced, so no peer agrees to it, none is sent, and frames that carry
+    /// it are of unknown type.
     #[must_use]
     pub fn without_marks(mut self) -> Self {
         if let Some(own) = &mut self.extension {
@@ -72,16 +72,16 @@ impl Config {
     }
 }
 
-/// The code of sizes that are no preset, in a CONNECT (section 17).
+/// The code in a CONNECT for sizes that are no preset (section 17).
 pub const PRESET_OTHER: u8 = 4;
 
-/// Default rendezvous threshold in bytes (section 3).
+/// The default rendezvous threshold in bytes (section 3).
 pub const RNDV_THRESHOLD: u32 = 32_768;
 
 /// Bounds of one endpoint. At each of them something documented happens, and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Partners (remote endpoints) remembered. Beyond: a CONNECT is dropped, a connect of our own refused.
+    /// Partners (remote endpoints) that are remembered. Beyond: a CONNECT is dropped, a connect of our own is refused.
     pub partners: u32,
     /// Messages sent and not yet completely over. Beyond: [`super::SendError::TooMany`].
     pub sends: u32,
@@ -99,7 +99,8 @@ pub struct Limits {
     pub pull_bytes_outstanding: u32,
     /// Pulls running at once, 1024 at most (the handle has 10 bits for it). Beyond: they wait.
     pub pulls: u32,
-    /// Large sends in flight, 128 by default, 256 at most. Beyond: they wait, and what follows to the same partner too.
+    /// Large sends in flight, 128 by default, 256 at most. Beyond: they wait, and so do later messages to their
+    /// partners.
     pub large_sends: u32,
     /// Large messages announced and not yet pulled. Beyond: announcements are refused, so not acknowledged.
     pub announced: u32,
@@ -107,7 +108,7 @@ pub struct Limits {
     pub partials: u32,
     /// Packets kept because an earlier one is missing. Beyond: dropped; the sender sends them again.
     pub early_packets: u32,
-    /// Their bytes.
+    /// The bytes of these packets.
     pub early_packet_bytes: u32,
     /// Pull blocks waiting to be answered. Beyond: the PULL is dropped; the puller asks again.
     pub reply_blocks: u32,
@@ -145,12 +146,12 @@ impl Default for Limits {
 /// Times of the protocol, in nanoseconds unless said (section 16 and 7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Delayed acknowledgement towards foreign peers.
+    /// The acknowledgement delay towards foreign peers.
     pub ack_delay_ns: u64,
-    /// Delayed acknowledgement towards peers that agreed on it (section 17).
+    /// The acknowledgement delay towards peers that agreed on a short one (section 17).
     pub ack_delay_short_ns: u64,
-    /// Newly complete messages that are acknowledged at once (`OMX_NOTACKED_MAX`). Towards peers that agreed on the short delay,
-    /// messages of up to 128 bytes count a quarter as long as no other is among them.
+    /// So many newly complete messages are acknowledged immediately (`OMX_NOTACKED_MAX`). Towards peers that agreed on
+    /// the short delay, messages of up to 128 bytes count a quarter as long as no other is among them.
     pub ack_messages_max: u16,
     /// Shortest retransmission time-out towards foreign peers.
     pub rto_min_ns: u64,
@@ -158,13 +159,13 @@ pub struct Timing {
     pub rto_min_short_ns: u64,
     /// Longest retransmission time-out.
     pub rto_max_ns: u64,
-    /// Repetition of a connect request (4.5).
+    /// The interval at which a connect request is repeated (4.5).
     pub connect_resend_ns: u64,
-    /// After this long without an answer a request is given up (7.5); `set_request_timeout` changes it.
+    /// A request without an answer is given up after this time (7.5); `set_request_timeout` changes it.
     pub give_up_ns: u64,
-    /// A pulled frame that waited longer than this in queues on its way shows that too much is asked for at once: others who
-    /// use the path, such as IP, wait as long, and get a share of it by what they have in the same queue. Between
-    /// virtual machines it must be longer, as a processor that was away for milliseconds looks like a queue.
+    /// A pulled frame that waited longer than this in queues shows that too much is asked for at once: other users of
+    /// the path, such as IP, wait as long, and get a share of it by what they have in that queue. Between virtual
+    /// machines it must be longer, since a processor that was away for milliseconds resembles a queue.
     pub pull_queue_ns_max: u64,
 }
 

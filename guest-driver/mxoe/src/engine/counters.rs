@@ -1,12 +1,13 @@
-//! One counter for everything that happens to a frame, each with the name users know and a sentence. The first 85 are those
-//! of section 11, in that order; behind them are our own. `DROPS.md` names the test of each reason to drop a frame.
+//! Counters: one for everything that happens to a frame, each with the name users know and a sentence. The first 85 are
+//! those of section 11, in its order; those behind them are Weft's. `DROPS.md` names the test of each reason to drop a
+//! frame.
 
 /// How many counters of section 11 there are; ours follow.
 pub const REFERENCE_COUNTERS: usize = 85;
 
 macro_rules! counters {
     ($($variant:ident $name:literal $sentence:literal,)*) => {
-        /// What is counted.
+        /// An event that is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Counter {
@@ -17,12 +18,12 @@ macro_rules! counters {
             /// Every counter, in order.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The name users see.
+            /// Returns the name that users see.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it says.
+            /// Returns the sentence that explains the counter.
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)* }
             }
@@ -99,7 +100,7 @@ counters! {
     DropNackMcpBadMagicEndpoint "DROP_NACK_MCP_BAD_MAGIC_ENDPOINT" "dropped refusals of pulls: the magic names no endpoint of ours",
     DropNackMcpBadWireHandle "DROP_NACK_MCP_BAD_WIRE_HANDLE" "dropped refusals of pulls: no such pull, or another peer's",
     DropHostReplyBadMagic "DROP_HOST_REPLY_BAD_MAGIC" "dropped names: they answer an older query",
-    DropRawQueueFull "DROP_RAW_QUEUE_FULL" "dropped RAW frames: nobody takes them",
+    DropRawQueueFull "DROP_RAW_QUEUE_FULL" "dropped RAW frames: no program takes them",
     DropRawTooLarge "DROP_RAW_TOO_LARGE" "dropped RAW frames: longer than 1024 bytes",
     DropNosysType "DROP_NOSYS_TYPE" "never used",
     DropInvalidType "DROP_INVALID_TYPE" "dropped: a packet type of MX only",
@@ -145,7 +146,7 @@ counters! {
     SendsThrottled "SENDS_THROTTLED" "sends that waited for a window or a region",
     PartnersLost "PARTNERS_LOST" "partners given up or replaced by a new instance",
     LostOnPurpose "LOST_ON_PURPOSE" "not sent: packets lost on purpose, for a test",
-    PeersAdded "PEERS_ADDED" "peers that were added because they showed themselves",
+    PeersAdded "PEERS_ADDED" "peers that were added because they announced themselves",
     SharedBroken "SHARED_BROKEN" "programs of this host that broke the rules of shared memory; nothing more is taken from them",
 }
 
@@ -160,38 +161,38 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// The count of one.
+    /// Returns one count.
     #[inline]
     pub const fn get(&self, counter: Counter) -> u32 {
         self.0[counter as usize]
     }
 
-    /// One more.
+    /// Adds one to a count.
     #[inline]
     pub const fn count(&mut self, counter: Counter) {
         self.add_to(counter, 1);
     }
 
-    /// `times` more.
+    /// Adds `times` to a count.
     #[inline]
     pub const fn add_to(&mut self, counter: Counter, times: u32) {
         let value = &mut self.0[counter as usize];
         *value = value.wrapping_add(times);
     }
 
-    /// Adds those of another endpoint of the same board.
+    /// Adds the counts of another endpoint of this board.
     pub fn add(&mut self, other: &Self) {
         for (value, more) in self.0.iter_mut().zip(other.0) {
             *value = value.wrapping_add(more);
         }
     }
 
-    /// All counts in order.
+    /// Returns all counts in order.
     pub const fn values(&self) -> &[u32] {
         &self.0
     }
 
-    /// Every counter that is not 0.
+    /// Returns every counter that is not 0.
     pub fn nonzero(&self) -> impl Iterator<Item = (Counter, u32)> {
         Counter::ALL
             .iter()

@@ -1,21 +1,22 @@
-//! The paths by which the data of large messages come to an endpoint.
+//! The paths by which the data of large messages comes to an endpoint.
 
-/// Byte of a PULL_REPLY's frame and the bit in it that says which path it comes by: the lowest of the slot in its handle (6.2, 6.3).
+/// This byte of a PULL_REPLY's frame has a bit that says which path the data takes: the lowest bit of the slot in its
+/// handle (6.2, 6.3).
 pub const DATA_BULK_OFFSET: usize = 25;
-/// See [`DATA_BULK_OFFSET`].
+/// The bit in the byte at [`DATA_BULK_OFFSET`].
 pub const DATA_BULK_BIT: u8 = 0x40;
 
-/// A path for data to come by.
+/// A path for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPath {
-    /// As all that comes.
+    /// Data takes the path of all other packets.
     WithMessages,
-    /// On the bulk path, through another queue than messages.
+    /// Data takes the bulk path, through another queue than messages.
     Bulk,
 }
 
 impl DataPath {
-    /// The path that this one is not.
+    /// Returns the other one of the two paths.
     pub(in crate::engine) const fn other(self) -> Self {
         match self {
             Self::WithMessages => Self::Bulk,
@@ -23,17 +24,17 @@ impl DataPath {
         }
     }
 
-    /// Of the pull in this slot.
+    /// Returns the path of the pull in this slot.
     pub(in crate::engine) const fn of_slot(at: u16) -> Self {
         if at & 1 == 0 { Self::WithMessages } else { Self::Bulk }
     }
 }
 
-/// How the path that data comes by is chosen.
+/// The choice of the path for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPathChoice {
-    /// Always the same, unless all slots for it are taken.
+    /// Data takes this path, unless all slots for it are taken.
     Fixed(DataPath),
-    /// Whichever turns out to be quicker; this one until then.
+    /// Data takes the path that turns out to be quicker, and this one until that is known.
     Learned(DataPath),
 }

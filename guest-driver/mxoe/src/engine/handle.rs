@@ -1,4 +1,5 @@
-//! A frame comes in: decoding, the checks of section 11 in their order, and the way to the part that knows the packet.
+//! Handling of a received frame: it is decoded, checked in the order of section 11, and dispatched to the part that
+//! knows the packet.
 
 use ether::Time;
 
@@ -20,7 +21,7 @@ use crate::wire::{
     Ack, Eager, Head, Medium, Mode, NackCode, NackMcp, Notify, Packet, Pull, PullReply, Rndv, endpoint_of_pull_magic,
 };
 
-/// What every sequenced packet carries.
+/// The fields that every sequenced packet carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sequenced {
     pub dst_endpoint: u8,
@@ -28,7 +29,7 @@ pub(super) struct Sequenced {
     pub session: u32,
     pub seqnum: u16,
     pub piggyack: u16,
-    /// Its session is the one that the sender knows *back* (4.4).
+    /// The session is the one that the sender knows *back* (4.4).
     pub is_back: bool,
 }
 
@@ -72,7 +73,7 @@ impl From<&Rndv> for Sequenced {
     }
 }
 
-/// The sequence header of a packet that has one.
+/// Returns the sequence header of a packet that has one.
 #[inline]
 pub(super) fn sequenced(packet: &Packet<'_>) -> Option<Sequenced> {
     Some(match packet {
@@ -92,7 +93,7 @@ pub(super) fn sequenced(packet: &Packet<'_>) -> Option<Sequenced> {
 }
 
 impl<P: Peers> Engine<P> {
-    /// Takes a frame as it was received, whole and without frame check sequence. Whatever is wrong with it is counted.
+    /// Takes a frame as it was received, whole and without frame check sequence. Every fault of the frame is counted.
     pub fn handle<H: Host>(&mut self, now: Time, frame: &[u8], host: &mut H) {
         if let Some((head, eager, is_tiny)) = self.dialect.decode_eager(frame)
             && self.handle_next(now, (&head, &eager, is_tiny), frame, host)
@@ -107,7 +108,7 @@ impl<P: Peers> Engine<P> {
             }
         };
         if head.dst != self.config.mac {
-            // Flooded by a switch, or broadcast: for the authority if for anybody.
+            // Flooded by a switch, or broadcast: only the authority may have a use for it.
             self.counters.count(Counter::DropNotMxoe);
             return;
         }
@@ -124,13 +125,13 @@ impl<P: Peers> Engine<P> {
             Packet::Connect(connect) => self.handle_connect(now, &head, &connect),
             Packet::NackLib(nack) => self.handle_nack_lib(&head, &nack),
             Packet::NackMcp(nack) => self.handle_nack_mcp(now, &head, &nack),
-            // For the authority of the interface.
+            // Only the authority of the interface takes such frames.
             _ => self.counters.count(Counter::DropBadEndpoint),
         }
     }
 
-    /// A short message that is what latency is about: the next one of a running conversation, with nothing before it that waits.
-    /// False: it is something else, and nothing was done.
+    /// Handles a short message on which latency depends: the next one of a running conversation, when nothing before it
+    /// waits. False: it is another packet, and nothing was done.
     #[inline]
     fn handle_next<H: Host>(
         &mut self,
@@ -169,7 +170,7 @@ impl<P: Peers> Engine<P> {
         true
     }
 
-    /// Peer index, endpoint, session, partner: in that order, with the refusals that belong to them.
+    /// Checks peer index, endpoint, session and partner, in that order, and sends the refusals that belong to them.
     #[inline]
     fn admit(&mut self, head: &Head, header: &Sequenced) -> Option<u32> {
         if self.peers.mac(head.peer_index) != Some(head.src) {
@@ -202,14 +203,14 @@ impl<P: Peers> Engine<P> {
         slot
     }
 
-    /// Whether a packet that names no session, where the sender's *back* session belongs, is all the same for this endpoint: what an
-    /// Open-MX sends that has received no CONNECT (4.3).
+    /// Whether this endpoint accepts a packet that names no session where the sender's *back* session belongs: an
+    /// Open-MX that has received no CONNECT sends such packets (4.3).
     fn may_leave_out(&self, session: u32, partner: Option<u32>) -> bool {
         let partner = partner.and_then(|slot| self.partners.get(slot));
         partner.is_some_and(|p| p.conversation.may_leave_out(session))
     }
 
-    /// The conversation, the acknowledgement, then the message.
+    /// Handles a sequenced packet: first the conversation, then the acknowledgement, then the message.
     fn handle_sequenced<H: Host>(
         &mut self,
         now: Time,
@@ -256,7 +257,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The sender of a message of this partner, as the host is told.
+    /// Describes the sender of a message of this partner for the host.
     #[inline]
     fn sender(&self, slot: u32) -> Sender {
         Sender {
@@ -265,7 +266,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The next message in order.
+    /// Accepts the next message in order.
     #[inline]
     fn accept<H: Host>(&mut self, now: Time, slot: u32, packet: &Packet<'_>, host: &mut H) -> Outcome {
         if !matches!(packet, Packet::Tiny(_) | Packet::Small(_)) {
@@ -302,7 +303,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The next message in order, a short one.
+    /// Accepts the next message in order, which is a short one.
     #[inline]
     fn accept_eager<H: Host>(&mut self, slot: u32, p: &Eager<'_>, is_tiny: bool, host: &mut H) -> Outcome {
         let from = self.sender(slot);
@@ -310,7 +311,7 @@ impl<P: Peers> Engine<P> {
         state.handle_eager(from, p, is_tiny, host, &mut self.counters)
     }
 
-    /// The next message in order, the announcement of a large one.
+    /// Accepts the next message in order, which announces a large one.
     fn accept_rndv<H: Host>(&mut self, now: Time, slot: u32, p: &Rndv, host: &mut H) -> Outcome {
         let conversation = &self.partners[slot].conversation;
         let announced = Large::announced(slot, conversation.epoch(), p);
@@ -345,7 +346,7 @@ impl<P: Peers> Engine<P> {
         Outcome::Matched
     }
 
-    /// A packet of a message that was matched already: a further fragment, or a duplicate.
+    /// Handles a packet of a message that was matched already: a further fragment, or a duplicate.
     fn handle_fragment<H: Host>(&mut self, now: Time, slot: u32, packet: &Packet<'_>, host: &mut H) {
         let at = Reception {
             now,
@@ -370,7 +371,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The next message was refused by the host, which has no room.
+    /// Keeps the next message, which the host refused because it has no room.
     fn keep_refused(&mut self, slot: u32, seq: Seq, packet: &Packet<'_>, frame: &[u8]) {
         self.counters.count(Counter::UnexpEventqFull);
         let state = &mut self.partners[slot].receive;
@@ -378,7 +379,7 @@ impl<P: Peers> Engine<P> {
             .keep_refused(slot, state, seq, packet, frame, &mut self.counters);
     }
 
-    /// Kept packets whose turn has come.
+    /// Handles kept packets whose turn has come.
     fn handle_kept<H: Host>(&mut self, now: Time, slot: u32, host: &mut H) {
         while let Some((seq, place, buffer, len)) = self.receiver.poll_kept(&mut self.partners[slot].receive) {
             let frame = &buffer[..len];
@@ -403,7 +404,7 @@ impl<P: Peers> Engine<P> {
         self.schedule_ack(now, slot);
     }
 
-    /// The host has room again: offers it what it refused. Call it when unexpected messages were taken.
+    /// The host has room again: presents the messages that it refused. Call it when unexpected messages were taken.
     pub fn resume<H: Host>(&mut self, now: Time, host: &mut H) {
         for _ in 0..self.receiver.refused_len() {
             let Some(slot) = self.receiver.poll_refused() else {
@@ -415,7 +416,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A packet that holds only an acknowledgement came in (7.3).
+    /// Handles a packet that carries only an acknowledgement (7.3).
     fn handle_liback(&mut self, now: Time, head: &Head, ack: &Ack) {
         if self.peers.mac(head.peer_index) != Some(head.src) {
             self.counters.count(Counter::DropBadPeerIndex);
@@ -447,7 +448,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A PULL came in: checks it in the order of 6.2 and queues the block.
+    /// Handles a PULL: checks it in the order of 6.2 and queues the block.
     fn handle_pull(&mut self, now: Time, head: &Head, pull: &Pull) {
         self.counters.count(Counter::RecvPullReq);
         if self.peers.mac(head.peer_index) != Some(head.src) {
@@ -490,7 +491,7 @@ impl<P: Peers> Engine<P> {
         self.outbox.send(nack, &mut self.counters);
     }
 
-    /// The partner says that a large message is over; its sequence number has been consumed.
+    /// Handles the partner's word that a large message is over; its sequence number has been consumed.
     fn handle_notify(&mut self, now: Time, slot: u32, notify: &Notify) {
         match self.transfers_out.handle_notify(now, slot, notify) {
             Ok(ended) => self.end_large(ended),
@@ -498,14 +499,15 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The running pull that a handle names, if it goes to this host; and its partner.
+    /// Finds the running pull that a handle names, if it goes to this host, and its partner.
     #[inline]
     fn find_pull(&self, head: &Head, handle: u32) -> Option<(u16, u32)> {
         let found = self.transfers_in.find(handle);
         found.filter(|(_, partner)| self.partners[*partner].address.mac == head.src)
     }
 
-    /// The large messages that are received, and what goes with a frame or a time-out of one from this partner.
+    /// Returns the receiver of large messages, with what it needs to handle a frame or a time-out of one from this
+    /// partner.
     #[inline]
     pub(super) fn transfer(&mut self, now: Time, partner: u32) -> (&mut TransferReceiver, Transfer<'_>) {
         let p = &mut self.partners[partner];
@@ -520,7 +522,7 @@ impl<P: Peers> Engine<P> {
         (&mut self.transfers_in, transfer)
     }
 
-    /// A PULL_REPLY came in.
+    /// Handles a PULL_REPLY.
     fn handle_pull_reply<H: Host>(&mut self, now: Time, head: &Head, reply: &PullReply<'_>, host: &mut H) {
         self.counters.count(Counter::RecvPullReply);
         if endpoint_of_pull_magic(reply.magic) != Some(self.config.endpoint) {
@@ -541,7 +543,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A NACK_MCP came in (8.3).
+    /// Handles a NACK_MCP (8.3).
     fn handle_nack_mcp(&mut self, now: Time, head: &Head, nack: &NackMcp) {
         self.counters.count(Counter::RecvNackMcp);
         let Some(()) = self.check_nack_peer(head) else { return };

@@ -1,4 +1,4 @@
-//! CONNECT and NACK_LIB packets: new instances of a peer, new conversations, and refusals (4.2, 4.3, 8.3).
+//! Handling of CONNECT and NACK_LIB packets: new instances of a peer, new conversations, and refusals (4.2, 4.3, 8.3).
 
 use ether::{MacAddr, Time};
 
@@ -15,7 +15,7 @@ use super::{
 use crate::wire::{Connect, ConnectKind, Extension, Head, NackLib, PEER_INDEX_UNKNOWN};
 
 impl<P: Peers> Engine<P> {
-    /// A CONNECT came in (4.2, 4.3).
+    /// Handles a CONNECT (4.2, 4.3).
     pub(super) fn handle_connect(&mut self, now: Time, head: &Head, connect: &Connect) {
         let is_request = matches!(connect.kind, ConnectKind::Request { .. });
         let peer = if is_request {
@@ -88,7 +88,7 @@ impl<P: Peers> Engine<P> {
         self.pump(slot);
     }
 
-    /// A peer's request was accepted.
+    /// Accepts a peer's request.
     fn connected_by_peer(&mut self, slot: u32, connect: &Connect, abilities: Abilities) {
         let start = Seq(connect.recv_seqnum_start);
         let p = &self.partners[slot];
@@ -151,7 +151,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A request of our own was accepted.
+    /// Notes that a peer accepted a request of this endpoint.
     fn connected(&mut self, slot: u32, connect: &Connect, session: u32, abilities: Abilities) {
         self.settle_partner(slot);
         if self.partners[slot].conversation.is_another_instance(session) {
@@ -175,7 +175,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A NACK_LIB came in (8.3).
+    /// Handles a NACK_LIB (8.3).
     pub(super) fn handle_nack_lib(&mut self, head: &Head, nack: &NackLib) {
         let Some(()) = self.check_nack_peer(head) else { return };
         if nack.dst_endpoint != self.config.endpoint {
@@ -205,7 +205,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The peer checks of refusals: an unknown index is found by address, any other wrong one is dropped.
+    /// Checks the peer of a refusal: an unknown index is found by address, any other wrong one is dropped.
     pub(super) fn check_nack_peer(&mut self, head: &Head) -> Option<()> {
         if head.peer_index == PEER_INDEX_UNKNOWN {
             if self.peers.index(head.src).is_none() {

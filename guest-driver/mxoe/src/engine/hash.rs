@@ -1,5 +1,5 @@
-//! A short hash with a key, for tables whose keys come from peers. Not cryptographic: the key keeps a peer from choosing
-//! collisions blindly.
+//! A short hash with a key, for tables whose keys come from peers. It is not cryptographic: the key only keeps a peer
+//! from choosing collisions blindly.
 
 use core::hash::{BuildHasher, Hasher};
 
@@ -8,7 +8,7 @@ use core::hash::{BuildHasher, Hasher};
 pub struct Keyed(u64);
 
 impl Keyed {
-    /// Hashers of this key, a random number.
+    /// Makes hashers with this key, a random number.
     pub const fn new(seed: u64) -> Self {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
@@ -26,7 +26,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Multiplies and folds.
+/// A hasher that multiplies and folds.
 #[derive(Clone, Copy, Debug)]
 pub struct Folded {
     state: u64,

@@ -1,53 +1,53 @@
-//! What stands between the engine and its caller: names of memory, the trait through which bytes and decisions pass, and
-//! the events that come out. No behaviour here.
+//! The types between the engine and its caller: names of memory, the trait through which bytes and decisions pass, and
+//! the events that come out. They have no behaviour.
 
 use ether::MacAddr;
 
 use super::seq::Seq;
 use crate::wire::{Extension, NackCode};
 
-/// The caller's name for one of its requests or buffers. The engine hands it back and never looks at it.
+/// The caller's name for one of its requests or buffers. The engine hands it back and never interprets it.
 pub type Token = u64;
 
-/// A remote endpoint this endpoint knows. Valid as long as the engine lives.
+/// A remote endpoint that this endpoint knows. It is valid as long as the engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PartnerId(pub(crate) u32);
 
 impl PartnerId {
-    /// A dense number, for tables beside the engine.
+    /// Returns a dense number, for tables beside the engine.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An announced large message that waits to be pulled or declined. Stale once the partner is gone.
+/// An announced large message that waits to be pulled or declined. It is stale once the partner is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// A message that was handed over for sending. Stale once it is over.
+/// A message that was handed over for sending. It is stale once the message is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SendId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// What the engine asks of its caller while it handles a frame: where messages go, and taking their bytes.
+/// The calls of the engine to its caller while it handles a frame: they decide where messages go, and take their bytes.
 ///
-/// Called from inside [`super::Engine::handle`] and [`super::Engine::resume`] only, so it must not block and cannot call
-/// the engine; what a user's handler wants to post is posted after `handle` returned.
+/// They come from inside [`super::Engine::handle`] and [`super::Engine::resume`] only, so they must not block and
+/// cannot call the engine; what a user's handler wants to post is posted after `handle` returned.
 pub trait Host {
-    /// The next message in order from a partner: matched exactly once, at its first fragment.
+    /// Takes the next message in order from a partner. Each message is matched exactly once, at its first fragment.
     fn arrive(&mut self, arrival: Arrival<'_>) -> Verdict;
 
-    /// Bytes `offset ..` of the message that was taken under `receive`. Called once per byte, in any order. What is
-    /// beyond the user's buffer is the caller's to leave out.
+    /// Takes the bytes from `offset` on of the message that was taken under `receive`. The engine delivers each byte
+    /// once, in any order. The caller leaves out what is beyond the user's buffer.
     fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]);
 
-    /// How long the transfer of a large message that was answered by [`Verdict::Pull`] may take, in nanoseconds, if not as long as
-    /// others.
+    /// Returns how long the transfer of a large message that was answered by [`Verdict::Pull`] may take, in
+    /// nanoseconds, if the general limit does not apply.
     fn transfer_limit_ns(&self, receive: Token) -> Option<u64> {
         let _ = receive;
         None
@@ -59,20 +59,21 @@ pub trait Host {
 pub struct Arrival<'a> {
     /// The partner that sent the message.
     pub partner: PartnerId,
-    /// The session of its endpoint: what an answer to this message names, whatever becomes of the partner meanwhile.
+    /// The session of the partner's endpoint: an answer to this message names it, whatever happens to the partner
+    /// meanwhile.
     pub session: u32,
     /// Match information.
     pub match_info: u64,
     /// Bytes of the whole message.
     pub length: u32,
-    /// What there is of it.
+    /// The part of the message that is there.
     pub body: Body<'a>,
 }
 
-/// What of a message is there when it is matched.
+/// The part of a message that is there when it is matched.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// All of it: the caller copies it now; nothing follows.
+    /// The whole message: the caller copies it now; nothing follows.
     Whole(&'a [u8]),
     /// A medium message of several fragments: [`Host::deliver`] follows, then [`Event::Received`].
     Fragments,
@@ -81,21 +82,24 @@ pub enum Body<'a> {
     Announced(LargeId),
 }
 
-/// What becomes of a message.
+/// The host's decision about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Taken: into a posted receive or among the unexpected ones. Fragments are delivered under this name.
+    /// The message is taken, into a posted receive or among the unexpected ones. Fragments are delivered under this
+    /// name.
     Take(Token),
-    /// Only for announced ones: transfer the first `length` bytes at once and deliver them under this name.
+    /// Only for announced messages: transfer the first `length` bytes immediately and deliver them under this name.
     Pull {
         /// Name for [`Host::deliver`] and [`Event::Received`].
         receive: Token,
         /// Bytes wanted: at most the message's length, less if the buffer is shorter.
         length: u32,
     },
-    /// Consumed (the unexpected handler said *finished*): later fragments are dropped, a large one is declined.
+    /// The message is consumed (the unexpected handler said *finished*): later fragments are dropped, a large one is
+    /// declined.
     Consumed,
-    /// No room: as if it had never arrived. Not acknowledged, so it stops the partner's stream until there is room.
+    /// There is no room: the message counts as never arrived. It is not acknowledged, so it stops the partner's stream
+    /// until there is room.
     Refuse,
 }
 
@@ -118,7 +122,7 @@ pub enum Status {
     BadSession,
     /// Nack 4: the sender's region is gone.
     BadRdmaWindow,
-    /// Given up, or the partner is a new instance.
+    /// The request was given up, or the partner is a new instance.
     Unreachable,
     /// A pull went on beyond its deadline.
     Timeout,
@@ -135,7 +139,8 @@ impl From<NackCode> for Status {
     }
 }
 
-/// What happened, taken with [`super::Engine::poll_event`]. There is at most one per request, and one per lost partner.
+/// Something that happened, taken with [`super::Engine::poll_event`]. There is at most one event per request, and one
+/// per lost partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A connect ended.
@@ -144,7 +149,7 @@ pub enum Event {
         token: Token,
         /// The remote endpoint.
         partner: PartnerId,
-        /// How.
+        /// How the connect ended.
         status: Status,
     },
     /// A send is over: its bytes are needed no more. Follows every send but those that
@@ -152,7 +157,7 @@ pub enum Event {
     Sent {
         /// The caller's name of the send.
         token: Token,
-        /// How.
+        /// How the send ended.
         status: Status,
         /// Bytes that were transferred.
         transferred: u32,
@@ -161,7 +166,7 @@ pub enum Event {
     Received {
         /// The name given in the verdict or to [`super::Engine::pull`].
         receive: Token,
-        /// How. With anything but success the bytes are worthless.
+        /// How the transfer ended. With anything but success the bytes are worthless.
         status: Status,
         /// Bytes that were transferred.
         transferred: u32,
@@ -171,7 +176,7 @@ pub enum Event {
         /// The remote endpoint.
         partner: PartnerId,
     },
-    /// A connection failed because both ends are set differently: for one sentence in the log.
+    /// A connection failed because the two ends have different settings: for one sentence in the log.
     Mismatch {
         /// The peer.
         mac: MacAddr,
@@ -184,7 +189,7 @@ pub enum Event {
     },
 }
 
-/// Why a request was not taken. Nothing has happened then.
+/// Why a request was not taken. It had no effect then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// A limit of [`super::Limits`] is reached.
@@ -204,20 +209,20 @@ pub enum SendError {
     Gone,
 }
 
-/// What a send came to when it was posted.
+/// The state of a send after it was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// Complete for the program. For [`super::Engine::send`] the caller must first have copied the bytes to where
-    /// they stay until [`Event::Sent`].
+    /// The send is complete for the program. For [`super::Engine::send`] the caller must first have copied the bytes to
+    /// where they stay until [`Event::Sent`].
     Early(SendId),
-    /// Complete when [`Event::Sent`] says so.
+    /// The send is complete when [`Event::Sent`] says so.
     Pending(SendId),
 }
 
-/// How a message is to be sent.
+/// The options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Complete only when matched: always rendezvous.
+    /// The send is complete only when matched: it always uses rendezvous.
     pub synchronous: bool,
     /// The caller is ready to copy a medium message, so that it may complete early.
     pub copyable: bool,
@@ -228,14 +233,14 @@ pub struct SendOptions {
 pub struct Transmit {
     /// Bytes written to the buffer.
     pub head_len: usize,
-    /// What comes after them, from the caller's memory.
+    /// The caller's memory that follows these bytes.
     pub payload: Option<Payload>,
     /// Zero bytes to be added at the end, so that the frame has 60 bytes.
     pub pad_len: usize,
 }
 
 impl Transmit {
-    /// Bytes of the whole frame.
+    /// Returns the length of the whole frame in bytes.
     pub fn frame_len(&self) -> usize {
         self.head_len + self.payload.map_or(0, |payload| payload.len as usize) + self.pad_len
     }
@@ -246,13 +251,13 @@ impl Transmit {
 pub struct Payload {
     /// The name given to [`super::Engine::send`].
     pub token: Token,
-    /// First byte, counted in the message.
+    /// The first byte, counted in the message.
     pub offset: u32,
-    /// Bytes; never beyond the length given to [`super::Engine::send`].
+    /// The number of bytes, never beyond the length given to [`super::Engine::send`].
     pub len: u32,
 }
 
-/// What a partner looks like, for reports and tests.
+/// A description of a partner for reports and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartnerInfo {
     /// Its interface.

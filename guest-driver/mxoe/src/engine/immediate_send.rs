@@ -1,5 +1,5 @@
-//! Immediate send: the frame of a short message is written first, and the message is recorded afterwards, while the frame is under way.
-//! Frame and record are those that [`Engine::send_inline`] makes.
+//! Immediate send: the frame of a short message is written first, and the message is recorded while the frame is in
+//! flight. Frame and record are those that [`Engine::send_inline`] makes.
 
 use ether::Time;
 
@@ -23,7 +23,7 @@ impl<P: Peers> Engine<P> {
         let p = self.partners.get(to.0)?;
         let limits = &self.config.limits;
         let may_go = self.is_quiet()
-            && self.losses.is_empty()
+            && self.faults.is_empty()
             && data.len() <= SMALL_DATA_MAX
             && p.conversation.is_known()
             && !p.send.has_queue()
@@ -51,8 +51,8 @@ impl<P: Peers> Engine<P> {
         written.ok()
     }
 
-    /// The rest of [`Engine::begin_immediate_send`], at `now`. `went_out`: whether the port took the frame; otherwise it is written again
-    /// by [`Engine::poll_transmit`].
+    /// Records the message of [`Engine::begin_immediate_send`], at `now`. `went_out`: whether the port took the frame;
+    /// otherwise [`Engine::poll_transmit`] writes it again.
     ///
     /// # Errors
     /// As [`Engine::send_inline`]; none after `Some` of [`Engine::begin_immediate_send`] for the same message.

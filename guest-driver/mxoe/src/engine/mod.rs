@@ -10,12 +10,12 @@ mod config;
 mod connection;
 mod counters;
 mod data_path;
+mod fault_injection;
 mod handle;
 mod handle_connect;
 pub(crate) mod hash;
 mod host;
 mod immediate_send;
-mod losses;
 mod outbox;
 mod partner;
 mod peers;
@@ -32,11 +32,11 @@ pub use config::{Config, Limits, PRESET_OTHER, RNDV_THRESHOLD, Timing};
 pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
 pub use data_path::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
+pub use fault_injection::{FaultInjection, Lost, parse_packet_loss};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,
 };
-pub use losses::{Losses, Lost, packet_losses};
 pub use peers::{PEERS_DEFAULT, PEERS_MAX, PeerMap, Peers};
 pub use seq::Seq;
 
@@ -49,7 +49,7 @@ use self::{
 };
 use crate::wire::{Dialect, Extension, HEADER_LEN_MAX, SMALL_DATA_MAX};
 
-/// Bytes of the buffer that [`Engine::poll_transmit`] writes to: the longest header, or a header and inline data.
+/// The length of the buffer that [`Engine::poll_transmit`] writes to: the longest header, or a header and inline data.
 pub const HEAD_BUFFER_LEN: usize = HEADER_LEN_MAX + SMALL_DATA_MAX;
 
 /// The protocol state of one endpoint. `P` is the interface's peer table.
@@ -98,11 +98,11 @@ pub struct Engine<P> {
     transfers_out: TransferSender,
     transfers_in: TransferReceiver,
     outbox: Outbox,
-    losses: Losses,
+    faults: FaultInjection,
 }
 
 impl<P: Peers> Engine<P> {
-    /// An engine with nothing connected.
+    /// Makes an engine with nothing connected.
     pub fn new(config: Config, peers: P) -> Self {
         let limits = &config.limits;
         let marks = config.extension.is_some_and(|own| own.flags & Extension::MARK != 0);
@@ -120,12 +120,12 @@ impl<P: Peers> Engine<P> {
             transfers_out: TransferSender::new(limits.large_sends, limits.reply_blocks),
             transfers_in: TransferReceiver::new(limits, config.data_path),
             outbox: Outbox::new(limits.control_packets),
-            losses: Losses::default(),
+            faults: FaultInjection::default(),
             config,
         }
     }
 
-    /// The next thing that happened.
+    /// Takes the next event.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.outbox.has_no_event() && !self.is_settled() {
@@ -134,27 +134,27 @@ impl<P: Peers> Engine<P> {
         self.outbox.poll_event()
     }
 
-    /// What happened to frames so far.
+    /// Returns the counts of what happened to frames.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The configuration it was made with.
+    /// Returns the configuration that the engine was made with.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The peer table.
+    /// Returns the peer table.
     pub const fn peers(&self) -> &P {
         &self.peers
     }
 
-    /// The peer table, to add peers.
+    /// Returns the peer table, to add peers.
     pub const fn peers_mut(&mut self) -> &mut P {
         &mut self.peers
     }
 
-    /// What is known of a partner.
+    /// Describes a partner.
     pub fn partner(&self, partner: PartnerId) -> Option<PartnerInfo> {
         let p = self.partners.get(partner.0)?;
         let abilities = p.conversation.abilities();
@@ -171,20 +171,20 @@ impl<P: Peers> Engine<P> {
         })
     }
 
-    /// Where a partner is: its board, its endpoint, and the session that messages to it name.
+    /// Returns the address of a partner: its board, its endpoint, and the session that messages to it name.
     #[inline]
     pub fn partner_address(&self, partner: PartnerId) -> Option<(MacAddr, u8, u32)> {
         let p = self.partners.get(partner.0)?;
         Some((p.address.mac, p.address.endpoint, p.conversation.forward()))
     }
 
-    /// The partner whose [`PartnerId::index`] this is.
+    /// Returns the partner whose [`PartnerId::index`] this is.
     #[inline]
     pub fn partner_at(&self, index: usize) -> Option<PartnerId> {
         (index < self.partners.len() as usize).then_some(PartnerId(index as u32))
     }
 
-    /// Partners remembered.
+    /// Returns the partners that are remembered.
     pub fn partners(&self) -> impl Iterator<Item = PartnerId> {
         (0..self.partners.len()).map(PartnerId)
     }
@@ -200,8 +200,8 @@ impl<P: Peers> Engine<P> {
             && self.partners.iter().all(|partner| partner.ack_pending() == 0)
     }
 
-    /// Whether nothing is to be sent or told now, unless an acknowledgement that came in ([`Engine::is_settled`]) makes room for
-    /// more.
+    /// Whether nothing is to be sent or reported now, unless an acknowledgement that came in ([`Engine::is_settled`])
+    /// makes room for more.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.outbox.is_quiet()
@@ -223,7 +223,7 @@ impl<P: Peers> Engine<P> {
         self.transmitter.is_settled()
     }
 
-    /// Bytes of memory held for state, payload excepted: it is never here.
+    /// Returns the bytes of memory used for state. Payload never is in the engine, so it does not count.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.partners.memory()

@@ -1,4 +1,4 @@
-//! What waits to be taken: short packets and acknowledgements to be sent, and events for the program.
+//! The outbox: short packets and acknowledgements that wait to be sent, and events that wait for the program.
 
 use alloc::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::wire::{Connect, NackCode};
 /// A short packet that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
-    /// A connect asks.
+    /// A connect request.
     ConnectRequest(ConnectId),
-    /// A connect is answered.
+    /// The reply to a connect request.
     ConnectReply { mac: MacAddr, peer: u16, connect: Connect },
-    /// A message is refused.
+    /// The refusal of a message.
     NackLib {
         mac: MacAddr,
         peer: u16,
@@ -22,11 +22,11 @@ pub(super) enum Control {
         code: NackCode,
         seqnum: u16,
     },
-    /// A pull is refused.
+    /// The refusal of a pull.
     NackMcp {
         mac: MacAddr,
         peer: u16,
-        /// The puller's endpoint: what Open-MX writes.
+        /// The puller's endpoint, as Open-MX writes it.
         src_endpoint: u8,
         code: NackCode,
         handle: u32,
@@ -34,21 +34,21 @@ pub(super) enum Control {
     },
 }
 
-/// What waits to be taken by [`Engine::poll_transmit`](super::Engine::poll_transmit) and
-/// [`Engine::poll_event`](super::Engine::poll_event), but for messages, pulls and replies to pulls.
+/// The packets and events that wait for [`Engine::poll_transmit`](super::Engine::poll_transmit) and
+/// [`Engine::poll_event`](super::Engine::poll_event), except for messages, pulls and replies to pulls.
 #[derive(Debug)]
 pub(super) struct Outbox {
     control: VecDeque<Control>,
     control_max: usize,
-    /// Partners to which an acknowledgement is due.
+    /// The partners to which an acknowledgement is due.
     acks: VecDeque<u32>,
     events: VecDeque<Event>,
-    /// A reply was sent last, and not a message: they take turns.
+    /// A reply was sent last, not a message: they take turns.
     reply_was_last: bool,
 }
 
 impl Outbox {
-    /// At most so many short packets wait.
+    /// Makes an outbox for at most so many short packets.
     pub(super) const fn new(control_max: u32) -> Self {
         Self {
             control: VecDeque::new(),
@@ -76,7 +76,7 @@ impl Outbox {
         self.events.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.control.capacity() * size_of::<Control>()
             + self.acks.capacity() * size_of::<u32>()
@@ -92,37 +92,37 @@ impl Outbox {
         self.control.push_back(control);
     }
 
-    /// The next short packet.
+    /// Takes the next short packet.
     #[inline]
     pub(super) fn poll_control(&mut self) -> Option<Control> {
         self.control.pop_front()
     }
 
-    /// An acknowledgement is due to this partner.
+    /// Queues an acknowledgement to this partner.
     pub(super) fn acknowledge(&mut self, slot: u32) {
         self.acks.push_back(slot);
     }
 
-    /// The next partner to which an acknowledgement is due.
+    /// Takes the next partner to which an acknowledgement is due.
     #[inline]
     pub(super) fn poll_ack(&mut self) -> Option<u32> {
         self.acks.pop_front()
     }
 
-    /// Whether it is a reply's turn, where messages wait too; the next time it is not.
+    /// Whether it is a reply's turn, where messages wait too; the next time it is a message's.
     #[inline]
     pub(super) const fn take_turn(&mut self) -> bool {
         self.reply_was_last = !self.reply_was_last;
         self.reply_was_last
     }
 
-    /// Something happened.
+    /// Queues an event.
     #[inline]
     pub(super) fn tell(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
-    /// The next thing that happened.
+    /// Takes the next event.
     #[inline]
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

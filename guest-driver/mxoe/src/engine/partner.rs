@@ -1,4 +1,4 @@
-//! The remote endpoints that an endpoint knows, what each part of the engine keeps of them, and finding them (4.2).
+//! The remote endpoints that an endpoint knows, with the state that each part of the engine keeps of them (4.2).
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
@@ -13,16 +13,16 @@ use super::{
     transfers::path::TransferPath,
 };
 
-/// Where a remote endpoint is.
+/// The address of a remote endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartnerAddress {
     pub mac: MacAddr,
     pub endpoint: u8,
-    /// Its peer's index in our table.
+    /// The index of the endpoint's peer in our table.
     pub peer: u16,
 }
 
-/// One remote endpoint: a part for each part of the engine, which alone looks into it.
+/// One remote endpoint. It has a record for each part of the engine, which only that part reads.
 #[derive(Debug)]
 pub(super) struct Partner {
     pub address: PartnerAddress,
@@ -45,7 +45,7 @@ impl Partner {
         }
     }
 
-    /// Complete messages that were not acknowledged yet.
+    /// Returns how many complete messages were not acknowledged yet.
     pub(super) const fn ack_pending(&self) -> u16 {
         self.acks.pending(self.receive.expected())
     }
@@ -56,14 +56,14 @@ impl Partner {
         self.acks.restart(at);
     }
 
-    /// Whether it is this endpoint.
+    /// Whether this is its address.
     #[inline]
     pub(super) fn is_at(&self, mac: MacAddr, endpoint: u8) -> bool {
         self.address.mac == mac && self.address.endpoint == endpoint
     }
 }
 
-/// What names a remote endpoint in one word.
+/// Packs the address of a remote endpoint into one word.
 const fn word_of(mac: MacAddr, endpoint: u8) -> u64 {
     mac.to_u64() << 8 | endpoint as u64
 }
@@ -73,7 +73,7 @@ const fn word_of(mac: MacAddr, endpoint: u8) -> u64 {
 pub(super) struct Partners {
     list: Vec<Partner>,
     by_address: HashMap<u64, u32, Keyed>,
-    /// The one that was found last: frames come in trains.
+    /// The slot that was found last: frames come in trains.
     last: u32,
     limit: usize,
 }
@@ -88,25 +88,25 @@ impl Partners {
         }
     }
 
-    /// Remote endpoints.
+    /// Returns the number of remote endpoints.
     #[inline]
     pub(super) const fn len(&self) -> u32 {
         self.list.len() as u32
     }
 
-    /// The one in this slot.
+    /// Returns the remote endpoint in this slot.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> Option<&Partner> {
         self.list.get(slot as usize)
     }
 
-    /// The one that was found last, and its slot.
+    /// Returns the remote endpoint that was found last, and its slot.
     #[inline]
     pub(super) fn last(&self) -> Option<(u32, &Partner)> {
         Some((self.last, self.list.get(self.last as usize)?))
     }
 
-    /// All of them.
+    /// Returns all remote endpoints.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Partner> {
         self.list.iter()
     }
@@ -139,7 +139,7 @@ impl Partners {
         Some(slot)
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.list.capacity() * size_of::<Partner>() + self.by_address.allocation_size()
     }

@@ -1,5 +1,5 @@
-//! The peer table of an interface as an engine sees it: index ↔ address, and the index we have in each peer's table.
-//! The caller fills it.
+//! The peer table of an interface as an engine sees it: index ↔ address, and the index of this host in each peer's
+//! table. The caller fills it.
 
 use alloc::vec::Vec;
 
@@ -11,20 +11,20 @@ use crate::wire::PEER_INDEX_UNKNOWN;
 
 /// A peer table. One authority per interface hands out the indices; an endpoint's engine looks them up.
 pub trait Peers {
-    /// The address of the peer with this index.
+    /// Returns the address of the peer with this index.
     fn mac(&self, index: u16) -> Option<MacAddr>;
 
-    /// The index of the peer with this address.
+    /// Returns the index of the peer with this address.
     fn index(&self, mac: MacAddr) -> Option<u16>;
 
-    /// As [`Peers::index`], adding a peer that showed itself by a valid CONNECT or query. `None` if the table is full or
-    /// static: what the peer sent is dropped.
+    /// As [`Peers::index`], but adds a peer that announced itself by a valid CONNECT or query. `None` if the table is
+    /// full or static: the peer's packet is dropped.
     fn index_or_add(&mut self, mac: MacAddr) -> Option<u16>;
 
-    /// Our index in that peer's table, [`PEER_INDEX_UNKNOWN`] before it told us.
+    /// Returns the index of this host in that peer's table; [`PEER_INDEX_UNKNOWN`] before the peer told it.
     fn reverse(&self, index: u16) -> u16;
 
-    /// That peer told us our index in its table.
+    /// Notes the index of this host in that peer's table.
     fn set_reverse(&mut self, index: u16, reverse: u16);
 }
 
@@ -37,13 +37,14 @@ pub struct PeerMap {
     grows: bool,
 }
 
-/// Peers of a table by default (1.3).
+/// The default size of a table (1.3).
 pub const PEERS_DEFAULT: u32 = 1024;
-/// Most peers of a table (1.3).
+/// The greatest size of a table (1.3).
 pub const PEERS_MAX: u32 = 65_535;
 
 impl PeerMap {
-    /// An empty table of at most `limit` peers (65535 at most), to which peers add themselves by a CONNECT or query.
+    /// Makes an empty table of at most `limit` peers (65535 at most), to which peers add themselves by a CONNECT or
+    /// query.
     pub fn new(limit: u32, seed: u64) -> Self {
         Self {
             slots: Vec::new(),
@@ -53,7 +54,7 @@ impl PeerMap {
         }
     }
 
-    /// The table without growth: only [`PeerMap::add`] adds peers (`--static-peers`).
+    /// Makes the table static: only [`PeerMap::add`] adds peers (`--static-peers`).
     #[must_use]
     pub const fn fixed(mut self) -> Self {
         self.grows = false;
@@ -74,7 +75,7 @@ impl PeerMap {
         Some(index)
     }
 
-    /// Peers in the table.
+    /// Returns the number of peers in the table.
     pub fn len(&self) -> usize {
         self.slots.len()
     }

@@ -1,4 +1,5 @@
-//! What a program asks for: connecting, sending, pulling, declining, and ending a conversation (3.1, 4, 6, mx-api 6.3).
+//! The requests of a program: connecting, sending, pulling, declining, and ending a conversation (3.1, 4, 6, mx-api
+//! 6.3).
 
 use ether::{MacAddr, Time};
 
@@ -80,8 +81,8 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Sends up to 128 bytes, copied now. Normally complete at once ([`Posted::Early`]); then [`super::Event::Sent`] comes
-    /// only if it fails.
+    /// Sends up to 128 bytes, which are copied in this call. The send is normally complete then ([`Posted::Early`]);
+    /// [`super::Event::Sent`] comes only if it fails.
     ///
     /// # Errors
     /// [`SendError::TooLong`], [`SendError::NotConnected`], [`SendError::TooMany`].

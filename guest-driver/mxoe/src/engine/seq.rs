@@ -1,4 +1,4 @@
-//! Sequence numbers: 14 bits that wrap, below two bits of a session number (7.1). Arithmetic only.
+//! Sequence numbers: 14 bits that wrap, below two bits of a session number (7.1). This module is arithmetic only.
 
 /// A sequence number as it stands in `lib_seqnum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,29 +7,29 @@ pub struct Seq(pub u16);
 const NUMBER: u16 = 0x3fff;
 
 impl Seq {
-    /// The first message of a fresh conversation.
+    /// The number of the first message of a fresh conversation.
     pub const FIRST: Self = Self(1);
 
-    /// The 14 bits that count.
+    /// Returns the 14 bits that count.
     #[inline]
     pub const fn number(self) -> u16 {
         self.0 & NUMBER
     }
 
-    /// The two bits of the session number.
+    /// Returns the two bits of the session number.
     #[inline]
     pub const fn session(self) -> u16 {
         self.0 >> 14
     }
 
-    /// `count` messages later in the same session.
+    /// Returns the number `count` messages later in this session.
     #[inline]
     #[must_use]
     pub const fn plus(self, count: u16) -> Self {
         Self((self.0 & !NUMBER) | (self.0.wrapping_add(count) & NUMBER))
     }
 
-    /// Messages from `earlier` to this one, modulo 16384; session bits are not looked at.
+    /// Returns the number of messages from `earlier` to this one, modulo 16384; session bits are ignored.
     #[inline]
     pub const fn since(self, earlier: Self) -> u16 {
         self.0.wrapping_sub(earlier.0) & NUMBER
@@ -41,13 +41,13 @@ impl Seq {
         self.session() == other.session()
     }
 
-    /// Number 1 of the same session.
+    /// Returns number 1 of this session.
     #[must_use]
     pub const fn restarted(self) -> Self {
         Self((self.0 & !NUMBER) | Self::FIRST.0)
     }
 
-    /// Number 1 of the next session.
+    /// Returns number 1 of the next session.
     #[must_use]
     pub const fn next_session(self) -> Self {
         Self(self.restarted().0.wrapping_add(NUMBER + 1))

@@ -1,5 +1,5 @@
-//! What one part of the engine says, taken to the others: acknowledgements that were acted on, messages that are over, regions that
-//! are free, conversations that end (7.1, 7.2, 7.6).
+//! Settling: results of one part of the engine are taken to the others. They are acknowledgements that were acted on,
+//! messages that are over, regions that are free, and conversations that end (7.1, 7.2, 7.6).
 
 use ether::Time;
 
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl<P: Peers> Engine<P> {
-    /// The acknowledgement in a packet of this partner: noted, and acted on later.
+    /// Notes the acknowledgement in a packet of this partner; it is acted on later.
     #[inline]
     pub(super) fn note_ack(&mut self, now: Time, slot: u32, ack: Seq) {
         let state = &mut self.partners[slot].send;
@@ -39,7 +39,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Everything before `ack` is completely received by the partner.
+    /// Handles an acknowledgement of everything before `ack`.
     pub(super) fn handle_ack(&mut self, now: Time, slot: u32, ack: Seq) {
         if !self.partners[slot].send.handle_ack(ack, &mut self.counters) {
             return;
@@ -62,12 +62,12 @@ impl<P: Peers> Engine<P> {
         }
         let state = &mut self.partners[slot].send;
         state.sample_acknowledged(now, sent);
-        // What was refused while something before it was not acknowledged stands at the head now.
+        // A message that was refused while an earlier one was not acknowledged may be the first one now.
         self.transmitter.drop_done(state);
         self.pump(slot);
     }
 
-    /// The partner refused the message with this number. False: it names none.
+    /// Handles the partner's refusal of the message with this number. False: it names none.
     pub(super) fn handle_refusal(&mut self, slot: u32, seq: Seq, status: Status) -> bool {
         self.settle_partner(slot);
         match self.transmitter.refuse(&self.partners[slot].send, seq) {
@@ -85,7 +85,7 @@ impl<P: Peers> Engine<P> {
         true
     }
 
-    /// Tells how a message ended, if that is told.
+    /// Reports how a message ended, if that is reported.
     #[inline]
     pub(super) fn report(&mut self, ending: Ending, status: Status, transferred: u32) {
         if ending.is_reported(status) {
@@ -147,7 +147,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A large message that was sent is over.
+    /// Ends a large message that was sent.
     pub(super) fn end_large(&mut self, ended: Option<Ended>) {
         let Some(ended) = ended else { return };
         self.free_region(ended.region);
@@ -165,7 +165,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Begins to pull what waits, as long as there are slots.
+    /// Begins the pulls that wait, as long as there are slots.
     pub(super) fn begin_pulls(&mut self, now: Time) {
         while let Some(large) = self.transfers_in.poll_begin() {
             let begin = Begin {
@@ -177,7 +177,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// The pull in this slot is over.
+    /// Ends the pull in this slot.
     pub(super) fn end_pull(&mut self, now: Time, at: u16, status: Status, transferred: u32) {
         let Some(Over {
             large,
@@ -192,7 +192,7 @@ impl<P: Peers> Engine<P> {
         self.begin_pulls(now);
     }
 
-    /// Tells the sender of a large message that it is over, if the conversation still is the same.
+    /// Tells the sender of a large message that it is over, unless another conversation has begun.
     pub(super) fn notify(&mut self, large: &Large, transferred: u32) {
         let p = &mut self.partners[large.partner];
         if p.conversation.epoch() != large.epoch || !p.conversation.is_known() {
@@ -209,7 +209,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Messages were completed: sees to it that they are acknowledged in time.
+    /// Sees to it that completed messages are acknowledged in time.
     #[inline]
     pub(super) fn schedule_ack(&mut self, now: Time, slot: u32) {
         let p = &mut self.partners[slot];
@@ -224,14 +224,15 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// Queues an acknowledgement, unless a message takes it along before.
+    /// Queues an acknowledgement, unless a message carries it before.
     pub(super) fn acknowledge_now(&mut self, slot: u32) {
         if self.partners[slot].acks.demand() {
             self.outbox.acknowledge(slot);
         }
     }
 
-    /// A request to this partner was abandoned: so is everything else, and the conversation gets a new number (7.6).
+    /// Gives a partner up because a request to it was abandoned: everything else is abandoned, too, and the
+    /// conversation gets a new number (7.6).
     pub(super) fn give_up(&mut self, slot: u32) {
         self.end_conversation(slot);
         while let Some(token) = self.handshake.remove_oldest(slot) {
@@ -248,7 +249,7 @@ impl<P: Peers> Engine<P> {
 
     /// Ends everything pending with a partner but connects, which its next instance can still answer.
     pub(super) fn end_conversation(&mut self, slot: u32) {
-        // What the partner has said so far counts.
+        // What the partner has acknowledged so far counts.
         self.settle_partner(slot);
         let p = &mut self.partners[slot];
         let was_known = p.conversation.is_known();
@@ -279,7 +280,7 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A frame of a message went out.
+    /// Notes that a frame of a message went out.
     #[inline]
     pub(super) fn sent(&mut self, now: Time, at: u32, last_fragment: bool) {
         let Some((slot, deadline)) = self.transmitter.sent(now, at, last_fragment) else {

@@ -28,7 +28,7 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// An empty pool of at most `limit` slots.
+    /// Makes an empty pool of at most `limit` slots.
     pub const fn new(limit: u32) -> Self {
         Self {
             entries: Vec::new(),
@@ -39,7 +39,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Slots in use.
+    /// Returns how many slots are in use.
     #[inline]
     pub const fn len(&self) -> u32 {
         self.used
@@ -101,19 +101,19 @@ impl<T> Slab<T> {
         self.free = NIL;
     }
 
-    /// The value at `slot`.
+    /// Returns the value at `slot`.
     #[inline]
     pub fn get(&self, slot: u32) -> Option<&T> {
         self.entries.get(slot as usize)?.value.as_ref()
     }
 
-    /// The value at `slot`.
+    /// Returns the value at `slot`, to change it.
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.entries.get_mut(slot as usize)?.value.as_mut()
     }
 
-    /// The generation of `slot`: together they name one value for ever.
+    /// Returns the generation of `slot`: together they name one value for ever.
     #[inline]
     pub fn generation(&self, slot: u32) -> u32 {
         self.entries.get(slot as usize).map_or(0, |entry| entry.generation)
@@ -127,7 +127,7 @@ impl<T> Slab<T> {
             .is_some_and(|entry| entry.generation == generation && entry.value.is_some())
     }
 
-    /// The first used slot at or after `from`: walks that free what they meet.
+    /// Finds the first used slot at or after `from`. A walk that frees slots on its path can go on with it.
     pub fn next_used(&self, from: u32) -> Option<u32> {
         let rest = self.entries.get(from as usize..)?;
         rest.iter()
@@ -135,7 +135,7 @@ impl<T> Slab<T> {
             .map(|at| from + at as u32)
     }
 
-    /// Every used slot.
+    /// Returns every used slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.entries
             .iter()
@@ -143,7 +143,7 @@ impl<T> Slab<T> {
             .filter_map(|(slot, entry)| entry.value.as_ref().map(|value| (slot as u32, value)))
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry<T>>()
     }

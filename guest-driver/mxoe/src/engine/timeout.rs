@@ -1,5 +1,5 @@
-//! Time passes: delayed acknowledgements, retransmissions, and giving up (7.2, 7.4, 7.5). What is given up when stands in the part that
-//! knows it; how long that takes can be changed here.
+//! Time-outs: delayed acknowledgements, retransmissions, and giving up (7.2, 7.4, 7.5). Each part of the engine knows
+//! what it gives up when; this module changes the limits.
 
 use ether::Time;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl<P: Peers> Engine<P> {
-    /// When [`Engine::handle_timeout`] is to be called at the latest; `None`: nothing runs.
+    /// Returns when [`Engine::handle_timeout`] is to be called at the latest; `None`: no timer runs.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         let next = self
@@ -61,7 +61,7 @@ impl<P: Peers> Engine<P> {
         let p = &self.partners[slot];
         let mut next = p.send.resend_at().min(p.acks.due());
         if let Some(due) = p.receive.partials_due(self.give_up_ns) {
-            // The reference would wait for the rest of a message for ever.
+            // The reference would wait for the missing fragments of a message for ever.
             if due <= now {
                 self.give_up(slot);
                 return;
@@ -71,12 +71,13 @@ impl<P: Peers> Engine<P> {
         self.timers.at_latest(slot, next);
     }
 
-    /// After this long without an answer a request posted from now on is given up, in nanoseconds (7.5).
+    /// Sets the time without an answer after which a request posted from now on is given up, in nanoseconds (7.5).
     pub const fn set_give_up(&mut self, give_up_ns: u64) {
         self.give_up_ns = give_up_ns;
     }
 
-    /// A send that is already posted is given up after this long without an answer, in nanoseconds; nothing happens if it is over.
+    /// Sets the time without an answer after which a posted send is given up, in nanoseconds; a send that is over stays
+    /// so.
     pub fn set_send_give_up(&mut self, send: SendId, give_up_ns: u64) {
         let Some(changed) = self.transmitter.set_give_up(send, give_up_ns) else {
             return;
@@ -87,13 +88,14 @@ impl<P: Peers> Engine<P> {
         }
     }
 
-    /// A connect without an answer is given up this long after it was posted, in nanoseconds. False if there is none of this name.
+    /// Sets the time from its posting after which a connect without an answer is given up, in nanoseconds. False if
+    /// there is none of this name.
     pub fn set_connect_give_up(&mut self, token: Token, give_up_ns: u64) -> bool {
         self.handshake.set_give_up(token, give_up_ns)
     }
 
-    /// A large message that is being transferred under this name is given up this long after its transfer began, in nanoseconds. False
-    /// if there is none.
+    /// Sets the time from its beginning after which the transfer of a large message under this name is given up, in
+    /// nanoseconds. False if there is none.
     pub fn set_pull_give_up(&mut self, receive: Token, give_up_ns: u64) -> bool {
         self.transfers_in.set_give_up(receive, give_up_ns)
     }

@@ -1,5 +1,5 @@
-//! Deadlines by number: a heap that knows where each key stands, so that a key has one deadline, moved in O(log n).
-//! Holds no clock.
+//! Deadlines by number: a heap that knows the place of each key, so that a key has one deadline, moved in O(log n). It
+//! has no clock.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use ether::Time;
 
 use super::slab::NIL;
 
-/// The earliest deadline of many keys.
+/// The deadlines of many keys.
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: Vec<(Time, u32)>,
@@ -15,7 +15,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// When the first key is due; [`Time::MAX`] if none is.
+    /// Returns when the first key is due; [`Time::MAX`] if none is.
     #[inline]
     pub fn next(&self) -> Time {
         self.heap.first().map_or(Time::MAX, |(at, _)| *at)
@@ -66,7 +66,7 @@ impl Timers {
         }
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub fn memory(&self) -> usize {
         self.heap.capacity() * size_of::<(Time, u32)>() + self.position.capacity() * size_of::<u32>()
     }

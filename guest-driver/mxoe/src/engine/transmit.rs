@@ -1,4 +1,4 @@
-//! Frames go out: short packets first, then requests of blocks, then messages and asked-for blocks in turn.
+//! The frames that go out: short packets first, then requests of blocks, then messages and asked-for blocks in turn.
 
 use ether::{MacAddr, Time};
 
@@ -14,17 +14,17 @@ use crate::wire::{
 };
 
 impl<P: Peers> Engine<P> {
-    /// The next frame to be sent, its first bytes written to `out`. `None`: nothing more for now.
+    /// Returns the next frame to be sent, whose first bytes are written to `out`. `None`: there is none for now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
-        if self.losses.is_empty() {
+        if self.faults.is_empty() {
             return self.next_transmit(now, out);
         }
-        self.transmit_but_for_losses(now, out)
+        self.transmit_before_faults(now, out)
     }
 
     #[cold]
-    fn transmit_but_for_losses(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
+    fn transmit_before_faults(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         loop {
             let transmit = self.next_transmit(now, out)?;
             if !self.loses(out) {
@@ -88,7 +88,7 @@ impl<P: Peers> Engine<P> {
         self.head(p.address.mac, p.address.peer, marked)
     }
 
-    /// A whole frame into the buffer.
+    /// Writes a whole frame to the buffer.
     #[inline(always)]
     fn emit(&mut self, head: &Head, packet: &Packet<'_>, counter: Counter, out: &mut [u8]) -> Option<Transmit> {
         // Everything the engine makes can be encoded; were it not so, the packet would be lost like any other.
@@ -101,7 +101,7 @@ impl<P: Peers> Engine<P> {
         })
     }
 
-    /// A header into the buffer, for data that lie with the caller.
+    /// Writes a header to the buffer, for data in the caller's memory.
     #[inline(always)]
     fn emit_with(
         &mut self,
@@ -126,7 +126,7 @@ impl<P: Peers> Engine<P> {
         match control {
             Control::ConnectRequest(id) => self.emit_connect(now, id, out),
             Control::ConnectReply { mac, peer, mut connect } => {
-                // The newest word about what is expected next.
+                // The request carries the newest number that is expected next.
                 if let Some(partner) = self.partners.find(mac, connect.dst_endpoint)
                     && let p = &self.partners[partner]
                     && p.conversation.back() == connect.src_session
@@ -191,7 +191,7 @@ impl<P: Peers> Engine<P> {
         self.emit(&head, &Packet::Connect(connect), Counter::SendConnectRequest, out)
     }
 
-    /// An acknowledgement goes out to this partner, in whatever packet; returns its value.
+    /// Notes that a packet to this partner carries an acknowledgement; returns its value.
     #[inline]
     pub(super) fn acknowledge(&mut self, slot: u32) -> u16 {
         let p = &mut self.partners[slot];
@@ -219,7 +219,7 @@ impl<P: Peers> Engine<P> {
         self.emit(&head, &Packet::Ack(ack), Counter::SendLiback, out)
     }
 
-    /// The next request of a block.
+    /// Writes the next request of a block.
     fn emit_pull(&mut self, now: Time, out: &mut [u8]) -> Option<Transmit> {
         let ask = self.transfers_in.poll_ask(self.dialect.sizes())?;
         let p = &self.partners[ask.partner];
@@ -233,7 +233,7 @@ impl<P: Peers> Engine<P> {
         self.emit(&head, &Packet::Pull(pull), Counter::SendPullReq, out)
     }
 
-    /// The next frame of the blocks that were asked for.
+    /// Writes the next frame of the blocks that were asked for.
     #[inline]
     fn emit_reply(&mut self, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         let reply = self.transfers_out.poll_reply(self.dialect.sizes())?;
@@ -243,7 +243,7 @@ impl<P: Peers> Engine<P> {
         self.emit_with(&head, &packet, reply.payload, Counter::SendPullReply, out)
     }
 
-    /// The next message, or fragment of one.
+    /// Writes the next message, or fragment of one.
     #[inline(always)]
     fn emit_message(&mut self, now: Time, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         loop {

@@ -10,7 +10,7 @@ mod unexpected;
 pub use posted::{Posted, PostedId};
 pub use unexpected::{Unexpected, UnexpectedId};
 
-/// Match information and mask of a receive or a probe, known to belong together.
+/// The match information and mask of a receive or a probe, known to belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     info: u64,
@@ -18,10 +18,10 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Takes any message.
+    /// This selector takes any message.
     pub const ANY: Self = Self { info: 0, mask: 0 };
 
-    /// `None` if the information has bits outside the mask (*bad match mask*, 14).
+    /// Makes a selector; `None` if the information has bits outside the mask (*bad match mask*, 14).
     pub const fn new(info: u64, mask: u64) -> Option<Self> {
         if info & !mask == 0 {
             Some(Self { info, mask })
@@ -30,17 +30,17 @@ impl Selector {
         }
     }
 
-    /// Compares every bit.
+    /// Makes a selector that compares every bit.
     pub const fn exact(info: u64) -> Self {
         Self { info, mask: u64::MAX }
     }
 
-    /// The match information.
+    /// Returns the match information.
     pub const fn info(self) -> u64 {
         self.info
     }
 
-    /// The mask.
+    /// Returns the mask.
     pub const fn mask(self) -> u64 {
         self.mask
     }
@@ -74,12 +74,12 @@ pub struct MatchTable<R, U> {
     pub unexpected: Unexpected<U>,
 }
 
-/// Bytes of unexpected messages kept by default.
+/// So many bytes of unexpected messages are kept by default.
 pub const UNEXPECTED_BYTES_DEFAULT: u64 = 64 << 20;
 
 impl<R, U> MatchTable<R, U> {
-    /// Empty queues. Unexpected messages take up to `unexpected_bytes_max` bytes; `seed` keeps peers from choosing
-    /// collisions.
+    /// Makes empty queues. Unexpected messages take up to `unexpected_bytes_max` bytes; `seed` keeps peers from
+    /// choosing collisions.
     pub fn new(unexpected_bytes_max: u64, seed: u64) -> Self {
         Self {
             posted: Posted::new(seed),

@@ -11,7 +11,7 @@ use crate::engine::{
     slab::{NIL, Slab},
 };
 
-/// Masks looked up by hash at most; receives with further ones are searched one by one.
+/// At most so many masks are looked up by hash; receives with further ones are searched one by one.
 const CLASSES_MAX: usize = 16;
 
 /// Names a posted receive until it is taken or cancelled.
@@ -28,7 +28,7 @@ struct Entry<R> {
     order: u64,
     next: u32,
     previous: u32,
-    /// It stands in the queue of its class, not among the others.
+    /// The receive is in the queue of its class, not among the others.
     hashed: bool,
     value: R,
 }
@@ -50,10 +50,10 @@ struct Class {
 pub struct Posted<R> {
     entries: Slab<Entry<R>>,
     classes: Vec<Class>,
-    /// By class and match information.
+    /// The queues by class and match information.
     queues: HashMap<(u64, u64), Queue, Keyed>,
-    /// One queue that stands outside the table, also while it is empty: a program that posts one receive after
-    /// the other for messages of one kind needs no hash.
+    /// One queue is outside the table, even when it is empty: a program that posts one receive after the other for
+    /// messages of one kind needs no hash.
     outside: ((u64, u64), Queue),
     /// Receives of no class, in order.
     others: Queue,
@@ -74,7 +74,7 @@ impl<R> Posted<R> {
         }
     }
 
-    /// Receives that wait.
+    /// Returns how many receives wait.
     pub const fn len(&self) -> usize {
         self.entries.len() as usize
     }
@@ -124,7 +124,7 @@ impl<R> Posted<R> {
         self.remove(slot)
     }
 
-    /// The receive that a message with this information would take.
+    /// Returns the receive that a message with this information would take.
     pub fn peek(&self, match_info: u64) -> Option<&R> {
         let slot = self.find(match_info)?;
         self.entries.get(slot).map(|entry| &entry.value)
@@ -242,7 +242,7 @@ impl<R> Posted<R> {
     }
 }
 
-/// The queue of this class and match information, made if there is none.
+/// Returns the queue of this class and match information, and makes it if there is none.
 #[inline]
 fn make_queue<'a>(
     queues: &'a mut HashMap<(u64, u64), Queue, Keyed>,

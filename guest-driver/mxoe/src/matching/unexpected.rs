@@ -9,7 +9,8 @@ use crate::engine::{
     slab::{NIL, Slab},
 };
 
-/// Bytes that a message counts for beyond its data: what remembering it costs. Bounds the number of empty messages.
+/// A message counts for so many bytes beyond its data, the cost of remembering it. This bounds the number of empty
+/// messages.
 const ENTRY_BYTES: u64 = 128;
 
 /// Names an unexpected message until it is taken or removed.
@@ -47,14 +48,14 @@ const EMPTY: Queue = Queue { head: NIL, tail: NIL };
 pub struct Unexpected<U> {
     entries: Slab<Entry<U>>,
     all: Queue,
-    /// Messages with the same information.
+    /// The messages by their match information.
     same: HashMap<u64, Queue, Keyed>,
     bytes: u64,
     bytes_max: u64,
     refused: u64,
     /// The slot of a message that is undecided.
     undecided: u32,
-    /// A receive came for it.
+    /// A receive came for the undecided message.
     passed: bool,
 }
 
@@ -72,7 +73,7 @@ impl<U> Unexpected<U> {
         }
     }
 
-    /// Messages that wait.
+    /// Returns how many messages wait.
     pub const fn len(&self) -> usize {
         self.entries.len() as usize
     }
@@ -82,12 +83,12 @@ impl<U> Unexpected<U> {
         self.entries.is_empty()
     }
 
-    /// Bytes they count for.
+    /// Returns the bytes that the messages count for.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Messages that found no room.
+    /// Returns how many messages found no room.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
@@ -141,7 +142,7 @@ impl<U> Unexpected<U> {
             value,
         };
         let (all_tail, same_tail) = (self.all.tail, same.tail);
-        // Not full: whoever calls has looked.
+        // Not full: the callers have checked.
         let slot = self.entries.insert(entry).unwrap_or(NIL);
         self.all.tail = slot;
         same.tail = slot;
@@ -170,15 +171,16 @@ impl<U> Unexpected<U> {
         self.take_slot(slot)
     }
 
-    /// The oldest message that a receive would match, with its match information. `None` also as long as that one is
-    /// [undecided](Self::begin_to_decide).
+    /// Returns the oldest message that a receive would match, with its match information. `None` also as long as that
+    /// message is [undecided](Self::begin_to_decide).
     pub fn peek(&self, selector: Selector) -> Option<(u64, &U)> {
         let slot = self.find(selector).filter(|slot| *slot != self.undecided)?;
         let entry = self.entries.get(slot)?;
         Some((entry.match_info, &entry.value))
     }
 
-    /// Somebody else may take this message: until [`Self::decided`] no receive finds it, nor a later one in its stead. One at a time.
+    /// Marks a message whose receiver is being decided elsewhere: until [`Self::decided`] no receive finds it, nor a
+    /// later one in its stead. One message at a time can be undecided.
     pub fn begin_to_decide(&mut self, id: UnexpectedId) {
         if self.entries.is_current(id.slot, id.generation) {
             self.undecided = id.slot;
@@ -196,7 +198,7 @@ impl<U> Unexpected<U> {
         core::mem::take(&mut self.passed)
     }
 
-    /// A message by name.
+    /// Returns a message by its name.
     pub fn get_mut(&mut self, id: UnexpectedId) -> Option<&mut U> {
         if !self.entries.is_current(id.slot, id.generation) {
             return None;
@@ -212,7 +214,7 @@ impl<U> Unexpected<U> {
         self.take_slot(id.slot)
     }
 
-    /// Takes out every message that `of_interest` says, oldest first: those of a lost partner.
+    /// Takes out every message that `of_interest` accepts, oldest first: those of a lost partner.
     pub fn remove_if(&mut self, mut of_interest: impl FnMut(&U) -> bool, mut removed: impl FnMut(U)) {
         let mut at = self.all.head;
         while let Some(entry) = self.entries.get(at) {

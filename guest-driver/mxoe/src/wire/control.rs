@@ -1,17 +1,18 @@
-//! Values of connections, acknowledgements and refusals: CONNECT, TRUC, NACK_LIB, NACK_MCP (sections 4, 7.3, 8, 17).
+//! The values of connections, acknowledgements and refusals: CONNECT, TRUC, NACK_LIB, NACK_MCP (sections 4, 7.3, 8,
+//! 17).
 
 use core::fmt;
 
 use super::Preset;
 
-/// Request or reply of a connection (4.1).
+/// The request or reply of a connection (4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
     /// Endpoint the packet is for.
     pub dst_endpoint: u8,
     /// Endpoint it comes from.
     pub src_endpoint: u8,
-    /// 0 on sending; a refusal echoes what it received.
+    /// The sequence number is 0 on sending; a refusal echoes what it received.
     pub seqnum: u16,
     /// Index of the destination in the sender's peer table: what the destination must put in the head of its frames.
     pub peer_index: u16,
@@ -21,13 +22,13 @@ pub struct Connect {
     pub recv_seqnum_start: u16,
     /// Counter of connects, echoed by the reply.
     pub connect_seqnum: u8,
-    /// Request or reply, with what only that one has.
+    /// The request or reply, with the fields that only that one has.
     pub kind: ConnectKind,
     /// What the sender can do beyond Open-MX (section 17); `None` if it did not say.
     pub extension: Option<Extension>,
 }
 
-/// What only a request or only a reply has.
+/// The fields that only a request or only a reply has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectKind {
     /// Asks for a connection.
@@ -51,10 +52,10 @@ impl ConnectKind {
     pub const STATUS_BAD_KEY: u8 = 11;
 }
 
-/// "WFT1": what stands in a pad of CONNECT when its sender announces abilities (section 17).
+/// "WFT1": this word stands in a pad of CONNECT when its sender announces abilities (section 17).
 pub const EXTENSION_WORD: u32 = 0x5746_5431;
 
-/// What a peer announces in a CONNECT (section 17).
+/// The abilities that a peer announces in a CONNECT (section 17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension {
     /// Bits [`Extension::MARK`] and [`Extension::SHORT_ACK`]; the others are reserved.
@@ -66,9 +67,9 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Flag: understands the latency-sensitive mark.
+    /// The flag of a peer that understands the latency-sensitive mark.
     pub const MARK: u8 = 1;
-    /// Flag: acknowledges within 1 ms and takes pulls of ranges.
+    /// The flag of a peer that acknowledges within 1 ms and takes pulls of ranges.
     pub const SHORT_ACK: u8 = 2;
 
     /// Whether the mark may be sent to this peer. False when a reserved bit is set: nothing of such a word is used.
@@ -88,14 +89,14 @@ impl Extension {
     }
 }
 
-/// The sizes on the wire that it stands for, as a person names them.
+/// Shows the sizes on the wire that the extension stands for, as a person names them.
 impl fmt::Display for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Preset::from_code(self.preset) {
             Some(preset) => write!(f, "{preset}")?,
             None => f.write_str("sizes of no preset")?,
         }
-        // It comes from a peer.
+        // The number comes from a peer.
         match 1_u64
             .checked_shl(self.block_frames_log2.into())
             .filter(|frames| *frames <= 64)
@@ -135,14 +136,14 @@ pub enum NackCode {
     BadEndpoint = 1,
     /// The endpoint is not open.
     EndpointClosed = 2,
-    /// The session is another.
+    /// The session differs.
     BadSession = 3,
     /// The region is not registered; answers a PULL only.
     BadRdmaWindow = 4,
 }
 
 impl NackCode {
-    /// The reason with this code.
+    /// Returns the reason with this code.
     #[inline]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -164,7 +165,7 @@ pub struct NackLib {
     pub dst_endpoint: u8,
     /// Why; never [`NackCode::BadRdmaWindow`].
     pub code: NackCode,
-    /// The value that the head has, too.
+    /// This value stands in the head, too.
     pub peer_index: u16,
     /// Sequence number of the refused packet, 0 for a connection.
     pub seqnum: u16,
@@ -173,7 +174,7 @@ pub struct NackLib {
 /// Refuses a PULL (8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NackMcp {
-    /// Not to be relied on: Open-MX writes the puller's endpoint here.
+    /// The field is not to be relied on: Open-MX writes the puller's endpoint here.
     pub src_endpoint: u8,
     /// Why.
     pub code: NackCode,

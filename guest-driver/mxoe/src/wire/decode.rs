@@ -1,4 +1,4 @@
-//! From bytes to values: every length is checked here, once.
+//! Decoding: bytes become values, and every length is checked, once.
 
 use ether::MacAddr;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -15,9 +15,9 @@ use super::{
 
 /// The only type of TRUC: an acknowledgement.
 pub(super) const TRUC_ACK: u8 = 0x55;
-/// What CONNECT and TRUC write in their length field, and the least they must say.
+/// CONNECT and TRUC write this in their length field, and must say at least this.
 pub(super) const INNER_LEN: u8 = 16;
-/// What RNDV writes in its length field, and the least it must say.
+/// RNDV writes this in its length field, and must say at least this.
 pub(super) const RNDV_LEN: u16 = 8;
 
 /// Why a frame is dropped; each is to be counted (section 11, see [`WireError::counter`]).
@@ -68,7 +68,7 @@ impl WireError {
 }
 
 impl Dialect {
-    /// View and decode in one go.
+    /// Views and decodes a frame.
     ///
     /// # Errors
     /// [`WireError`] says why the frame must be dropped.
@@ -80,8 +80,8 @@ impl Dialect {
 }
 
 impl Dialect {
-    /// The packets that latency is about, in one look, and whether it is a tiny one. `None`: another packet, or one that
-    /// [`Dialect::decode`] refuses for a reason.
+    /// Decodes the packets on which latency depends in a single step, and says whether it is a tiny one. `None`:
+    /// another packet, or one that [`Dialect::decode`] refuses with a reason.
     #[inline]
     pub(crate) fn decode_eager<'a>(&self, frame: &'a [u8]) -> Option<(Head, Eager<'a>, bool)> {
         let (head, body) = HeadLayout::ref_from_prefix(frame).ok()?;
@@ -127,7 +127,7 @@ fn data_of(rest: &[u8], len: usize) -> Result<&[u8], WireError> {
 }
 
 impl<'a> FrameView<'a> {
-    /// The packet as a value, its data borrowed from the frame.
+    /// Returns the packet as a value, whose data is borrowed from the frame.
     ///
     /// # Errors
     /// [`WireError`] says why the frame must be dropped.

@@ -31,7 +31,7 @@ pub struct Medium<'a> {
     pub src_endpoint: u8,
     /// Bytes of the whole message.
     pub length: u32,
-    /// Sequence number, the same in every fragment.
+    /// The sequence number, which all fragments of a message share.
     pub seqnum: u16,
     /// Acknowledgement of the other direction.
     pub piggyack: u16,
@@ -57,7 +57,7 @@ impl Medium<'_> {
         }
     }
 
-    /// Where this fragment's data belong in the message, in bytes.
+    /// Returns where this fragment's data belongs in the message, in bytes.
     #[inline]
     pub const fn offset(&self, sizes: &Sizes) -> u32 {
         self.frag_seqnum as u32 * self.fragment_size(sizes)

@@ -1,4 +1,4 @@
-//! From values to bytes: pads are zeros, short frames are padded, impossible values are refused.
+//! Encoding: values become bytes. Pads are zeros, short frames are padded, and impossible values are refused.
 
 use zerocopy::IntoBytes;
 
@@ -13,7 +13,7 @@ use super::{
     },
 };
 
-/// Why a packet was not written. Nothing useful is in the buffer then.
+/// Why a packet was not written. The contents of the buffer are meaningless then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
     /// The buffer is too small.
@@ -28,11 +28,11 @@ pub enum EmitError {
 }
 
 impl Dialect {
-    /// Bytes of the frame of `packet`, padding included.
+    /// Returns the length of the frame of `packet` in bytes, padding included.
     #[inline(always)]
     pub fn frame_len(&self, packet: &Packet<'_>) -> usize {
         match packet {
-            // The one type whose padding comes in addition to the variable part (1.2).
+            // Only this type is padded in addition to its variable part (1.2).
             Packet::HostReply(reply) => FRAME_LEN_MIN + reply.name.len() + 1,
             _ => self
                 .header_len(packet.packet_type())
@@ -41,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// Bytes before the data: head and body header.
+    /// Returns the bytes before the data: head and body header.
     #[inline]
     pub const fn header_len(&self, packet_type: PacketType) -> usize {
         HEAD_LEN + self.body_len(packet_type)
@@ -51,7 +51,7 @@ impl Dialect {
     ///
     /// # Errors
     /// [`EmitError`]: the buffer is too small, or a value does not fit its field.
-    // Where the type is known, which is everywhere in the engine, a fifth of it is left.
+    // Always inlined: where the type is known, which is everywhere in the engine, a fifth of the code remains.
     #[inline(always)]
     pub fn emit(&self, head: &Head, packet: &Packet<'_>, out: &mut [u8]) -> Result<usize, EmitError> {
         let needed = self.frame_len(packet);
@@ -82,8 +82,8 @@ impl Dialect {
         self.emit_header_for(head, packet, packet.data().len(), out)
     }
 
-    /// As [`Dialect::emit_header`] for a packet whose `data_len` bytes of data are elsewhere; what `packet` has of them
-    /// is not looked at.
+    /// As [`Dialect::emit_header`] for a packet whose `data_len` bytes of data are elsewhere; the data in `packet` is
+    /// ignored.
     ///
     /// # Errors
     /// [`EmitError::Unencodable`] if a value does not fit its field.

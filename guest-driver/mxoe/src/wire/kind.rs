@@ -1,7 +1,7 @@
 //! Packet types and the latency-sensitive mark (sections 2 and 15).
 //!
-//! The mark is bit 7 of the type byte. It is looked at only where marking is switched on: without that, a marked frame
-//! is of unknown type, exactly as for an unmodified Open-MX.
+//! The mark is bit 7 of the type byte. It is read only where marking is switched on: otherwise a marked frame is of
+//! unknown type, exactly as for an unmodified Open-MX.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use ether::EtherType;
 
 use super::HEAD_LEN;
 
-/// Bit 7 of the type byte: the sender says that somebody waits for this frame (section 15).
+/// Bit 7 of the type byte: the sender says that a program waits for this frame (section 15).
 pub const MARK: u8 = 0x80;
 
 /// The packet types that are spoken; codes as on the wire (section 2).
@@ -65,7 +65,7 @@ impl PacketType {
         Self::NackMcp,
     ];
 
-    /// The type with this code; the mark must have been cleared. `None` for the codes that are dropped.
+    /// Returns the type with this code; the mark must have been cleared. `None` for the codes that are dropped.
     #[inline]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -87,13 +87,13 @@ impl PacketType {
         })
     }
 
-    /// The code on the wire.
+    /// Returns the code on the wire.
     #[inline]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The name packet dumps show.
+    /// Returns the name that packet dumps show.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raw => "RAW",
@@ -120,8 +120,8 @@ impl fmt::Display for PacketType {
     }
 }
 
-/// True if `frame` is an MXoE frame (default EtherType) whose type byte carries the mark. The EtherType is looked at
-/// first: in other frames that byte is something else.
+/// Whether `frame` is an MXoE frame (default EtherType) whose type byte carries the mark. The EtherType is checked
+/// first: in other frames that byte has another meaning.
 #[inline]
 pub fn is_marked(frame: &[u8]) -> bool {
     is_mxoe(frame) && frame[HEAD_LEN] & MARK != 0

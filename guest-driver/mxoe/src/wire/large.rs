@@ -1,4 +1,4 @@
-//! Values of the large messages: RNDV, PULL, PULL_REPLY, NOTIFY (section 6).
+//! The values of large messages: RNDV, PULL, PULL_REPLY, NOTIFY (section 6).
 
 use super::Sizes;
 
@@ -56,7 +56,7 @@ pub struct Pull {
     pub frame_index: u32,
 }
 
-/// What is wrong with the range a PULL asks for; what follows is a counted drop without a nack (6.2).
+/// Why the range that a PULL asks for is impossible. Such a PULL is dropped and counted, without a nack (6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullShapeError {
     /// More frames than a block holds (counter 56).
@@ -68,7 +68,7 @@ pub enum PullShapeError {
 }
 
 impl Pull {
-    /// Replies this request asks for: between 1 and `N`.
+    /// Returns how many replies this request asks for: between 1 and `N`.
     ///
     /// # Errors
     /// [`PullShapeError`] if the range cannot be one block's.
@@ -124,13 +124,13 @@ pub struct Notify {
 
 const PULL_MAGIC: u32 = 0x2107_1980;
 
-/// The magic of a puller's endpoint (6.2): packet dumps and steering hardware rely on it.
+/// Returns the magic of a puller's endpoint (6.2): packet dumps and steering hardware rely on it.
 #[inline]
 pub const fn pull_magic(endpoint: u8) -> u32 {
     endpoint as u32 ^ PULL_MAGIC
 }
 
-/// The endpoint a magic stands for; all 32 bits are verified.
+/// Returns the endpoint a magic stands for; all 32 bits are verified.
 #[inline]
 pub const fn endpoint_of_pull_magic(magic: u32) -> Option<u8> {
     let endpoint = magic ^ PULL_MAGIC;

@@ -1,4 +1,4 @@
-//! Body layouts as they lie on the wire, each field at the offset of `mxoe-wire.md`; nothing but layouts.
+//! The layouts of bodies on the wire, with each field at the offset of `mxoe-wire.md`. This module holds only layouts.
 //!
 //! `pad` and `unused` are written as zeros and never read: Open-MX leaves memory garbage there (1.2).
 

@@ -57,7 +57,7 @@ pub const SESSION_NONE: u32 = 0xffff_ffff;
 pub const TINY_DATA_MAX: usize = 32;
 /// Most data bytes of a SMALL (5.2).
 pub const SMALL_DATA_MAX: usize = 128;
-/// Fragments a receiver can tell apart: its bitmap has 32 bits (section 3).
+/// A receiver can distinguish at most so many fragments: its bitmap has 32 bits (section 3).
 pub const FRAGMENTS_MAX: u32 = 32;
 /// Longest host name, its terminating zero included (9.3).
 pub const HOST_NAME_LEN_MAX: usize = 80;

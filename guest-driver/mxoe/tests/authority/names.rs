@@ -76,7 +76,7 @@ fn names_are_asked_for_until_they_come() {
     assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [5, 10, 15]);
     let wrong = rig.frame(PEER, OWN, 0, reply(HOST_MAGIC_FIRST + 1, b"wrong:0"));
     rig.only_counted(&[Counter::DropHostReplyBadMagic], &wrong);
-    let stranger = rig.frame(STRANGER, OWN, 0, reply(HOST_MAGIC_FIRST, b"nobody:0"));
+    let stranger = rig.frame(STRANGER, OWN, 0, reply(HOST_MAGIC_FIRST, b"absent:0"));
     rig.only_counted(&[Counter::DropBadPeerAddr], &stranger);
     rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"peer:0"));
     assert_eq!(rig.authority.poll_event(), Some(AuthorityEvent::Named { peer: 0 }));
@@ -202,7 +202,7 @@ fn raw_frames_wait_for_the_mapping_daemon_up_to_the_limit() {
     let mut rig = rig();
     let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &[7; 80] }));
     rig.only_counted(&[Counter::DropRawQueueFull], &frame);
-    assert_eq!(rig.authority.take_raw(), None, "nobody opened the raw endpoint");
+    assert_eq!(rig.authority.take_raw(), None, "the raw endpoint is not open");
     rig.authority.set_raw_open(true);
     for _ in 0..32 {
         rig.only_counted(&[Counter::RecvRaw], &frame);
@@ -281,7 +281,7 @@ fn what_is_not_sent_to_all_is_no_announcement() {
     rig.counted(&[Counter::PeersAdded, Counter::RecvRaw], &frame);
 }
 
-/// Section 15: what an authority sends is nothing that somebody waits for.
+/// Section 15: no program waits for what an authority sends.
 #[test]
 fn nothing_is_marked_where_marks_are_on() {
     let mut rig = Rig::with(PeerMap::new(8, 0), rig().dialect.with_marks(true));

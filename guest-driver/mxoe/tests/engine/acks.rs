@@ -42,7 +42,7 @@ fn between_endpoints_of_ours_16_short_messages_are_acknowledged_at_once_and_4_wh
         }
     }
     let short = fill(5, 4);
-    // One that somebody may wait for the acknowledgement of is among them: the first, the last.
+    // Among them is one whose sender may wait for the acknowledgement: the first, the last.
     let mut next = 49;
     for place in [0, 3] {
         for number in 0..4 {

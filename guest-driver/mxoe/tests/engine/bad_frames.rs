@@ -1,5 +1,5 @@
-//! Every malformed case and drop reason of section 11 that an endpoint can see, pulls and control packets apart: the
-//! counter, the refusal, and that nothing else happens.
+//! Every malformed frame and drop reason of section 11 that an endpoint can see, except for pulls and control packets:
+//! the counter, the refusal, and that nothing else happens.
 
 use mxoe::{
     engine::{Counter, SendOptions, Status, Verdict},

@@ -229,7 +229,7 @@ fn a_partner_that_takes_nothing_keeps_no_other_one_from_ending_its_large_sends()
     world.kick(0);
     world.kick(2);
     assert!(world.run(1_000_000_000, |world| world.nodes[2].sent.len() == 1));
-    assert!(world.nodes[0].sent.is_empty(), "nobody posted receives for these");
+    assert!(world.nodes[0].sent.is_empty(), "no receives were posted for these");
 }
 
 #[test]

@@ -1,19 +1,19 @@
 //! The protocol engine in virtual time: whole conversations over a modelled link, and single frames made by hand.
 
 mod acks;
-mod at_once;
 mod bad_control;
 mod bad_frames;
 mod bad_pulls;
 mod conversation;
 mod data_paths;
+mod fault_injection;
 mod faults;
 mod goodput;
+mod immediate_send;
 mod incast;
 mod large;
 mod limits;
 mod loss;
-mod losses;
 mod marks;
 mod node;
 mod pullers;

@@ -1,5 +1,5 @@
-//! The latency-sensitive mark (section 15): it stands on exactly the frames that somebody waits for, between peers that agreed on
-//! it, and on no frame to anybody else.
+//! The latency-sensitive mark (section 15): it stands on exactly the frames that a program waits for, between peers
+//! that agreed on it, and on no frame to any other peer.
 
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ fn listing<'a>(frames: impl IntoIterator<Item = &'a Vec<u8>>) -> String {
     text
 }
 
-/// The same frame by frame.
+/// Splits such a listing into its frames.
 fn each(listing: &str) -> Vec<&str> {
     let mut frames = Vec::new();
     for run in listing.split(' ') {
@@ -82,7 +82,7 @@ fn agreements() -> [(Option<Extension>, Option<Extension>, bool); 7] {
     ]
 }
 
-/// One message after the other, each way in turn: every frame that each of the two sent.
+/// One message after the other, in turns of direction: every frame that each of the two sent.
 fn conversation(own: Option<Extension>, theirs: Option<Extension>) -> [String; 2] {
     let nodes = [own, theirs].into_iter().enumerate().map(|(node, extension)| {
         let mut config = config_of(node, Preset::Native1500);
@@ -111,7 +111,7 @@ fn conversation(own: Option<Extension>, theirs: Option<Extension>) -> [String; 2
 
 #[test]
 fn of_a_conversation_exactly_the_frames_that_somebody_waits_for_are_marked() {
-    // Each message is acknowledged by the next one the other way, or alone if it waits for nothing more.
+    // Each message is acknowledged by the next one in the other direction, or alone if it waits for nothing more.
     let messages = "Tiny* Truc Small* Truc Medium* Truc Mediumx2 Medium* Truc";
     let first = "Rndv* PullReplyx31 PullReply* PullReplyx31 PullReply* PullReplyx4 PullReply* Truc Pull*x3 Notify*";
     let second = "Pull*x3 Notify* Rndv* PullReplyx31 PullReply* PullReplyx31 PullReply* PullReplyx4 PullReply* Truc";

@@ -58,7 +58,7 @@ fn two_programs_of_one_host_whose_pulls_have_equal_handles_both_get_their_bytes(
     }
 }
 
-/// What the peer sends while it thinks that nobody told it a session.
+/// What the peer sends while it believes that it was told no session.
 fn without_session(script: &Script) -> (Pull, Notify) {
     let pull = Pull {
         session: SESSION_NONE,

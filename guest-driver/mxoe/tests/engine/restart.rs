@@ -202,7 +202,7 @@ fn a_restarted_peer_is_a_new_instance_and_can_be_talked_to_at_once() {
         world.kick(0);
         assert!(world.settle(50_000_000));
         assert_eq!(world.nodes[1].program.got.len(), 5);
-        // Node 1 dies with messages under way, and comes back with another session.
+        // Node 1 dies with messages in flight, and comes back with another session.
         world.nodes[0].send(now, to, 6, 2_000, SendOptions::default());
         world.nodes[0].send(now, to, 7, 200_000, SYNCHRONOUS);
         let mut config = config_of(1, preset);
@@ -218,7 +218,7 @@ fn a_restarted_peer_is_a_new_instance_and_can_be_talked_to_at_once() {
         ended.sort_by_key(|(token, _)| *token);
         assert_eq!(ended, [(6, Status::Unreachable), (7, Status::Unreachable)]);
         assert_eq!(world.nodes[0].engine.partner(to).unwrap().session, 0xfeed);
-        // Both ways, without node 0 connecting again.
+        // In both directions, without node 0 connecting again.
         let now = world.now;
         world.nodes[0].post_any(now, 2);
         world.nodes[1].post_any(now, 2);
@@ -262,7 +262,7 @@ fn a_peer_that_gave_up_while_we_did_not_starts_a_new_conversation() {
     world.nodes[1].engine.set_give_up(500_000_000_000);
     let to = world.connect(0, 1);
     let back = world.connect(1, 0);
-    // Node 1 does not hear for long: node 0 gives up, node 1 has messages under way and does not.
+    // Node 1 does not hear for long: node 0 gives up, node 1 has messages in flight and does not.
     let now = world.now;
     world.nodes[1].send(now, back, 9, 100, SendOptions::default());
     world.nodes[1].send(now, back, 8, 5_000, SendOptions::default());

@@ -11,7 +11,7 @@ use super::{
     script::{PEER, PEER_ENDPOINT, PEER_SESSION, SESSION, Script, ack, notify},
 };
 
-/// Hands the engine a packet and looks at nothing else.
+/// Hands the engine a packet and checks nothing else.
 fn put_only(script: &mut Script, packet: Packet<'_>) {
     let frame = script.bytes(packet);
     script.node.engine.handle(script.now, &frame, &mut script.node.program);
@@ -31,7 +31,7 @@ fn answer(script: &mut Script, seqnum: u16, piggyack: u16) {
     put_only(script, Packet::Tiny(answer));
 }
 
-/// Two messages that are over when they are acknowledged are on their way: 1 and 3.
+/// Two messages that are over when they are acknowledged are in flight: 1 and 3.
 fn two_mediums(script: &mut Script) {
     for match_info in [1, 3] {
         send(script, match_info, 1_000);

@@ -52,7 +52,8 @@ fn carries(from: &mut Node, to: &mut Node, expected: &str) {
     to.frame(NOW, &frame);
 }
 
-/// The same for a frame with data, the head index not compared where it is not meaningful.
+/// As [`carries`] without handing the frame on, for a frame with data; the head index is not compared where it has no
+/// meaning.
 #[track_caller]
 fn begins(node: &mut Node, expected: &str, payload: (u32, u32), head_index: bool) {
     let (mut frame, transmit) = transmit(node);

@@ -285,7 +285,7 @@ impl World {
         text
     }
 
-    /// Runs until nobody has anything to do.
+    /// Runs until no node has anything to do.
     pub fn settle(&mut self, limit_ns: u64) -> bool {
         let done = self.run(limit_ns, |world| {
             let off = world.off.clone();

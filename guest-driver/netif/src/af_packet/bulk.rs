@@ -13,23 +13,23 @@ use libc::{iovec, mmsghdr};
 
 use crate::NetifCounters;
 
-/// Frames read with one system call, at most.
+/// At most this many frames are read with one system call.
 const BATCH_FRAMES: usize = 32;
-/// Bytes read with one system call, at most: what stays in a core's own cache until it is handled.
+/// At most this many bytes are read with one system call: as much as stays in a core's own cache until it is handled.
 const BATCH_LEN: usize = 128 << 10;
-/// Looks at an empty ring between two looks for frames that nobody expects: those that come late, or twice, or are a lie.
-const UNEXPECTED_LOOKS: u32 = 1 << 12;
+/// Frames that are not expected (late ones, duplicates, forged ones) are polled for once in this many polls.
+const UNEXPECTED_POLLS: u32 = 1 << 12;
 
-/// The socket, and what was read from it.
+/// The second packet socket of a port, and the frames that were read from it and not taken yet.
 pub(super) struct Bulk {
     socket: OwnedFd,
-    /// Bytes of the longest frame.
+    /// The length of the longest frame, in bytes.
     frame_len: usize,
-    /// Made for the first look.
+    /// The buffers for a batch, which are made at the first poll.
     batch: Option<Batch>,
     expected: bool,
-    /// Looks left until unexpected frames are looked for.
-    looks_left: u32,
+    /// The polls left until unexpected frames are polled for.
+    polls_left: u32,
 }
 
 impl Bulk {
@@ -39,7 +39,7 @@ impl Bulk {
             frame_len,
             batch: None,
             expected: false,
-            looks_left: UNEXPECTED_LOOKS,
+            polls_left: UNEXPECTED_POLLS,
         }
     }
 
@@ -47,7 +47,7 @@ impl Bulk {
         self.socket.as_fd()
     }
 
-    /// Whether frames are expected from now on.
+    /// Says whether frames are expected from now on.
     #[inline]
     pub(super) const fn expect(&mut self, expected: bool) {
         self.expected = expected;
@@ -57,20 +57,20 @@ impl Bulk {
         self.expected
     }
 
-    /// Whether frames were read that nobody took yet.
+    /// Whether frames were read that were not taken yet.
     pub(super) fn has_frame(&self) -> bool {
         self.batch.as_ref().is_some_and(|batch| batch.next < batch.filled)
     }
 
-    /// The oldest frame, if it is time to look for one.
+    /// Returns the oldest frame, if it is time to poll for one.
     #[inline]
     pub(super) fn poll(&mut self, counters: &mut NetifCounters) -> Option<&[u8]> {
         if !self.has_frame() {
-            if !self.expected && self.looks_left > 0 {
-                self.looks_left -= 1;
+            if !self.expected && self.polls_left > 0 {
+                self.polls_left -= 1;
                 return None;
             }
-            self.looks_left = UNEXPECTED_LOOKS;
+            self.polls_left = UNEXPECTED_POLLS;
         }
         self.take(counters)
     }
@@ -97,7 +97,7 @@ impl Bulk {
     }
 }
 
-/// Places for frames, and what the kernel is told about them.
+/// Places for frames, and the descriptions of these places that the kernel reads.
 struct Batch {
     places: Vec<u8>,
     place_len: usize,
@@ -146,8 +146,8 @@ impl Batch {
     /// Reads as many frames as are there and fit, at least one.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         (self.next, self.filled) = (0, 0);
-        // SAFETY: every message describes one place of `places`, which lives as long as `self` and is borrowed by nobody while `self`
-        // is borrowed for this call.
+        // SAFETY: every message describes one place of `places`, which lives as long as `self` and is not borrowed
+        // elsewhere while `self` is borrowed for this call.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

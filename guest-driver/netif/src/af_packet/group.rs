@@ -1,15 +1,17 @@
-//! Sockets of one interface to which the kernel offers each frame once (PACKET_FANOUT).
+//! Groups of sockets of one interface that share the kernel's lookup of each frame (PACKET_FANOUT).
 //!
-//! Every socket that stands alone costs every frame a look: over veth, where the sender's core does it, a tenth of its time. The
-//! members of a group have one in common. Its program returns the number of a member, in the order in which they joined, modulo
-//! how many there are. When a member leaves, the last one takes its number; while the interface is switched off a group has no
-//! members, and gets them back in the order in which their sockets were made. So numbers stay as they are, whatever happens to the
-//! interface, if sockets join in the order in which they were made, and if only the last one leaves.
+//! Every socket outside of a group costs every frame a lookup: over veth, where the sender's core does it, a tenth of
+//! the frame's time. The members of a group have one lookup in common. The group's program returns the number of a
+//! member, in the order in which they joined, modulo how many there are. When a member leaves, the last one takes its
+//! number; while the interface is switched off, a group has no members, and gets them back in the order in which their
+//! sockets were made. So numbers stay as they are, whatever happens to the interface, if sockets join in the order in
+//! which they were made, and if only the last one leaves.
 //!
-//! Joining a group needs no privilege, only a socket that is bound alike and is in none: what is handed to others is
-//! therefore always a member, if only of a group of its own, which has room for no more. A member cannot be bound anew,
-//! cannot join another group and, if its filter is locked, cannot set the program. Asking for other rings would take it out of its
-//! group and put it back behind the others; the kernel refuses that while a ring of the socket is mapped, by whomever.
+//! Joining a group needs no privilege, only a socket that is bound alike and is in none. A socket that is handed to
+//! others is therefore always a member, if only of a group that has room for no more members. A member cannot be bound
+//! anew, cannot join another group and, if its filter is locked, cannot set the program. Asking for other rings would
+//! take it out of its group and put it back behind the others; the kernel refuses that while any process has a ring of
+//! the socket mapped.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -33,7 +35,7 @@ struct NewGroup {
     members_max: u32,
 }
 
-/// Makes a socket the one member of a new group. Without a program all frames are its.
+/// Makes a socket the only member of a new group. Without a program it receives all frames.
 pub(super) fn alone(socket: BorrowedFd<'_>) -> io::Result<()> {
     begin(socket, 1)
 }
@@ -47,8 +49,9 @@ fn begin(socket: BorrowedFd<'_>, members_max: u32) -> io::Result<()> {
     socket::set_option(socket, libc::PACKET_FANOUT, &group)
 }
 
-/// Makes `sockets`, which must be bound and their interface up, the members of a new group with this program, which the last one
-/// sets. After an error some may be members: of a group without a program, in which the first one gets all frames.
+/// Makes `sockets` the members of a new group with this program, which the last socket sets. They must be bound, and
+/// their interface must be up. After an error some may be members of a group without a program, in which the first one
+/// receives all frames.
 pub(super) fn form(sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> io::Result<()> {
     let ([first, others @ ..], [.., last]) = (sockets, sockets) else {
         return Ok(());

@@ -1,6 +1,7 @@
 //! A port over packet sockets: TPACKET_V2 receive ring polled in memory, frames sent by `sendmmsg`.
 //!
-//! Needs CAP_NET_RAW when it is opened, nothing afterwards. Does not switch the interface to promiscuous mode.
+//! Opening a port needs CAP_NET_RAW; using it needs no privilege. A port does not switch the interface to promiscuous
+//! mode.
 //!
 //! Why `sendmmsg` and no transmit ring: the kernel hands the frames of either to the driver one by one, so how many kicks
 //! a burst costs is up to the card. Measured in emulated guests (kernel 6.1, virtio-net, 100 bursts of 23 frames of 1500
@@ -11,11 +12,11 @@
 //! kernel for a frame, up to the copy into the receiver's ring, and is the limit; what it leaves in a socket without a ring the
 //! receiver's core copies. Looking into a ring costs nothing, so short messages have one.
 //!
-//! Why they share a look with the authority's port ([`AfPacket::share_look`]): each socket that stands alone looks at each frame, on
-//! that same core. Over veth (kernel 6.18, a core on each side, 12 alternating rounds) one look for all three instead of two, the ring
-//! with its own, made 1.08 of the messages of 128 bytes per second and 1.13 of the bytes of 4 MiB at MTU 1500; round trips of short
-//! messages took 0.94 … 1.14 of the time (four lengths, 12 and 16 rounds), some 4 per cent more.
-//!
+//! Why they share the kernel's lookup with the authority's port ([`AfPacket::share_lookup`]): each socket outside of a
+//! group inspects each frame, on the sender's core. Over veth (kernel 6.18, a core on each side, 12 alternating rounds)
+//! one lookup for all three sockets instead of two, with one for the ring alone, made 1.08 of the messages of 128 bytes
+//! per second and 1.13 of the bytes of 4 MiB at MTU 1500; round trips of short messages took 0.94 … 1.14 of the time
+//! (four lengths, 12 and 16 rounds), some 4 per cent more.
 //! What else was tried over veth: slots of 256 bytes with `PACKET_COPY_THRESH`, the rest by `recvmmsg`, is slower than the ring; a
 //! smaller ring is no faster, nor is bypassing traffic control. TCP without offloads is faster at 1500 because what it sends is cut
 //! into segments at the driver, so that many frames pass the kernel one after the other and share one soft interrupt; each frame of a
@@ -44,7 +45,7 @@ use self::{
     ring::{RxRing, VLAN_TAG_LEN},
 };
 pub use self::{
-    prepared::{PreparedSocket, SharedLook},
+    prepared::{PreparedSocket, SharedLookup},
     ring::RingLayout,
 };
 use crate::{
@@ -52,14 +53,14 @@ use crate::{
     ready::Readiness, wait_for,
 };
 
-/// How a packet socket is set up.
+/// The settings of a packet socket.
 #[derive(Clone, Copy, Debug)]
 pub struct AfPacketOptions {
-    /// Bytes of the receive ring. The default, 2 MiB, holds about 1200 frames at MTU 1500 and 224 at MTU 9000: what a
-    /// sleeping receiver must keep until its thread runs again.
+    /// The length of the receive ring in bytes. The default, 2 MiB, holds about 1200 frames at MTU 1500 and 224 at MTU
+    /// 9000: what a sleeping receiver must keep until its thread runs again.
     pub ring_len: usize,
-    /// Hand frames to the card's queue past the traffic control layer: less work per frame, but a full card then costs
-    /// [`Netif::send`] `Ok(false)` without a way to sleep for room. Off by default.
+    /// Hand frames to the card's queue past the traffic control layer. This is less work per frame, but when the card
+    /// is full [`Netif::send`] returns `Ok(false)` and the caller cannot sleep until there is room. Off by default.
     pub qdisc_bypass: bool,
     /// Frames that the kernel keeps in pages (those longer than a page) are sent with their first bytes outside of them, where
     /// filters on this host and drivers read them without copying them out one by one. Costs a frame a little more work when it
@@ -85,9 +86,9 @@ pub struct AfPacket {
     ring: RxRing,
     socket: OwnedFd,
     bulk: Option<Bulk>,
-    /// Kept for its place in the group.
-    _rest: Option<OwnedFd>,
-    /// Short frames go this way while they may.
+    /// A socket that stays open to keep its number in the group.
+    _sink: Option<OwnedFd>,
+    /// The AF_XDP socket through which short frames go while that is allowed.
     direct: Option<Direct>,
     /// The kernel expects its own head before each frame.
     linear_head: bool,
@@ -105,7 +106,7 @@ impl AfPacket {
         Self::from_prepared(PreparedSocket::prepare(name, ether_type, options, None)?)
     }
 
-    /// A port on a socket that was prepared, here or in another process. Needs no privilege.
+    /// Makes a port of a socket that was prepared, here or in another process. This needs no privilege.
     ///
     /// # Errors
     /// [`NetifError::Io`] if the ring is not laid out as the caller says.
@@ -115,7 +116,7 @@ impl AfPacket {
             layout,
             socket,
             bulk,
-            rest,
+            sink,
             direct,
         } = prepared;
         let ring = RxRing::map(socket.as_fd(), layout).map_err(|source| NetifError::Io {
@@ -134,7 +135,7 @@ impl AfPacket {
             ring,
             socket,
             bulk: bulk.map(|socket| Bulk::new(socket, frame_len)),
-            _rest: rest,
+            _sink: sink,
             direct,
             linear_head,
             lent: false,
@@ -153,26 +154,28 @@ impl AfPacket {
         })
     }
 
-    /// From now on the kernel looks once at each frame for this port and the prepared sockets `members`, each with the layout of its
-    /// ring ([`RingLayout::page`] where there is none), and hands it to one of them. `program` sees frames from behind their link
-    /// header, and chooses ([`Instruction::choose`]) between the members in their order, from 0, and the port behind them; filters still
-    /// run, but for those of sockets that were made without one. A frame that is shorter than what the program loads is number 0's.
+    /// Makes the kernel look up each frame once for this port and the prepared sockets `members`, each with the layout
+    /// of its ring ([`RingLayout::page`] where there is none), and hand it to one of them. `program` sees frames from
+    /// behind their link header, and chooses ([`Instruction::choose`]) between the members in their order, from 0, and
+    /// the port behind them. Filters still run, except those of sockets that were made without one. A frame that is
+    /// shorter than what the program loads goes to number 0.
     ///
-    /// The sockets must have been made in this order, and the port after them: then each keeps getting its frames, also when the
-    /// interface is switched off and on, or when the port is closed. What was the port's is then somebody else's: the numbers that the
-    /// program gives are taken modulo how many members are left. Once the sockets may be closed there must be a new port.
+    /// The sockets must have been made in this order, and the port after them: then each keeps getting its frames, also
+    /// when the interface is switched off and on, or when the port is closed. What the port received then goes to other
+    /// members, because the numbers that the program returns are taken modulo how many members are left. Once the
+    /// sockets may be closed there must be a new port.
     ///
     /// # Errors
     /// [`NetifError::Io`], before Linux 5.10 always: then the sockets may get nothing any more and must be made anew.
-    pub fn share_look(
+    pub fn share_lookup(
         &self,
         members: &[(BorrowedFd<'_>, RingLayout)],
         program: &[Instruction],
-    ) -> Result<SharedLook, NetifError> {
+    ) -> Result<SharedLookup, NetifError> {
         let share = || {
             let rings = members.iter().map(|(socket, layout)| RxRing::map(*socket, *layout));
             let sockets = members.iter().map(|(socket, _)| socket.try_clone_to_owned());
-            let shared = SharedLook {
+            let shared = SharedLookup {
                 _rings: rings.collect::<Result<_, _>>()?,
                 _sockets: sockets.collect::<Result<_, _>>()?,
             };
@@ -204,7 +207,7 @@ impl AfPacket {
         }
     }
 
-    /// What it means that the kernel took no frame: full, or an error.
+    /// Tells apart the reasons for which the kernel took no frame: the port is full, or there is an error.
     #[cold]
     fn not_sent(&self, source: std::io::Error) -> Result<usize, NetifError> {
         match source.raw_os_error() {
@@ -221,8 +224,8 @@ impl AfPacket {
         }
     }
 
-    /// Hands frames straight to the driver while that may be; how many from the front went. What did not, for whatever reason, is the
-    /// packet socket's, which says why.
+    /// Hands frames directly to the driver while that is allowed, and returns how many from the front were sent. The
+    /// packet socket sends the others, and reports why if it cannot.
     #[inline]
     fn send_direct(&mut self, frames: &[&[IoSlice<'_>]]) -> usize {
         let sent = self.direct.as_mut().map_or(0, |direct| direct.send(frames));

@@ -1,4 +1,4 @@
-//! Sockets that are made by who may, for a port here or in another process.
+//! Sockets that a privileged process prepares, for a port here or in another process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,11 +12,13 @@ use super::{
 use crate::{Instruction, NetifError, PreparedDirect, interface::Interface};
 
 /// A packet socket that is ready to be used as a port, here or in another process: with ring and filter, bound to its
-/// interface. Its filter is locked and looks at all that the socket was bound to, so that whoever binds it anew receives nothing else.
+/// interface. Its filter is locked and checks everything that the socket was bound to, so that a process that binds it
+/// anew receives nothing else.
 ///
-/// Made with an empty filter it receives nothing until it shares a look ([`crate::AfPacket::share_look`]), and then all that the group's program
-/// makes its, and what becomes its when another member leaves. That saves a frame a second program (over veth some 30 ns of the sender's
-/// core), and is for those who may read every frame anyway.
+/// A socket with an empty filter receives nothing until it shares a lookup ([`crate::AfPacket::share_lookup`]), and
+/// then all that the group's program gives it, including what becomes its own when another member leaves. That saves a
+/// frame a second program (over veth some 30 ns of the sender's core), and is for processes that may read every frame
+/// anyway.
 pub struct PreparedSocket {
     /// The interface as it was when the socket was bound.
     pub interface: Interface,
@@ -24,19 +26,19 @@ pub struct PreparedSocket {
     pub layout: RingLayout,
     /// The socket.
     pub socket: OwnedFd,
-    /// A second one without a ring, for frames that come in numbers ([`crate::Netif::expect_bulk`]).
+    /// A second socket without a ring, for bulk data ([`crate::Netif::expect_bulk`]).
     pub bulk: Option<OwnedFd>,
-    /// One that is merely kept ([`PreparedSocket::rest`]).
-    pub rest: Option<OwnedFd>,
-    /// One that hands short frames straight to the driver while they may be ([`crate::Netif::limit_direct`]).
+    /// A socket that receives nothing and is kept for its place in a group ([`PreparedSocket::sink`]).
+    pub sink: Option<OwnedFd>,
+    /// A socket that hands short frames directly to the driver while that is allowed ([`crate::Netif::limit_direct`]).
     pub direct: Option<PreparedDirect>,
 }
 
-/// What keeps the members of a group as they are while others have its sockets, whatever these do: to be kept until then.
+/// Keeps the members of a group as they are while other processes have its sockets; keep it as long as they do.
 ///
-/// As long as a socket is open here, it stays in the group, where nobody else finds room; as long as a ring of it is mapped here, the
-/// kernel changes none of its rings, which would change the order of the members.
-pub struct SharedLook {
+/// As long as a socket is open here, it stays in the group, so there is no room for another one; as long as a ring of
+/// it is mapped here, the kernel changes none of its rings, which would change the order of the members.
+pub struct SharedLookup {
     // Unmapped before the sockets are closed.
     pub(super) _rings: Vec<RxRing>,
     pub(super) _sockets: Vec<OwnedFd>,
@@ -56,8 +58,8 @@ impl PreparedSocket {
         Self::prepare(name, ether_type, options, Some(filter))
     }
 
-    /// A second socket, for frames that come in numbers, of `ether_type` and passed by `filter`; those that arrive from now on wait
-    /// in it, up to `len` bytes and as much again for what the kernel needs beside them.
+    /// Prepares a second socket for bulk data: for frames of `ether_type` that `filter` passes. Those that arrive from
+    /// now on wait in it, up to `len` bytes and as much again for what the kernel needs beside them.
     ///
     /// # Errors
     /// As [`crate::AfPacket::open`]; [`NetifError::Io`] if the process may not give it so much memory (CAP_NET_ADMIN).
@@ -83,7 +85,7 @@ impl PreparedSocket {
             socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
         }
         attach_for_good(fd, interface, ether_type, filter)?;
-        // Never used for frames: see `SharedLook`.
+        // Never used for frames: see `SharedLookup`.
         RingLayout::page()
             .request(fd, libc::PACKET_TX_RING)
             .map_err(io("set up a page to be mapped"))?;
@@ -91,15 +93,17 @@ impl PreparedSocket {
         Ok(socket)
     }
 
-    /// A socket that receives nothing: a member of a group to which its program can give what is for nobody else.
+    /// Prepares a socket that receives nothing: a member of a group to which the group's program gives the frames for
+    /// no other member.
     ///
     /// # Errors
     /// As [`crate::AfPacket::open`].
-    pub fn rest(interface: &Interface, ether_type: EtherType) -> Result<OwnedFd, NetifError> {
+    pub fn sink(interface: &Interface, ether_type: EtherType) -> Result<OwnedFd, NetifError> {
         Self::without_ring(interface, ether_type, None, &[Instruction::drop()])
     }
 
-    /// What proves that this process may read every frame of its network namespace: a packet socket that receives nothing, and could.
+    /// Makes a proof that this process may read every frame of its network namespace: a packet socket that receives
+    /// nothing, but could.
     ///
     /// # Errors
     /// [`NetifError::Io`] where it may not.
@@ -110,14 +114,14 @@ impl PreparedSocket {
         })
     }
 
-    /// Whether it is such a [proof](Self::proof), of this process's network namespace. No socket that was handed out is one: their
-    /// filters are locked. Always false before Linux 5.14.
+    /// Whether `socket` is a [proof](Self::proof) of this process's network namespace. A socket that was handed out is
+    /// none: its filter is locked. Always false before Linux 5.14.
     pub fn is_proof(socket: BorrowedFd<'_>) -> bool {
         socket::reads_every_frame(socket).unwrap_or(false)
     }
 
-    /// Keeps a prepared socket out of groups of others ([`crate::AfPacket::share_look`]): to be called for each socket that is handed out,
-    /// unless it is in one itself. It costs a frame a little.
+    /// Keeps a prepared socket out of groups of others ([`crate::AfPacket::share_lookup`]). Call it for each socket
+    /// that is handed out and is in no group itself. It costs a frame a little.
     ///
     /// # Errors
     /// [`NetifError::Io`] if the socket is in a group, or its interface is down.
@@ -169,15 +173,16 @@ impl PreparedSocket {
             layout,
             socket,
             bulk: None,
-            rest: None,
+            sink: None,
             direct: None,
         })
     }
 }
 
-/// Gives a socket a filter that nobody can change any more. Neither binding a socket nor switching the interface to promiscuous mode
-/// needs a privilege, so it begins with what keeps both from showing more: frames of this EtherType that came from this interface and
-/// were not for another station, and none that this host sends. An empty filter passes nothing and can be taken off.
+/// Gives a socket a filter that cannot be changed any more. Neither binding a socket nor switching the interface to
+/// promiscuous mode needs a privilege, so the filter begins with what keeps both from showing more: frames of this
+/// EtherType that came from this interface and were not for another station, and none that this host sends. An empty
+/// filter passes nothing and can be taken off.
 fn attach_for_good(
     socket: BorrowedFd<'_>,
     interface: &Interface,

@@ -32,8 +32,8 @@ const fn align(len: usize) -> usize {
     (len + libc::TPACKET_ALIGNMENT - 1) & !(libc::TPACKET_ALIGNMENT - 1)
 }
 
-/// Where the slots of a receive ring lie. Whoever maps a ring that another process set up needs it: the kernel cannot be
-/// asked.
+/// The layout of a receive ring's slots. A process that maps a ring which another process set up needs it, since the
+/// kernel cannot be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// Bytes of a block.
@@ -140,8 +140,8 @@ pub(super) const fn is_ours(packet_type: u8) -> bool {
     !matches!(packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
 }
 
-/// The mapped ring. The slot at `next` is the kernel's until its status says otherwise. Where it lies is kept and not worked
-/// out: it is looked at many times for every frame.
+/// The mapped ring. The slot at `next` belongs to the kernel until its status says otherwise. Its address is kept
+/// instead of computed, because it is read many times for every frame.
 pub(super) struct RxRing {
     base: NonNull<u8>,
     layout: RingLayout,
@@ -245,7 +245,7 @@ impl RxRing {
 impl Drop for RxRing {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping made in `map`; no slice of it outlives `self`. A failure would leave it mapped,
-        // which harms nobody.
+        // which does no harm.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.layout.block_len * self.layout.blocks) };
     }
 }

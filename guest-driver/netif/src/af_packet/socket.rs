@@ -27,7 +27,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that is owned nowhere else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -44,8 +44,8 @@ pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int>
 /// Which network namespace a socket belongs to, as Linux 5.14 and later number them.
 const SO_NETNS_COOKIE: c_int = 71;
 
-/// Whether it is a packet socket of this network namespace whose filter can be changed: with it every frame of every interface can be
-/// read.
+/// Whether this is a packet socket of this network namespace whose filter can be changed: with it, every frame of every
+/// interface can be read.
 pub(super) fn reads_every_frame(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let namespace_of = |socket: BorrowedFd<'_>| {
         let mut cookie = [0; 8];
@@ -97,7 +97,7 @@ pub(super) fn with_program(
     })
 }
 
-/// Nobody who holds the socket can change its filter any more.
+/// Locks the filter: no process that has the socket can change it any more.
 pub(super) fn lock_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option_of(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1_i32)
 }

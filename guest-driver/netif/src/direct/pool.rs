@@ -1,4 +1,5 @@
-//! The memory of one queue of an interface, and the sockets that send from it. Made by who may (CAP_NET_RAW), for other processes.
+//! The memory of one queue of an interface, and the sockets that send from it. A process with CAP_NET_RAW makes them
+//! for others.
 
 use std::{
     io, mem,
@@ -16,7 +17,8 @@ use crate::{Interface, socket_options::set_option_of};
 
 /// The queue that frames are handed to. Every interface has it.
 const QUEUE: u32 = 0;
-/// Entries of the ring in which the kernel says which frames are over: many, since whoever sends next takes all of them back.
+/// The entries of the ring in which the kernel names completed frames. They are many, since the process that sends next
+/// takes all of them back.
 const COMPLETIONS: u32 = 2048;
 /// Entries of the ring of memory to receive into, which the kernel wants to be there.
 const NOT_RECEIVED: u32 = 2;
@@ -36,7 +38,7 @@ impl Interface {
     }
 }
 
-/// A socket that sends frames straight to the driver, for a port here or in another process
+/// A socket that sends frames directly to the driver, for a port here or in another process
 /// ([`crate::AfPacket::from_prepared`]).
 #[derive(Debug)]
 pub struct PreparedDirect {
@@ -48,12 +50,12 @@ pub struct PreparedDirect {
     pub part: u32,
 }
 
-/// Memory for frames to one queue of an interface, for several sockets.
+/// The memory for frames to one queue of an interface, which several sockets share.
 #[derive(Debug)]
 pub struct DirectPool {
-    /// Has the queue as long as any socket of the pool.
+    /// This socket owns the queue as long as any socket of the pool is open.
     first: OwnedFd,
-    /// A file for each part: who has one sees no other.
+    /// One file for each part: a process that has one sees no other part.
     parts: Vec<OwnedFd>,
     interface_index: u32,
 }
@@ -64,9 +66,9 @@ impl DirectPool {
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] for an interface whose driver [may still have](Interface::copies_frames_of_direct_pools) what was sent.
-    /// Else what the kernel says: without CAP_NET_RAW `EPERM`, `EBUSY` if somebody else has the queue, `ENOBUFS` beyond the limit, and
-    /// whatever it is where it has no such sockets. `Unsupported` as well before Linux 6.4: there a ring can only be mapped
-    /// before its socket is bound, so not by another process, which could bind it to anything.
+    /// Otherwise the kernel's error: `EPERM` without CAP_NET_RAW, `EBUSY` if another socket has the queue, `ENOBUFS`
+    /// beyond the limit, and others where it has no such sockets. `Unsupported` as well before Linux 6.4: there a ring
+    /// can only be mapped before its socket is bound, so not by another process, which could bind it to anything.
     pub fn new(interface: &Interface, parts: u32) -> io::Result<Self> {
         if !interface.copies_frames_of_direct_pools() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -128,11 +130,12 @@ impl DirectPool {
         })
     }
 
-    /// A socket that sends from this part of the memory, of which it should be the only one.
+    /// Makes a socket that sends from this part of the memory. There should be no other one for the part.
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a part that there is not, [`io::ErrorKind::InvalidData`] for one whose
-    /// file somebody who had it has emptied: the kernel would go on sending what was in it.
+    /// The kernel's error; [`io::ErrorKind::InvalidInput`] for a part that does not exist,
+    /// [`io::ErrorKind::InvalidData`] for one whose file was emptied by a process that had it: the kernel would go on
+    /// sending its former contents.
     pub fn socket(&self, part: u32) -> io::Result<PreparedDirect> {
         let memory = self.parts.get(part as usize).ok_or(io::ErrorKind::InvalidInput)?;
         if fstat(memory)?.st_blocks * STAT_BLOCK_LEN < PART_LEN as i64 {
@@ -154,7 +157,7 @@ impl DirectPool {
     }
 }
 
-/// Memory of one part, of a length that nobody can change: whoever maps it relies on that.
+/// Makes the memory of one part. Its length is sealed, because the processes that map it rely on it.
 fn part() -> io::Result<OwnedFd> {
     let memory = memfd_create("omx-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&memory, PART_LEN as u64)?;
@@ -168,7 +171,7 @@ fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that is owned nowhere else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,5 @@
-//! The sending side: frames are gathered into the socket's part of the memory, named in its ring, and handed over by one system call.
+//! The sending side of direct transmit: frames are copied into the socket's part of the memory, named in its ring, and
+//! handed over by one system call.
 
 use std::{
     io::{self, IoSlice},
@@ -15,17 +16,17 @@ use super::{FRAME_LEN_MAX, FRAMES, PART_LEN, PreparedDirect, RING_ENTRIES};
 
 /// An address outside of the memory: the kernel passes over an entry with it.
 const NOWHERE: u64 = u64::MAX;
-/// Calls in a row for the same frames: one ends early where the driver drops a frame.
+/// At most this many calls in a row are made for the same frames: a call ends early where the driver drops a frame.
 const TRIES: u32 = 4;
 
 /// A socket that hands frames to the driver.
 pub(crate) struct Direct {
     socket: OwnedFd,
-    /// The part of the memory that is this socket's, and where the kernel has it.
+    /// The part of the memory that belongs to this socket, and its place in the kernel's view.
     frames: Mapping,
     frames_at: u64,
     rings: Rings,
-    /// Bytes of the longest frame that may be sent this way; 0: none may.
+    /// The length of the longest frame that may be sent, in bytes; 0 allows none.
     frame_len_max: usize,
 }
 
@@ -48,13 +49,14 @@ impl Direct {
         })
     }
 
-    /// From now on frames of up to so many bytes may be sent this way.
+    /// Allows frames of up to this many bytes from now on.
     #[inline]
     pub(crate) fn limit(&mut self, frame_len_max: usize) {
         self.frame_len_max = frame_len_max.min(FRAME_LEN_MAX);
     }
 
-    /// Sends frames; how many from the front the kernel took. Zero is an answer, too: too long, no room, the link is down, …
+    /// Sends frames, and returns how many from the front the kernel took. It may be 0: a frame is too long, there is no
+    /// room, the link is down, …
     pub(crate) fn send(&mut self, frames: &[&[IoSlice<'_>]]) -> usize {
         let mut sent = 0;
         if self.frame_len_max == 0 {
@@ -122,8 +124,8 @@ impl Direct {
             len,
             options: 0,
         };
-        // SAFETY: the remainder is below the entries that the mapping was made for. The kernel reads them during a call of this socket
-        // alone, and whoever has `&mut self` makes none meanwhile.
+        // SAFETY: the remainder is below the entries that the mapping was made for. The kernel reads them only during a
+        // call of this socket, and no call is made while `self` is borrowed mutably.
         unsafe {
             self.rings
                 .descriptors
@@ -132,7 +134,7 @@ impl Direct {
         };
     }
 
-    /// Lets the kernel send the `count` entries that were named last; how many it took.
+    /// Lets the kernel send the `count` entries that were named last, and returns how many it took.
     fn hand_over(&mut self, count: usize) -> usize {
         if count == 0 {
             return 0;
@@ -159,7 +161,7 @@ impl Direct {
         taken
     }
 
-    /// Makes the kernel look at the ring. Whether it may take more with the next call.
+    /// Makes the kernel read the ring. Returns whether it may take more with the next call.
     fn call(&self) -> bool {
         self.take_back();
         // SAFETY: no pointers.
@@ -177,8 +179,9 @@ impl Direct {
         called >= 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
     }
 
-    /// Takes back what the kernel is done with, whoever of the pool sent it: somebody must, or the ring of completions is full. That
-    /// another one does so at the same time, and a later word is overwritten by an earlier one, is set right by the next one.
+    /// Takes back completed frames, by whichever socket of the pool they were sent; otherwise the ring of completions
+    /// would fill up. Another process may do so concurrently, so that a later word is overwritten by an earlier one;
+    /// the next call corrects it.
     fn take_back(&self) {
         // SAFETY: inside the mapping of completions, aligned and always accessed atomically.
         let (completed, taken_back) = unsafe { (self.rings.completed.as_ref(), self.rings.taken_back.as_ref()) };
@@ -196,7 +199,7 @@ impl Direct {
     }
 }
 
-/// Where the kernel and this process tell each other what there is to be sent, and what is over.
+/// The rings in which this process names frames to be sent and the kernel names completed ones.
 pub(super) struct Rings {
     _sends: Mapping,
     producer: NonNull<AtomicU32>,
@@ -274,7 +277,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// What lies at an offset of the kernel's.
+    /// Returns a pointer to the value at an offset that the kernel gave.
     fn at<T>(&self, offset: u64) -> io::Result<NonNull<T>> {
         let fits = |offset: usize| {
             let end = offset.checked_add(size_of::<T>());
@@ -290,8 +293,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`; whoever has pointers into it is dropped with it. A failure would leave it mapped,
-        // which harms nobody.
+        // SAFETY: exactly the mapping made in `new`; all pointers into it are dropped with it. A failure would leave it
+        // mapped, which does no harm.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

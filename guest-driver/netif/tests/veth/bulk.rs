@@ -77,9 +77,9 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
                 send(1, 60);
                 assert_eq!(numbers(&mut b), [1]);
                 assert_eq!(b.wait(Interest::Receive, Instant::now(), None).unwrap(), Wake::Deadline);
-                let looks = (0..100_000).find(|_| b.poll_receive().unwrap().is_some());
-                assert!(looks.is_some_and(|looks| looks > 100), "{looks:?}");
-                // Who sleeps is woken by both, and nobody sleeps while something that was read is left.
+                let polls = (0..100_000).find(|_| b.poll_receive().unwrap().is_some());
+                assert!(polls.is_some_and(|polls| polls > 100), "{polls:?}");
+                // A sleeper is woken by both sockets, and a caller does not sleep while something that was read is left.
                 b.expect_bulk(true);
                 for first in [7, 1] {
                     send(first, 60);
@@ -144,7 +144,8 @@ const AMONG: [Instruction; 6] = [
     Instruction::choose(2),
 ];
 
-/// One look of the kernel for three sockets: whatever becomes of the others, or of the link, each gets its own frames.
+/// The kernel looks up each frame once for three sockets: each gets its own frames, whatever happens to the others or
+/// to the link.
 #[test]
 fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_becomes_of_the_others() {
     in_private_network(
@@ -176,8 +177,8 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                 };
                 send(&[1]);
                 let members = [(bulk.as_fd(), RingLayout::page()), (ring.socket.as_fd(), ring.layout)];
-                let look = port.share_look(&members, &AMONG).unwrap();
-                let again = port.share_look(&members, &AMONG);
+                let shared = port.share_lookup(&members, &AMONG).unwrap();
+                let again = port.share_lookup(&members, &AMONG);
                 assert!(again.is_err(), "sockets share once");
                 let bulk = Some(bulk);
                 let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
@@ -207,7 +208,7 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                     assert_eq!(numbers(&mut b), [1, 1, 7, 7, 7]);
                 }
                 if first_to_go == "the port" {
-                    drop((look, port));
+                    drop((shared, port));
                     for _ in 0..2 {
                         send(&[2, 7, 1, 3, 7]);
                         assert_eq!(numbers(&mut b), [1, 7, 7], "and nothing that is not its own");
@@ -215,7 +216,7 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                         let _ = b.poll_receive();
                     }
                 } else {
-                    drop((look, b));
+                    drop((shared, b));
                     port.set_filter(&[Instruction::pass()]).unwrap();
                     for _ in 0..2 {
                         send(&[2, 7, 1]);
@@ -262,7 +263,7 @@ fn whoever_gets_sockets_can_neither_take_them_out_of_their_group_nor_join_anothe
                 (sharing_bulk.as_fd(), RingLayout::page()),
                 (sharing_ring.socket.as_fd(), sharing_ring.layout),
             ];
-            let _look = port.share_look(&members, &AMONG).unwrap();
+            let _shared = port.share_lookup(&members, &AMONG).unwrap();
             let (alone_bulk, alone_ring) = (bulk(), ring());
             for socket in [alone_bulk.as_fd(), alone_ring.socket.as_fd()] {
                 PreparedSocket::keep_alone(socket).unwrap();

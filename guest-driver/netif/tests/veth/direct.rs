@@ -1,4 +1,4 @@
-//! Frames that are handed straight to the driver.
+//! Direct transmit: frames that are handed directly to the driver.
 
 use std::{
     io::ErrorKind,
@@ -70,7 +70,7 @@ fn frames_handed_to_the_driver_arrive_whole_and_in_order_with_those_that_are_not
         let pool = pool(&veth.a, 2);
         let (mut a, mut b) = (port_of(&pool, 1, &veth.a), open(&veth.b));
         let head = header(b.mac(), a.mac(), EtherType::MXOE);
-        // 2048 bytes with the header are the most, so some of each burst go the usual way; what is allowed changes meanwhile.
+        // 2048 bytes with the header are the most, so some of each burst go by the packet socket; what is allowed changes meanwhile.
         let mut direct = 0;
         for (round, limit) in [0, 2048, 1 << 20, 60, 1514, 0].into_iter().enumerate() {
             a.limit_direct(limit);
@@ -162,7 +162,7 @@ fn sockets_of_a_pool_send_at_once_and_each_what_is_its_own() {
         let mut b = open(&veth.b);
         let to = b.mac();
         let ports: Vec<_> = (0..SENDERS).map(|part| port_of(&pool, part as u32, &veth.a)).collect();
-        // The queue is theirs, also without whoever made them.
+        // The queue belongs to the ports, also after the pool that made them is gone.
         drop(pool);
         let again = DirectPool::new(&Interface::find(&veth.a).unwrap(), 1);
         assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EBUSY));
@@ -245,7 +245,7 @@ fn a_port_says_that_its_link_is_down_and_sends_again_when_it_is_up() {
     });
 }
 
-/// Who has a part can empty its file, of which the kernel then has other pages than whoever maps it.
+/// A process that has a part can empty its file; then the kernel has other pages than a process that maps it.
 #[test]
 fn a_part_whose_memory_was_given_back_is_given_to_nobody() {
     let test = "direct::a_part_whose_memory_was_given_back_is_given_to_nobody";
@@ -259,7 +259,7 @@ fn a_part_whose_memory_was_given_back_is_given_to_nobody() {
     });
 }
 
-/// Whoever has one of its sockets reads nothing with it, and binds it to nothing else.
+/// A process that has a socket of a pool reads nothing with it, and binds it to nothing else.
 #[test]
 fn a_socket_of_a_pool_receives_nothing_and_stays_where_it_is() {
     let test = "direct::a_socket_of_a_pool_receives_nothing_and_stays_where_it_is";

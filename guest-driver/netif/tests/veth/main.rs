@@ -345,7 +345,7 @@ fn a_prepared_socket_gets_only_what_its_filter_passes_and_keeps_it() {
             assert!(b.poll_receive().unwrap().is_none());
             assert!(
                 b.set_filter(&[Instruction::pass()]).is_err(),
-                "whoever holds the socket cannot widen it"
+                "the filter of a prepared socket cannot be widened"
             );
             a.set_filter(&[Instruction::drop()]).unwrap();
             let mut wrong = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &filter).unwrap();

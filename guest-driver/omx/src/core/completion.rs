@@ -1,4 +1,4 @@
-//! Completion: what the engine tells of requests, the status of those that are over, and taking requests back.
+//! Completion: takes the engine's events, the status of requests that are over, and cancelled requests.
 
 use mxoe::{
     engine::{Event, PartnerId},
@@ -115,7 +115,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn take(&mut self, request: Key) -> Option<Status> {
         let entry = self.store.requests.take(request)?;
-        if self.egress.batching().holds(entry.batch) {
+        if self.egress.batching().contains(entry.batch) {
             // What the program knows to be over is on the wire, but for what it posted since.
             self.flush(clock::now());
         }

@@ -1,5 +1,5 @@
-//! Connects that need the authority of the interface while it is away: tried again until it is back, or until their time is
-//! over. The handshake itself is not here.
+//! Connects that need the authority of the interface while it is away: they are tried again until it is back, or until
+//! their time is over. This module does no handshake.
 
 use ether::{MacAddr, Time};
 use mxoe::engine::SendError;
@@ -11,10 +11,10 @@ use crate::{
     slab::Key,
 };
 
-/// The authority is asked again after this long.
+/// The authority is asked again after this interval.
 const AGAIN_NS: u64 = 50_000_000;
 
-/// What is to be connected.
+/// The target and the options of a connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) mac: MacAddr,
@@ -94,7 +94,7 @@ impl Core {
             if !self.connecting.others_by_frames {
                 return local.connect(&mut self.store, self.now, endpoint, key, request);
             }
-            local.look(&mut self.store, self.now);
+            local.poll(&mut self.store, self.now);
             match local.pair_with(&mut self.store, endpoint)? {
                 Reach::Now => {}
                 Reach::Later => return Ok(false),
@@ -112,7 +112,7 @@ impl Core {
             let Ok(session) = authority.try_lock() else {
                 return Ok(false);
             };
-            match session.add_peer_at_once(mac) {
+            match session.try_add_peer(mac) {
                 Err(error) if error.is_away() => return Ok(false),
                 added => added?,
             };

@@ -1,4 +1,5 @@
-//! Frames between endpoints of one interface: which of them turned round before the port, and where they go (`egress/loopback.rs`).
+//! Frames between endpoints of one interface, which turn round before the port: which ones they are, and where they go
+//! (`egress/loopback.rs`).
 
 use std::{thread, time::Duration};
 
@@ -124,13 +125,13 @@ impl Core {
         let dialect = self.dialect();
         while let Some((sender, frame)) = self.local.as_mut()?.next_frame() {
             let decoded = dialect.decode(&frame);
-            // Nobody on this host is taken for another one.
+            // A program cannot pass its frames off as another endpoint's of this host.
             let is_its_own = decoded.is_ok_and(|(head, packet)| {
                 let (_, from) = ends(&packet);
                 head.src == self.own.mac() && from.is_none_or(|from| from == sender)
             });
             if is_its_own {
-                // Answers go the same way.
+                // Answers take this path, too.
                 self.loop_back();
                 return Some(frame);
             }

@@ -1,4 +1,4 @@
-//! Posting: which way a message goes, and what a new receive finds among the unexpected messages.
+//! Posting: which path a message takes, and what a new receive finds among the unexpected messages.
 
 use mxoe::{
     engine::{PartnerId, Posted, SendError, SendOptions},
@@ -34,7 +34,7 @@ pub(crate) struct ImmediateSend {
 }
 
 impl Core {
-    /// A send to a partner or to the endpoint itself. `None`: a limit is reached, and it was not taken.
+    /// Posts a send to a partner or to the endpoint itself. `None`: a limit is reached, and the send was not taken.
     pub(crate) fn send(
         &mut self,
         memory: Segments,
@@ -93,8 +93,8 @@ impl Core {
         }
     }
 
-    /// Immediate send: hands the frame of a short message to the port before its record is made, if nothing stands before it: [`Core::finish_immediate_send`] must come
-    /// next, with the same message.
+    /// Immediate send: hands the frame of a short message to the port before the message is recorded, if no other frame
+    /// must go first. Call [`Core::finish_immediate_send`] next, with the same message.
     #[inline]
     pub(crate) fn begin_immediate_send(
         &mut self,
@@ -119,7 +119,7 @@ impl Core {
         Some(ImmediateSend { partner, went_out })
     }
 
-    /// The rest of [`Core::begin_immediate_send`]: the request, and what the engine remembers.
+    /// Finishes [`Core::begin_immediate_send`]: makes the request and the engine's record of the message.
     pub(crate) fn finish_immediate_send(
         &mut self,
         sent: ImmediateSend,
@@ -143,12 +143,12 @@ impl Core {
             .finish_immediate_send(self.now, partner, match_info, request, data, went_out);
         debug_assert!(matches!(posted, Ok(Posted::Early(_))));
         self.early(request);
-        self.egress.batching_mut().allow_holding();
+        self.egress.batching_mut().allow_deferral();
         self.egress.batching_mut().posted(Some(self.now), watched);
         Some(request)
     }
 
-    /// What is wrong with an address; of one of this host only whether this endpoint knows it.
+    /// Says what is wrong with an address; for one of this host, only whether this endpoint knows it.
     pub(crate) fn wrong_address(&self, to: Address) -> Option<StatusCode> {
         if to.opened_by != self.own.opened_by {
             return Some(StatusCode::Unreachable);
@@ -166,8 +166,8 @@ impl Core {
         opened_anew.then_some(StatusCode::BadSession)
     }
 
-    /// A send waits to go out with others.
-    pub(crate) fn held(&mut self, request: Request) {
+    /// Records that a send waits to go out with others.
+    pub(crate) fn record_deferred(&mut self, request: Request) {
         let batch = self.egress.batching().batch();
         if let Some(entry) = self.store.requests.get_mut(request.0) {
             entry.batch = batch;
@@ -195,7 +195,7 @@ impl Core {
         match self.engine.send_inline(self.now, partner, match_info, request, data)? {
             Posted::Early(_) => {
                 self.early(request);
-                self.egress.batching_mut().allow_holding();
+                self.egress.batching_mut().allow_deferral();
             }
             Posted::Pending(send) => {
                 if let Some(entry) = self.store.requests.get_mut(request) {
@@ -240,7 +240,7 @@ impl Core {
                 }
                 self.early(request);
                 if self.engine.config().dialect.sizes().fragments_of(length) == 1 {
-                    self.egress.batching_mut().allow_holding();
+                    self.egress.batching_mut().allow_deferral();
                 }
                 Ok(())
             }
@@ -331,7 +331,7 @@ impl Core {
         }
         if let Some(message) = self.store.table.unexpected.take(selector) {
             self.give(request, message);
-            // What was refused for want of room is offered again.
+            // Messages that were refused for want of room are presented again.
             self.resume();
             return Ok(request);
         }

@@ -1,4 +1,5 @@
-//! One step of an endpoint: frames in, time, events, frames out. Whichever thread holds the endpoint's lock may take it.
+//! One step of an endpoint: frames are received, timers run, events are taken, frames are sent. Any thread that has the
+//! endpoint's lock may make it.
 
 use ether::Time;
 
@@ -44,8 +45,8 @@ impl Progress {
 }
 
 impl Core {
-    /// Takes frames, does what is due, sends. Whether there was anything. Without a time the clock is only read when a frame
-    /// is there, and now and then.
+    /// Takes frames, does what is due, and sends. Returns whether there was anything to do. Without a time, the clock
+    /// is read only when a frame is there, and now and then.
     pub(crate) fn step(&mut self, now: Option<Time>) -> bool {
         self.step_as(now, now.is_some())
     }
@@ -74,9 +75,9 @@ impl Core {
             self.progress.idle_polls = 0;
             self.now = *now.get_or_insert_with(clock::now);
             if let Some(local) = &mut self.local
-                && local.wants_look(self.now)
+                && local.needs_poll(self.now)
             {
-                local.look(&mut self.store, self.now);
+                local.poll(&mut self.store, self.now);
                 busy |= local.step(&mut self.store);
                 self.publish();
             }
@@ -104,13 +105,13 @@ impl Core {
             || now.is_some_and(|now| {
                 self.engine.poll_timeout().is_some_and(|due| due <= now)
                     || self.connecting.due().is_some_and(|due| due <= now)
-                    || self.local.as_ref().is_some_and(|local| local.wants_look(now))
+                    || self.local.as_ref().is_some_and(|local| local.needs_poll(now))
             })
     }
 
-    /// A look of a thread that does nothing else: whether there was anything. Frames get the time of the last look at the clock,
-    /// which such a thread takes about every microsecond, and when a message is there that nothing is to be sent for, the rest of
-    /// a step waits: it would only keep the message from the program.
+    /// Polls once for a thread that spins, and returns whether there was anything. Frames get the time of the last
+    /// clock read, which such a thread makes about every microsecond. When a message arrived and no frame is to be
+    /// sent, the remaining part of a step waits, since it would only delay the message.
     #[inline]
     pub(crate) fn spin(&mut self) -> bool {
         if self.is_stopped() || self.closed || self.progress.idle_polls >= SPIN_POLLS {
@@ -185,7 +186,7 @@ impl Core {
         self.progress.stopped -= 1;
     }
 
-    /// The program switches progress off. What came before counts, and what is held goes out.
+    /// Switches progress off for the program. What came before counts, and deferred sends go out.
     pub(crate) fn stop_by_program(&mut self) {
         if self.progress.stopped_by_program {
             return;
@@ -219,15 +220,15 @@ impl Core {
         times.chain(local).chain(looped).chain(self.connecting.due()).min()
     }
 
-    /// Before sleeping: whether there is something to do already. Only after it said no do the port's descriptor and that of
-    /// the other programs say something.
+    /// Before sleeping: whether there is something to do already. Only after this returned false do the port's
+    /// descriptor and that of the other programs signal new work.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.publish();
         if self.is_stopped() {
             return false;
         }
         if !self.engine.is_settled() || self.has_looped() {
-            // A look that was in a hurry left something.
+            // A hurried poll left something to do.
             return true;
         }
         self.egress.has_frame() || self.local.as_mut().is_some_and(Local::sleep)
@@ -245,8 +246,8 @@ mod tests {
     use super::FRAMES_PER_STEP;
     use crate::{Address, Endpoint, EndpointOptions, clock};
 
-    /// Two endpoints without helper threads, joined in memory, and the second one's address as the first knows it. `slots` frames
-    /// may be under way.
+    /// Opens two endpoints without helper threads, joined in memory, and returns the second one's address as the first
+    /// knows it. At most `slots` frames are in flight.
     fn joined(slots: usize) -> (Endpoint, Endpoint, Address) {
         let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
         let (port_a, port_b) = memory_pair(macs, 1500, slots).unwrap();
@@ -295,7 +296,7 @@ mod tests {
             let receive = || unsafe { a.irecv(&[], 3, u64::MAX, 0) }.unwrap();
             send();
             let mut posts = 0;
-            // Nobody looks at what `b` got.
+            // What `b` received is not read.
             while a.counters().get(Counter::ResentMessages) == 0 {
                 let due = a.lock().engine.poll_timeout().unwrap();
                 while clock::now() < due {

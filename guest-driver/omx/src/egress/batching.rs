@@ -1,37 +1,39 @@
-//! Batching: short sends posted one right after the other are held back and go out together, because frames that share a system call
-//! cost a quarter less each. Whether the next send is held is decided here. Held sends go out with the next call that makes progress or
-//! takes the completion of one of them, and by the helper thread when it polls next (`Endpoint::isend`, `helper`).
-//! A timer of their own would cost more than they save: to set one took 10 us in the virtual machine it was tried in.
+//! Send batching: short sends posted one right after the other are deferred and go out together, because frames that
+//! share a system call cost a quarter less each. This module decides whether the next send is deferred. Deferred sends
+//! go out with the next call that makes progress or takes the completion of one of them, or when the helper thread
+//! polls next (`Endpoint::isend`, `helper`). A timer for them would cost more than batching saves: setting one took 10
+//! us in the virtual machine in which it was tried.
 
 use ether::Time;
 
-/// Sends in one burst, with no other progress between them, after which further ones are held: the neighbours of a cell in three
-/// dimensions (26) are served at once, whatever the program does then.
+/// After this many sends in one burst, with no other progress between them, further ones are deferred. The neighbours
+/// of a cell in three dimensions (26) are served at once, whatever the program does then.
 const BURST_MIN: u32 = 32;
-/// A send posted this much later than the one before it is not held. A send of its own takes a few microseconds.
+/// A send posted this much later than the one before it is not deferred. A single send takes a few microseconds.
 const GAP_NS: u64 = 10_000;
-/// Nor is one after a longer pause, which ends the burst: this long the processor may have been away, for its timer or another program.
+/// A send after a longer pause is not deferred either, and ends the burst. A shorter pause may be the processor's
+/// absence, for its timer or another program.
 const PAUSE_NS: u64 = 100_000;
-/// Sends after such a gap that go out one by one, before the burst goes on.
+/// After such a gap this many sends go out one by one before the burst goes on.
 const BURST_AGAIN: u32 = 4;
-/// While sends are held the clock is read for every so many: to read it takes as long as to keep a send.
-const SENDS_PER_LOOK: u32 = 4;
-/// Sends that go out together at most. Messages of 128 bytes per second over veth, against one by one: 1.30 x in batches of 8,
-/// 1.35 x of 16, 1.41 x of 32, 1.42 x of 64.
+/// While sends are deferred, the clock is read once in this many: reading it takes as long as deferring a send.
+const SENDS_PER_CLOCK_READ: u32 = 4;
+/// At most this many sends go out together. Messages of 128 bytes per second over veth, against one by one: 1.30 x in
+/// batches of 8, 1.35 x of 16, 1.41 x of 32, 1.42 x of 64.
 const BATCH_MAX: u32 = 64;
 
-/// What is known of the sends last posted.
+/// Decides about the next send by what is known of the last ones.
 #[derive(Debug)]
 pub(crate) struct Batching {
-    /// Sends posted one right after the other.
+    /// The number of sends posted one right after the other.
     burst: u32,
-    last_look: Time,
-    /// Sends since then.
-    unlooked: u32,
-    held: u32,
-    /// Which batch is being made; never 0.
+    clock_read_at: Time,
+    /// The sends since the clock was read.
+    sends_since_read: u32,
+    deferred: u32,
+    /// The number of the batch that is being made; never 0.
     batch: u32,
-    /// The send that is being posted may be held: it is short, complete for the program, and leaves by the port.
+    /// The send that is being posted may be deferred: it is short, complete for the program, and leaves by the port.
     may_wait: bool,
 }
 
@@ -39,37 +41,37 @@ impl Batching {
     pub(crate) const fn new() -> Self {
         Self {
             burst: 0,
-            last_look: Time::ZERO,
-            unlooked: 0,
-            held: 0,
+            clock_read_at: Time::ZERO,
+            sends_since_read: 0,
+            deferred: 0,
             batch: 1,
             may_wait: false,
         }
     }
 
-    /// The send that is being posted may be held: it is short, complete for the program, and leaves by the port.
+    /// Allows deferring the send that is being posted: it is short, complete for the program, and leaves by the port.
     #[inline]
-    pub(crate) const fn allow_holding(&mut self) {
+    pub(crate) const fn allow_deferral(&mut self) {
         self.may_wait = true;
     }
 
-    /// Whether it is to be known when the next send is posted.
+    /// Whether the time must be known when the next send is posted.
     #[inline]
     pub(crate) const fn wants_time(&self) -> bool {
-        self.burst < BURST_MIN || self.unlooked + 1 >= SENDS_PER_LOOK
+        self.burst < BURST_MIN || self.sends_since_read + 1 >= SENDS_PER_CLOCK_READ
     }
 
-    /// A send was posted, at `now` if that is [known](Self::wants_time); `watched`: somebody comes for it if the program does not.
-    /// Whether it is held; otherwise everything goes out.
+    /// Records a send that was posted, at `now` if that is [known](Self::wants_time), and returns whether it is
+    /// deferred; otherwise everything goes out. `watched`: the helper thread sends it if the program does not.
     #[inline]
     pub(crate) fn posted(&mut self, now: Option<Time>, watched: bool) -> bool {
         let may_wait = std::mem::replace(&mut self.may_wait, false) && watched;
         let gap_ns = now.map_or(0, |now| {
-            now.nanos_since(self.last_look) / (u64::from(self.unlooked) + 1)
+            now.nanos_since(self.clock_read_at) / (u64::from(self.sends_since_read) + 1)
         });
         match now {
-            Some(now) => (self.last_look, self.unlooked) = (now, 0),
-            None => self.unlooked += 1,
+            Some(now) => (self.clock_read_at, self.sends_since_read) = (now, 0),
+            None => self.sends_since_read += 1,
         }
         self.burst = match self.burst {
             _ if !may_wait => 0,
@@ -77,52 +79,53 @@ impl Batching {
             burst if burst >= BURST_MIN && gap_ns < PAUSE_NS => BURST_MIN - BURST_AGAIN,
             _ => 0,
         };
-        let held = self.burst >= BURST_MIN && self.held + 1 < BATCH_MAX;
-        if held {
-            self.held += 1;
+        let deferred = self.burst >= BURST_MIN && self.deferred + 1 < BATCH_MAX;
+        if deferred {
+            self.deferred += 1;
         }
-        held
+        deferred
     }
 
-    /// What the batch is called that the send just held is in, for [`Batching::holds`]; never 0.
+    /// Returns the number of the batch that the deferred send is in, for [`Batching::contains`]; never 0.
     #[inline]
     pub(crate) const fn batch(&self) -> u32 {
         self.batch
     }
 
-    /// Whether sends of this batch are still here.
+    /// Whether sends of this batch are still deferred.
     #[inline]
-    pub(crate) const fn holds(&self, batch: u32) -> bool {
-        self.held > 0 && batch == self.batch
+    pub(crate) const fn contains(&self, batch: u32) -> bool {
+        self.deferred > 0 && batch == self.batch
     }
 
-    /// Whether the next send may be held, or others are.
+    /// Whether the next send may be deferred, or others are.
     #[inline]
-    pub(crate) const fn may_hold(&self) -> bool {
-        self.held > 0 || self.burst + 1 >= BURST_MIN
+    pub(crate) const fn may_defer(&self) -> bool {
+        self.deferred > 0 || self.burst + 1 >= BURST_MIN
     }
 
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
-        self.held == 0
+        self.deferred == 0
     }
 
-    /// Everything has gone out.
+    /// Records that everything has gone out.
     #[inline]
     pub(crate) fn flushed(&mut self) {
-        if self.held > 0 {
-            self.held = 0;
+        if self.deferred > 0 {
+            self.deferred = 0;
             self.batch = self.batch.wrapping_add(1).max(1);
         }
     }
 
-    /// To send a batch took until `now`: the burst goes on from here.
+    /// Records that sending a batch took until `now`: the burst goes on from here.
     #[inline]
     pub(crate) const fn goes_on(&mut self, now: Time) {
-        (self.last_look, self.unlooked) = (now, 0);
+        (self.clock_read_at, self.sends_since_read) = (now, 0);
     }
 
-    /// The program did something else: a program that waits for answers is not in a burst of sends.
+    /// Ends the burst, because the program did something else: a program that waits for answers is not in a burst of
+    /// sends.
     #[inline]
     pub(crate) const fn end_burst(&mut self) {
         self.burst = 0;
@@ -133,24 +136,25 @@ impl Batching {
 mod tests {
     use super::*;
 
-    /// Posts as a program does whose sends are `gap_ns` apart; how many went out with each one that was not held.
+    /// Posts as a program does whose sends come every `gap_ns`, and returns how many sends went out with each one that
+    /// was not deferred.
     fn batches(batching: &mut Batching, now_ns: &mut u64, posts: u32, gap_ns: u64) -> Vec<u32> {
         let mut batches = Vec::new();
-        let mut held = 0;
+        let mut deferred = 0;
         for _ in 0..posts {
             *now_ns += gap_ns;
-            batching.allow_holding();
+            batching.allow_deferral();
             let now = batching.wants_time().then_some(Time::from_nanos(*now_ns));
             if batching.posted(now, true) {
-                assert!(batching.holds(batching.batch()));
-                held += 1;
+                assert!(batching.contains(batching.batch()));
+                deferred += 1;
                 continue;
             }
-            batches.push(held + 1);
-            held = 0;
+            batches.push(deferred + 1);
+            deferred = 0;
             let batch = batching.batch();
             batching.flushed();
-            assert!(batching.is_empty() && !batching.holds(batch));
+            assert!(batching.is_empty() && !batching.contains(batch));
             // To send takes its time.
             *now_ns += 2000 * u64::from(batches[batches.len() - 1]);
             batching.goes_on(Time::from_nanos(*now_ns));
@@ -183,7 +187,7 @@ mod tests {
         let mut now_ns = 0;
         for pause_ns in [GAP_NS * 2, PAUSE_NS * 2] {
             batches(&mut batching, &mut now_ns, 2 * BURST_MIN + BATCH_MAX, 300);
-            now_ns += pause_ns * u64::from(SENDS_PER_LOOK);
+            now_ns += pause_ns * u64::from(SENDS_PER_CLOCK_READ);
             let alone = batches(&mut batching, &mut now_ns, BURST_MIN + BATCH_MAX, 300);
             let alone = alone.iter().filter(|batch| **batch == 1).count() as u32;
             let expected = if pause_ns < PAUSE_NS {
@@ -200,25 +204,25 @@ mod tests {
         let mut batching = Batching::new();
         let mut now_ns = 0;
         batches(&mut batching, &mut now_ns, 2 * BURST_MIN, 300);
-        let mut held = 0;
+        let mut deferred = 0;
         for _ in 0..100 {
             now_ns += PAUSE_NS;
-            batching.allow_holding();
+            batching.allow_deferral();
             let now = batching.wants_time().then_some(Time::from_nanos(now_ns));
             if batching.posted(now, true) {
-                held += 1;
+                deferred += 1;
             } else {
                 batching.flushed();
             }
         }
-        assert!(held < SENDS_PER_LOOK, "{held}");
+        assert!(deferred < SENDS_PER_CLOCK_READ, "{deferred}");
     }
 
     #[test]
     fn sends_between_which_a_program_waits_are_never_held() {
         let mut batching = Batching::new();
         for round in 0..500 {
-            batching.allow_holding();
+            batching.allow_deferral();
             assert!(!batching.posted(Some(Time::from_nanos(round * 1000)), true));
             batching.end_burst();
         }
@@ -232,7 +236,7 @@ mod tests {
         assert!(!batching.is_empty());
         assert!(!batching.posted(Some(Time::from_nanos(now_ns + 300)), true));
         batching.flushed();
-        batching.allow_holding();
+        batching.allow_deferral();
         assert!(!batching.posted(Some(Time::from_nanos(now_ns + 600)), true));
     }
 
@@ -240,7 +244,7 @@ mod tests {
     fn nothing_is_held_where_nobody_would_come_for_it() {
         let mut batching = Batching::new();
         for post in 0..500 {
-            batching.allow_holding();
+            batching.allow_deferral();
             assert!(!batching.posted(Some(Time::from_nanos(post * 300)), false));
         }
     }

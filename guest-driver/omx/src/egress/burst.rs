@@ -1,5 +1,5 @@
-//! From the engine to the port: frames gathered from header and the program's memory, in bursts, without a copy. What the
-//! port does not take at once is kept and comes first the next time.
+//! Bursts of frames from the engine to the port, made of headers and the program's memory without a copy. Frames that
+//! the port does not take at once are kept and go first the next time.
 
 use std::io::IoSlice;
 
@@ -12,7 +12,7 @@ use crate::{peers::EndpointPeers, store::Store};
 /// Zeros at the end of a short frame.
 static PAD: [u8; 64] = [0; 64];
 
-/// Frames on their way from the engine to the port.
+/// A burst of frames between the engine and the port.
 pub(crate) struct Burst {
     heads: Box<[[u8; HEAD_BUFFER_LEN]; BURST_MAX]>,
     frames: Vec<Transmit>,
@@ -39,7 +39,7 @@ impl Burst {
         self.taken < self.frames.len()
     }
 
-    /// Sends whatever there is to be sent, until the port is full. The frames that went out.
+    /// Sends all that there is to be sent, until the port is full. Returns how many frames went out.
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -66,7 +66,7 @@ impl Burst {
                 };
                 self.frames.push(frame);
                 if engine.is_quiet() {
-                    // It goes out before anything else is looked at.
+                    // It goes out before anything else is done.
                     break;
                 }
             }
@@ -96,7 +96,7 @@ impl Burst {
             let begin = parts.len();
             parts.push(IoSlice::new(&self.heads[at][..frame.head_len]));
             if let Some(payload) = frame.payload
-                && !store.gather(payload.token, payload.offset, payload.len, &mut parts)
+                && !store.append_parts(payload.token, payload.offset, payload.len, &mut parts)
             {
                 parts.truncate(begin);
                 continue;

@@ -1,6 +1,7 @@
-//! Frames between endpoints of one interface, which does not carry frames to itself: where messages to the endpoint itself or to others
-//! of this host are to take the way of the network (`OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`), they turn round before the port. What they
-//! are is `mxoe`'s, as on any wire; to other programs they go through the memory shared with those (`local`).
+//! Frames between endpoints of one interface, which does not carry frames to itself. Where messages to the endpoint
+//! itself or to others of this host are to take the network's path (`OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`), their
+//! frames turn round before the port. The frames are made by `mxoe`, as on any wire; to other programs they go through
+//! the memory shared with those (`local`).
 
 use std::{
     collections::VecDeque,
@@ -17,16 +18,17 @@ use mxoe::{
 };
 use netif::{Interest, Netif, NetifCounters, NetifError, Wake};
 
-/// Bytes of frames to the endpoint itself that wait, as many as a receive ring holds: what is beyond is lost as there, and sent again.
+/// At most this many bytes of frames to the endpoint itself wait, as many as a receive ring holds: what is beyond is
+/// lost as there, and sent again.
 const ARRIVING_LEN_MAX: usize = 4 << 20;
 /// Longest refusal, in bytes.
 const REFUSAL_LEN_MAX: usize = 64;
 
 /// Frames that turn round.
 pub(crate) struct Loopback {
-    /// To this interface, on their way out.
+    /// Frames to this interface that wait to turn round.
     outgoing: VecDeque<Vec<u8>>,
-    /// To this endpoint.
+    /// Frames to this endpoint that wait to be taken.
     arriving: VecDeque<Vec<u8>>,
     arriving_len: usize,
     /// Answers for endpoints that are not open, as the interface's authority gives them on the wire.
@@ -62,7 +64,7 @@ impl Loopback {
         }
     }
 
-    /// The next frame to this interface, on its way out.
+    /// Returns the next frame to this interface that waits to turn round.
     pub(crate) fn poll_outgoing(&mut self) -> Option<Vec<u8>> {
         self.outgoing.pop_front()
     }

@@ -1,5 +1,5 @@
-//! The way out of an endpoint, and its port: frames in bursts ([`burst`]), short sends that share a system call ([`batching`]), and
-//! frames to the endpoint's own interface, which turn round before the port ([`loopback`]).
+//! The sending side of an endpoint, and its port: frames in bursts ([`burst`]), short sends that share a system call
+//! ([`batching`]), and frames to the endpoint's own interface, which turn round before the port ([`loopback`]).
 
 use std::{io::IoSlice, time::Instant};
 
@@ -69,7 +69,7 @@ impl Egress {
     /// Whether a frame to this interface may go to the port before any other. `is_own`: the interface is the endpoint's own.
     #[inline]
     pub(crate) fn may_send_immediately(&self, is_own: impl FnOnce() -> bool) -> bool {
-        !self.batching.may_hold() && !self.burst.is_blocked() && (self.loopback.is_none() || !is_own())
+        !self.batching.may_defer() && !self.burst.is_blocked() && (self.loopback.is_none() || !is_own())
     }
 
     /// Room for a frame that is sent immediately, if it [may be](Self::may_send_immediately).
@@ -78,8 +78,8 @@ impl Egress {
         self.burst.first_head()
     }
 
-    /// Hands the frame of `len` bytes in [`Egress::immediate_head`] to the port. Whether the port took it. `direct_len_max`: the
-    /// longest frame that goes straight to the driver, in bytes.
+    /// Hands the frame of `len` bytes in [`Egress::immediate_head`] to the port, and returns whether the port took it.
+    /// `direct_len_max`: the longest frame that may use direct transmit, in bytes.
     #[inline]
     pub(crate) fn send_immediately(&mut self, len: usize, direct_len_max: usize) -> bool {
         self.port.limit_direct(direct_len_max);

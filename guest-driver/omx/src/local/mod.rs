@@ -34,7 +34,7 @@ use mxoe::{
     matching::Selector,
 };
 use rustix::event::epoll;
-use weft_authority::{News, OmxdError, Session, UntrustedSocket};
+use weft_authority::{News, OmxdError, QuarantinedSocket, Session};
 
 use self::{
     pair::{Pair, Pull, Scope, Waiting},
@@ -49,13 +49,13 @@ use crate::{
 
 pub(crate) use ring::PAYLOAD_LEN_MAX;
 
-/// The sockets are looked at this often while no thread sleeps: whether an endpoint came or went.
-const LOOK_EVERY_NS: u64 = 1_000_000;
+/// The sockets are polled this often while no thread sleeps: whether an endpoint came or went.
+const POLL_INTERVAL_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
 const VISITS: u64 = 1 << 32;
 
-/// What comes through it is taken so often in one look.
-const VISITS_PER_LOOK: usize = 32;
+/// At most so many visits are taken from the channel in one poll.
+const VISITS_PER_POLL: usize = 32;
 /// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: no program can
 /// push out what others sent before.
 const ENDED_MAX: usize = 4;
@@ -83,7 +83,7 @@ pub(crate) struct Local {
     options: LocalOptions,
     authority: Arc<Mutex<Session>>,
     watched: OwnedFd,
-    visits: Option<UntrustedSocket>,
+    visits: Option<QuarantinedSocket>,
     /// At most one per endpoint.
     pairs: Vec<Pair>,
     /// The oldest first: with programs that are gone and had sent more than there was room for.
@@ -96,7 +96,7 @@ pub(crate) struct Local {
     /// Frames that came from other endpoints, and from which.
     frames: VecDeque<(u8, Vec<u8>)>,
     counters: Counters,
-    look_at: Time,
+    poll_at: Time,
     /// The last pair with each endpoint that there were no descriptors for.
     missed: [Option<u64>; weft_authority::ENDPOINTS as usize],
     /// The process that opened the endpoint.
@@ -125,7 +125,7 @@ impl Local {
             pulls: VecDeque::new(),
             frames: VecDeque::new(),
             counters: Counters::default(),
-            look_at: Time::ZERO,
+            poll_at: Time::ZERO,
             missed: [None; weft_authority::ENDPOINTS as usize],
             process: rustix::process::getpid(),
         };
@@ -145,7 +145,7 @@ impl Local {
         )
         .map_err(system("watch other programs"))?;
         self.visits = Some(visits.into());
-        self.look_at = Time::ZERO;
+        self.poll_at = Time::ZERO;
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Local {
         key: u32,
         request: Key,
     ) -> Result<bool, Error> {
-        self.look(store, now);
+        self.poll(store, now);
         match self.pair_with(store, endpoint)? {
             Reach::Now => {}
             Reach::Later => return Ok(false),
@@ -374,9 +374,9 @@ impl Local {
         }
     }
 
-    /// Whether the sockets are to be looked at.
-    pub(crate) fn wants_look(&self, now: Time) -> bool {
-        self.look_at <= now
+    /// Whether the sockets are to be polled.
+    pub(crate) fn needs_poll(&self, now: Time) -> bool {
+        self.poll_at <= now
     }
 
     /// Reads, copies, writes. Whether there was anything.
@@ -429,9 +429,9 @@ impl Local {
         }
     }
 
-    /// Looks who came, who went, and what took too long.
-    pub(crate) fn look(&mut self, store: &mut Store, now: Time) {
-        self.look_at = now.plus_nanos(LOOK_EVERY_NS);
+    /// Checks who came, who went, and what took too long.
+    pub(crate) fn poll(&mut self, store: &mut Store, now: Time) {
+        self.poll_at = now.plus_nanos(POLL_INTERVAL_NS);
         let Ok(names) = ready::ready(self.watched.as_fd(), 1 + self.pairs.len()) else {
             return;
         };
@@ -452,7 +452,7 @@ impl Local {
 
     fn take_visits(&mut self, store: &mut Store) {
         // As long as others come, this endpoint has other things to do as well.
-        for _ in 0..VISITS_PER_LOOK {
+        for _ in 0..VISITS_PER_POLL {
             let Some(visits) = &self.visits else { return };
             match weft_authority::next_visit(visits.as_fd()) {
                 Ok(None) => return,
@@ -531,7 +531,7 @@ impl Local {
                 self.put_in_order();
             } else {
                 tracing::warn!(
-                    "messages of endpoint {}'s program, which is gone, are dropped: nobody receives those of earlier ones",
+                    "messages of endpoint {}'s program, which is gone, are dropped: messages of programs that ended before are not received either",
                     rest.endpoint
                 );
             }
@@ -559,7 +559,7 @@ impl Local {
     /// Before sleeping: asks to be woken through [`Local::watched`]. True if there is something to do already.
     pub(crate) fn sleep(&mut self) -> bool {
         // Whatever wakes the sleeper, the sockets are looked at then.
-        self.look_at = Time::ZERO;
+        self.poll_at = Time::ZERO;
         let mut something = !self.pulls.is_empty() || self.ended.iter().any(|pair| !pair.incoming.refused);
         for pair in &mut self.pairs {
             something |= pair.sleep();

@@ -1,9 +1,10 @@
 //! Memory that two endpoints share: two rings of records in each direction. The other side may write anything there at any time:
 //! every word is read once, checked, and used from private memory; own positions are never read back.
 //!
-//! What a short message costs between two cores is the cache lines that travel, so it needs one: a record begins a line, its first
-//! word is what the consumer looks at, and 0 there says that nothing was written yet. The producer therefore puts 0 where the
-//! next record will begin before it writes the first word of this one. The consumer says how far it is only now and then.
+//! The cost of a short message between two cores is the cache lines that travel, so it needs one: a record begins a
+//! line, its first word is what the consumer polls, and 0 there says that nothing was written yet. The producer
+//! therefore puts 0 where the next record will begin before it writes the first word of this one. The consumer
+//! publishes its position only now and then.
 
 use std::{
     os::fd::AsFd,
@@ -19,7 +20,7 @@ use weft_authority::PAIR_MEMORY_LEN;
 
 use crate::memory::Segments;
 
-/// Words that are used: the pages behind them only tell libraries apart that write the memory otherwise.
+/// The number of words in use. The pages behind them only distinguish libraries that write the memory otherwise.
 const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - 2 * 512;
 /// Words before the records of all rings, a page.
 const HEAD_WORDS: usize = 512;
@@ -83,7 +84,7 @@ impl Memory {
             ));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes, which nobody can shorten.
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of exactly the file's bytes, which cannot be shortened.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -200,7 +201,7 @@ impl Lane {
     /// Whether a flag was set; it is not any more.
     #[inline]
     fn take_flag(&self, word: usize) -> bool {
-        // What was published comes before the look at the flag; whoever sets it looks after setting it.
+        // What was published comes before the check of the flag; the side that sets the flag checks after setting it.
         fence(Ordering::SeqCst);
         let flag = self.word(word);
         if flag.load(Ordering::Relaxed) == 0 {

@@ -50,7 +50,7 @@ fn endpoint_program_of_the_other_tests() {
         match line.unwrap().split_once(' ').unwrap() {
             ("tell", what) => {
                 if what == "used" {
-                    // SAFETY: no pointers; the allocator gives the system back what nobody uses.
+                    // SAFETY: no pointers; the allocator gives the system back what is not used.
                     unsafe { libc::malloc_trim(0) };
                 }
                 let refused = endpoint.counters().get(Counter::UnexpEventqFull);
@@ -178,7 +178,7 @@ fn a_thousand_peers_with_32_kib_each_stay_within_the_limit_and_nothing_is_lost()
     for number in 0..PEERS {
         crowd.add(number, &[32 << 10]);
     }
-    // Until everybody was heard and somebody was refused.
+    // Until every peer was heard and at least one was refused.
     let begin = Instant::now();
     let mut most = 0;
     loop {

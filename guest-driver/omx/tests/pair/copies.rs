@@ -117,8 +117,8 @@ unsafe impl CopyEngine for Knowing {
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
         let mut told = self.0.lock().unwrap();
         let to_memory = to.addr()..to.addr() + len;
-        let holds = |known: &Range<usize>| known.start <= to_memory.start && to_memory.end <= known.end;
-        assert!(told.known.values().any(holds), "memory that it does not know");
+        let contains = |known: &Range<usize>| known.start <= to_memory.start && to_memory.end <= known.end;
+        assert!(told.known.values().any(contains), "memory that it does not know");
         told.submitted += 1;
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };

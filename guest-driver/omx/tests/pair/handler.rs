@@ -66,7 +66,7 @@ fn the_handler_sees_what_is_unexpected_and_may_consume_it_or_post() {
     assert_eq!(seen.load(Ordering::Relaxed), 4);
 }
 
-/// Whether the last fragment came in the same look as the first one is nobody's concern.
+/// It does not matter whether the last fragment came in the same poll as the first one.
 #[test]
 fn the_handler_gets_the_bytes_of_a_message_in_one_fragment_and_never_those_of_one_in_several() {
     let Pair { a, b, to_b } = pair();
@@ -86,7 +86,7 @@ fn the_handler_gets_the_bytes_of_a_message_in_one_fragment_and_never_those_of_on
         a.send(&data, to_b, 1).unwrap();
         let mut got = vec![0; len];
         let status = loop {
-            // All that there is in one look.
+            // All that there is in one poll.
             if let Some(status) = b.iprobe(1, u64::MAX).unwrap() {
                 break status;
             }
@@ -122,7 +122,7 @@ fn a_receive_posted_in_the_handler_gets_the_message_only_if_the_handler_leaves_i
                     };
                     // SAFETY: the test keeps the buffers until the requests are over.
                     unsafe { endpoint.irecv(&[segment], 0, 0, 0) }.unwrap();
-                    assert_eq!(endpoint.iprobe(0, 0).unwrap(), None, "nobody knows yet");
+                    assert_eq!(endpoint.iprobe(0, 0).unwrap(), None, "it is not decided yet");
                 }
             }
             action

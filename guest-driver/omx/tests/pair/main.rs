@@ -255,8 +255,8 @@ fn cancel_takes_back_what_has_no_message_and_nothing_else() {
     assert_eq!(wait(&b, late).transferred, 1);
     let send = isend(&a, &[0; 50_000], to_b, 3, true);
     assert!(matches!(a.cancel(send), Err(Error::BadRequest)));
-    let nobody = a.iconnect(MacAddr([2, 0, 0, 0, 0, 9]), 0, 0, 0, 0).unwrap();
-    assert!(a.cancel(nobody).unwrap());
+    let absent = a.iconnect(MacAddr([2, 0, 0, 0, 0, 9]), 0, 0, 0, 0).unwrap();
+    assert!(a.cancel(absent).unwrap());
     a.disconnect(to_b).unwrap();
     assert_eq!(wait(&a, send).code, StatusCode::Unreachable);
 }
@@ -363,7 +363,7 @@ fn a_closed_endpoint_says_so() {
     b.clone().close().unwrap();
     assert!(matches!(waiter.join().unwrap(), Err(Error::BadEndpoint)));
     assert!(matches!(b.iprobe(0, 0), Err(Error::BadEndpoint)));
-    // Nobody answers: given up within the request's own time.
+    // There is no answer: given up within the request's own time.
     let send = isend(&a, &[1; 40_000], to_b, 0, false);
     a.set_request_timeout(Some(send), Duration::from_millis(200)).unwrap();
     assert_eq!(wait(&a, send).code, StatusCode::Unreachable);

@@ -69,14 +69,14 @@ fn threads_sleep_on_after_one_of_them_got_its_message() {
             waiter
         })
         .collect();
-    let look = |tasks: &[PathBuf]| -> Vec<_> { tasks.iter().map(|task| sleeps_and_ran_ns(task)).collect() };
+    let check = |tasks: &[PathBuf]| -> Vec<_> { tasks.iter().map(|task| sleeps_and_ran_ns(task)).collect() };
     let quiet = |tasks: &[PathBuf]| -> u64 {
         let begin = Instant::now();
         loop {
-            let before = look(tasks);
+            let before = check(tasks);
             // Not a wait for anything: how long they are watched. Who spins has run by then.
             thread::sleep(WATCHED);
-            if before.iter().flatten().all(|(sleeps, _)| *sleeps) && look(tasks) == before {
+            if before.iter().flatten().all(|(sleeps, _)| *sleeps) && check(tasks) == before {
                 return before.iter().flatten().map(|(_, ran_ns)| ran_ns).sum();
             }
             assert!(begin.elapsed() < LIMIT.unwrap(), "the threads do not sleep");
@@ -151,7 +151,7 @@ fn a_send_is_over_when_the_answer_acknowledges_it_however_its_program_waits() {
     ] {
         let Pair { a, b, to_b } = pair_with(&EndpointOptions {
             waiting,
-            // Nobody but the waiting thread makes progress.
+            // Only the waiting thread makes progress.
             progress: false,
             ..options()
         });

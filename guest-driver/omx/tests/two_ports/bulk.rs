@@ -1,4 +1,4 @@
-//! Data of large messages that a port receives apart from all else.
+//! Data of large messages that a port receives on a bulk path.
 
 use std::{sync::atomic::Ordering, time::Instant};
 
@@ -14,7 +14,7 @@ fn a_port_is_told_to_expect_data_from_when_it_is_asked_for_until_it_is_there() {
         to_b,
         told: [_, told],
     } = pair(&unhelped());
-    told.keeps_data_apart.store(true, Ordering::Relaxed);
+    told.has_bulk_path.store(true, Ordering::Relaxed);
     let expects = || told.expects.load(Ordering::Relaxed);
     for len in [8, 300_000, 8, 300_000] {
         let data = vec![len as u8; len];

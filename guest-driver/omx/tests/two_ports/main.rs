@@ -1,9 +1,9 @@
-//! Two endpoints on ports joined in memory, which can be told to be full, or to keep data of large messages apart: what endpoints
+//! Two endpoints on ports joined in memory, which can be told to be full, or to have a bulk path: what endpoints
 //! promise whatever their ports do.
 
-mod at_once;
+mod batching;
 mod bulk;
-mod rows;
+mod immediate_send;
 
 use std::{
     collections::VecDeque,
@@ -33,11 +33,11 @@ struct Told {
     full: AtomicBool,
     /// Frames it took that carry a short message.
     short_sent: AtomicU32,
-    /// By a test: it receives data of large messages apart from all else, and hands it out only while it expects some.
-    keeps_data_apart: AtomicBool,
+    /// Set by a test: the port has a bulk path, and hands out what came on it only while the endpoint expects some.
+    has_bulk_path: AtomicBool,
     /// By its endpoint: data is to come.
     expects: AtomicBool,
-    /// Frames handed out of those that it kept apart.
+    /// The number of frames handed out that came on the bulk path.
     data: AtomicU32,
 }
 
@@ -62,9 +62,9 @@ impl Netif for Port {
         self.port.mtu()
     }
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
-        let apart = self.told.keeps_data_apart.load(Ordering::Relaxed);
+        let has_bulk_path = self.told.has_bulk_path.load(Ordering::Relaxed);
         while let Some(frame) = self.port.poll_receive()? {
-            if apart && frame[TYPE_OFFSET] & 0x7f == PacketType::PullReply.code() {
+            if has_bulk_path && frame[TYPE_OFFSET] & 0x7f == PacketType::PullReply.code() {
                 self.data.push_back(frame.to_vec());
             } else {
                 self.lent = frame.to_vec();
@@ -154,7 +154,7 @@ fn pair(options: &EndpointOptions) -> Pair {
 }
 
 impl Pair {
-    /// Short messages that the first one counts as sent, and those its port took. Each may be there more than once: whoever is
+    /// Short messages that the first one counts as sent, and those its port took. Each may be there more than once: a program that is
     /// kept off the processor sees no acknowledgement in time.
     fn short_sent(&self) -> [u32; 2] {
         // Between the two nothing is sent.

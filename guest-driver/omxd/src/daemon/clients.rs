@@ -1,5 +1,5 @@
-//! Who is connected to the authority: let in up to limits of which no single user can take everything, heard, and let go as
-//! soon as the program ended, whoever else has the connection.
+//! The connected programs: they are accepted up to limits that keep a single user from taking everything, heard, and
+//! released as soon as the program has ended, even if another process still has the connection.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -15,7 +15,7 @@ use rustix::{
 
 use super::Daemon;
 use weft_authority::{
-    ENDPOINTS, UntrustedSocket,
+    ENDPOINTS, QuarantinedSocket,
     protocol::{self, Refusal, Reply, Request},
 };
 
@@ -27,17 +27,18 @@ const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 /// A program that is connected.
 pub(super) struct Connection {
     pub(super) id: u64,
-    pub(super) socket: UntrustedSocket,
-    /// Readable when the program ended: a child of it may have the socket, too. `None` where the system does not say.
+    pub(super) socket: QuarantinedSocket,
+    /// Readable when the program has ended, even if a child of it still has the socket. `None` where the system does
+    /// not say.
     program: Option<OwnedFd>,
     pub(super) pid: u32,
     pub(super) user: u32,
-    /// The system's administrator, or whoever started this authority.
+    /// The program is root's, or the one that started this authority.
     pub(super) privileged: bool,
 }
 
 impl Connection {
-    /// What it is heard by, and what says that its program ended.
+    /// Returns the descriptors to be watched: the socket, and the one that says that the program has ended.
     pub(super) fn watched(&self) -> [PollFd<'_>; 2] {
         let program = match &self.program {
             Some(program) => PollFd::new(program, PollFlags::IN),
@@ -46,11 +47,11 @@ impl Connection {
         [PollFd::new(&self.socket, PollFlags::IN), program]
     }
 
-    /// Whether its program ended, or hung up.
+    /// Whether the program has ended, or hung up.
     fn is_over(&self) -> bool {
         let mut fds = self.watched();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)).is_ok_and(|ready| ready > 0)
             && (fds[0].revents().contains(PollFlags::HUP) || !fds[1].revents().is_empty())
     }
 }
@@ -58,10 +59,10 @@ impl Connection {
 impl Daemon {
     pub(super) fn accept(&mut self) {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => UntrustedSocket::from(socket),
+            Ok(socket) => QuarantinedSocket::from(socket),
             Err(error) => {
                 if [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&error) {
-                    tracing::warn!("nobody can be let in until somebody leaves: {error}");
+                    tracing::warn!("no program can connect until another one ends: {error}");
                     self.clients.deaf = true;
                 }
                 return;
@@ -88,7 +89,7 @@ impl Daemon {
         if let Some(sentence) = full {
             tracing::warn!("{sentence}; another one was refused");
             let reason = Refusal::Busy;
-            // Who does not wait for the answer needs none.
+            // A program that does not wait for the answer needs none.
             let _ = protocol::send(socket.as_fd(), &Reply::Refused { reason, sentence }, &[]);
             return;
         }
@@ -117,7 +118,8 @@ impl Daemon {
         }
     }
 
-    /// What programs had that are gone is free, also if that was not heard yet: whoever comes back has hung up before it asks.
+    /// Frees what ended programs had, also where their end was not heard yet: a program that reconnects has hung up
+    /// before it asks.
     pub(super) fn release_what_is_over(&mut self) {
         let over = self
             .clients

@@ -1,4 +1,5 @@
-//! What programs ask of the authority, and the answers: endpoints, peers, names, counters, memory with another endpoint.
+//! The requests of programs and their answers: endpoints, peers, names, counters, and memory shared with another
+//! endpoint.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -55,9 +56,10 @@ struct Sockets {
     layout: RingLayout,
     ring: OwnedFd,
     bulk: Option<OwnedFd>,
-    /// The others have no filters, and this one gets what is for others when there is no authority.
-    rest: Option<OwnedFd>,
-    /// Receives nothing either, and is no packet socket.
+    /// A socket that receives nothing but in a group: there it gets all other frames when there is no authority. The
+    /// other sockets then have no filters.
+    sink: Option<OwnedFd>,
+    /// A socket for direct transmit, which receives nothing either and is no packet socket.
     direct: Option<PreparedDirect>,
 }
 
@@ -65,7 +67,7 @@ impl Sockets {
     const fn members(&self) -> Members {
         Members {
             data: self.bulk.is_some(),
-            rest: self.rest.is_some(),
+            sink: self.sink.is_some(),
         }
     }
 
@@ -75,26 +77,26 @@ impl Sockets {
         }
         let ring = (self.ring.as_fd(), self.layout);
         // In the order in which they were made, as `Members` has them.
-        [self.bulk.as_ref().map(page), Some(ring), self.rest.as_ref().map(page)]
+        [self.bulk.as_ref().map(page), Some(ring), self.sink.as_ref().map(page)]
             .into_iter()
             .flatten()
     }
 }
 
-/// What a program asks for when it opens an endpoint.
+/// The wishes of a program that opens an endpoint.
 #[derive(Clone, Copy)]
 struct Wish {
-    /// The number, or any.
+    /// The number that is wanted; `None` stands for any.
     endpoint: Option<u8>,
-    /// It knows what to do with a socket for its data.
+    /// The program can use a second socket, for bulk data.
     data_socket: bool,
-    /// It may have sockets without filters.
+    /// The program may have sockets without filters.
     unfiltered: bool,
-    /// It knows what to do with a socket that hands frames straight to the driver.
+    /// The program can use a socket for direct transmit.
     direct_socket: bool,
 }
 
-/// The answer to a program that may not do what it asked for.
+/// The answer to a program that lacks the right for its request.
 const fn not_allowed(sentence: String) -> Reply {
     Reply::Refused {
         reason: Refusal::NotAllowed,
@@ -111,24 +113,24 @@ fn refusal(error: OmxdError) -> (Refusal, String) {
     (reason, error.to_string())
 }
 
-/// Which sockets an endpoint is to have.
+/// The sockets that an endpoint is to have.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// One for its data.
+    /// One socket is for bulk data.
     data: bool,
-    /// None with a filter.
+    /// No socket has a filter.
     unfiltered: bool,
 }
 
 impl Daemon {
-    /// The next authority gives the endpoint back to this program alone.
+    /// Records the program, so that the next authority gives the endpoint back to this program only.
     fn remember_owner(&self, endpoint: u8, program: &Program) {
         if let Err(error) = owners::write(self.table.private_file(), endpoint, program) {
             tracing::warn!("endpoint {endpoint} will not be known again when omxd is restarted: {error}");
         }
     }
 
-    /// Answers the connection at this place; `shows_proof`: that its program could read every frame.
+    /// Answers the connection at this place; `shows_proof`: its program could read every frame.
     pub(super) fn answer(&mut self, at: usize, request: Request, shows_proof: bool) -> Result<(), OmxdError> {
         if matches!(
             request,
@@ -145,7 +147,7 @@ impl Daemon {
                 on_demand: self.options.on_demand,
             },
             Request::GiveWay if self.options.on_demand && self.clients.connections[at].privileged => {
-                self.state.gives_way = true;
+                self.state.is_replaced = true;
                 Reply::Done
             }
             Request::GiveWay => not_allowed("this omxd stays".to_owned()),
@@ -159,7 +161,7 @@ impl Daemon {
                 let wish = Wish {
                     endpoint,
                     data_socket,
-                    // A program that may read every frame has nothing kept from it by a filter.
+                    // A filter keeps nothing from a program that may read every frame.
                     unfiltered: rest_socket && shows_proof,
                     direct_socket,
                 };
@@ -190,24 +192,24 @@ impl Daemon {
         protocol::send(self.clients.connections[at].socket.as_fd(), reply, fds)
     }
 
-    /// Whether the program of this connection may ask for this.
+    /// Whether the program of this connection may make this request.
     fn has_right(&self, at: usize, request: &Request) -> bool {
         let right = right_for(request);
         self.clients.connections[at].privileged || right & self.options.user_rights == right
     }
 
-    /// The program of this connection, which calls itself so, with an endpoint.
+    /// Describes the program of this connection and its endpoint; `command` is the program's own name for itself.
     fn who(&self, at: usize, endpoint: u8, mut command: String) -> OpenEndpoint {
         command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
         OpenEndpoint {
             endpoint,
             pid: self.clients.connections[at].pid,
-            // Anybody chooses what a program is called, and it is shown on terminals.
+            // A program can choose any name, which is shown on terminals.
             command: command.replace(char::is_control, "?"),
         }
     }
 
-    /// Opens an endpoint for this connection, and says what came of it.
+    /// Opens an endpoint for this connection, and answers.
     fn answer_open(&mut self, at: usize, wish: Wish, command: String) -> Result<(), OmxdError> {
         let (id, pid, user) = (
             self.clients.connections[at].id,
@@ -233,14 +235,14 @@ impl Daemon {
             visits.as_fd(),
             counters.as_fd(),
         ];
-        fds.extend([&sockets.bulk, &sockets.rest].into_iter().flatten().map(AsFd::as_fd));
+        fds.extend([&sockets.bulk, &sockets.sink].into_iter().flatten().map(AsFd::as_fd));
         if let Some(direct) = &sockets.direct {
             fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
         }
         self.say(at, &Reply::Opened(opened), &fds)
     }
 
-    /// Takes an endpoint of an earlier authority back for this connection, and says what came of it.
+    /// Takes an endpoint of an earlier authority back for this connection, and answers.
     fn answer_resume(&mut self, at: usize, endpoint: u8, command: String) -> Result<(), OmxdError> {
         let id = self.clients.connections[at].id;
         let program = Program::new(self.clients.connections[at].user, self.clients.connections[at].pid);
@@ -289,12 +291,12 @@ impl Daemon {
             self.table.set_name(index, b"");
         }
         self.authority.clear_names(self.now());
-        // This board's own name is not forgotten.
+        // The board's own name stays.
         self.authority.set_name(0, self.board.name.as_bytes());
         Reply::Done
     }
 
-    /// What is answered when a peer was wanted and, perhaps, added.
+    /// The answer when a peer was wanted and, perhaps, added.
     fn added(&mut self, mac: MacAddr, is_new: bool, index: Option<u16>) -> Reply {
         match index {
             Some(index) => {
@@ -337,8 +339,8 @@ impl Daemon {
         Reply::Done
     }
 
-    /// An endpoint for this connection, if possible with a socket for its data and with no filters, and for this user with one that hands
-    /// frames straight to the driver.
+    /// Opens an endpoint, if possible with a bulk path and without filters, and with direct transmit if this user may
+    /// have it.
     fn open(&mut self, wish: Wish, connection: u64, user: u32) -> Result<(Opened, Sockets), (Refusal, String)> {
         let endpoint = self.endpoints.choose(wish.endpoint)?;
         let interface = Interface::find_by_index(self.board.interface.index).map_err(|error| refusal(error.into()))?;
@@ -348,7 +350,7 @@ impl Daemon {
             .options
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
-        // One more that the kernel looks at for each frame, whoever that is for, costs others more than it saves its endpoint.
+        // Another socket in the kernel's lookup of each frame costs all others more than it saves its endpoint.
         let another_shares = self.shares_with_open();
         let by_default = || !another_shares && setup::has_data_socket(driver.as_deref());
         let wanted = Wanted {
@@ -375,14 +377,14 @@ impl Daemon {
             ether_type: self.options.ether_type.0,
             marks: self.options.marks,
             learns_data_path: self.options.data_socket.is_none(),
-            data_apart_first: setup::bulk_path_comes_first(interface.mtu),
-            rest_socket: sockets.rest.is_some(),
+            bulk_path_first: setup::bulk_path_comes_first(interface.mtu),
+            rest_socket: sockets.sink.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
         };
         Ok((opened, sockets))
     }
 
-    /// Sockets for an endpoint, at which the kernel looks together if it can.
+    /// Makes sockets for an endpoint, which share the kernel's lookup if possible.
     fn make_sockets(
         &mut self,
         interface: &Interface,
@@ -391,17 +393,19 @@ impl Daemon {
         mut wanted: Wanted,
     ) -> Result<Sockets, NetifError> {
         let mut sockets = self.prepare(interface, endpoint, wanted)?;
-        let mut shares = self.share_look(&sockets, endpoint, connection);
+        let mut shares = self.share_lookup(&sockets, endpoint, connection);
         if let Err(error) = &shares {
-            tracing::debug!("{error}; the kernel looks at each frame for each socket of endpoint {endpoint}");
+            tracing::debug!(
+                "{error}; the kernel looks up each frame separately for each socket of endpoint {endpoint}"
+            );
             wanted.unfiltered = false;
             wanted.data &= self.options.data_socket.is_some();
             sockets = self.prepare(interface, endpoint, wanted)?;
             shares = Ok(false);
         }
         if matches!(shares, Ok(false)) {
-            // Also where there are no groups: there may have been some before, or be some with the next authority, and a socket in no
-            // group can be bound to whatever the host sends.
+            // Also where there are no groups: there may have been some before, or be some with the next authority, and
+            // a socket in no group can be bound to all that the host sends.
             for (socket, _) in sockets.all() {
                 PreparedSocket::keep_alone(socket)?;
             }
@@ -409,7 +413,7 @@ impl Daemon {
         Ok(sockets)
     }
 
-    /// Sockets for an endpoint; one for its data only if this process may give it enough memory.
+    /// Prepares sockets for an endpoint; one for bulk data only if this process may give it enough memory.
     fn prepare(&self, interface: &Interface, endpoint: u8, wanted: Wanted) -> Result<Sockets, NetifError> {
         let none: &[Instruction] = &[];
         let prepare_bulk = || {
@@ -438,31 +442,31 @@ impl Daemon {
         };
         let filter = if wanted.unfiltered { none } else { &filter };
         let prepared = PreparedSocket::new(&interface.name, self.options.ether_type, &options, filter)?;
-        let rest = || PreparedSocket::rest(interface, self.options.ether_type);
+        let sink = || PreparedSocket::sink(interface, self.options.ether_type);
         Ok(Sockets {
             layout: prepared.layout,
             ring: prepared.socket,
             bulk,
-            rest: wanted.unfiltered.then(rest).transpose()?,
+            sink: wanted.unfiltered.then(sink).transpose()?,
             direct: None,
         })
     }
 
-    /// Lets the kernel look once at each frame for this endpoint's sockets and the authority's port together, unless it does for
-    /// another open endpoint's; whether it does. With one socket that has a filter it would gain nothing.
-    fn share_look(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
+    /// Makes this endpoint's sockets and the authority's port share the kernel's lookup of each frame, unless another
+    /// open endpoint's do. Returns whether they share it. One socket that has a filter would gain nothing.
+    fn share_lookup(&mut self, sockets: &Sockets, endpoint: u8, connection: u64) -> Result<bool, NetifError> {
         let members = sockets.members();
-        if !(members.data || members.rest) || self.shares_with_open() {
+        if !(members.data || members.sink) || self.shares_with_open() {
             return Ok(false);
         }
-        // The port of a group is the youngest of its sockets.
+        // A group's port must be the youngest of its sockets.
         let port = self.new_port()?;
         let program = filter::among_sockets(endpoint, members);
-        let look = port.share_look(&sockets.all().collect::<Vec<_>>(), &program)?;
+        let lookup = port.share_lookup(&sockets.all().collect::<Vec<_>>(), &program)?;
         let shares = Sharing {
             endpoint,
             connection,
-            _look: look,
+            _lookup: lookup,
         };
         self.replace_port(port, Some(shares));
         Ok(true)
@@ -474,21 +478,21 @@ impl Daemon {
             .is_some_and(|shares| self.endpoints.connection_of(shares.endpoint) == Some(shares.connection))
     }
 
-    /// If the port shares a look with sockets of an endpoint that is closed, makes a new one. Whether the sockets are closed, is not
-    /// known: whoever else has them may keep them.
+    /// Makes a new port if the present one shares the lookup with sockets of an endpoint that is closed. Whether the
+    /// sockets are closed is not known: other processes that have them may keep them.
     pub(super) fn renew_port(&mut self) {
         if self.shares.is_none() || self.shares_with_open() {
             return;
         }
         match self.new_port() {
             Ok(port) => self.replace_port(port, None),
-            // Tried again with the next look at the interface.
+            // Tried again with the next check of the interface.
             Err(error) => tracing::debug!("{error}; the port stays"),
         }
     }
 
     fn new_port(&self) -> Result<AfPacket, NetifError> {
-        // It may have another name since it was looked at.
+        // It may have been renamed since the last check.
         let interface = Interface::find_by_index(self.board.interface.index)?;
         open_port(&interface.name, self.options.ether_type, self.endpoints.open())
     }
@@ -504,7 +508,8 @@ impl Daemon {
             std::mem::replace(&mut self.port, port),
             std::mem::replace(&mut self.shares, shares),
         );
-        // Closing a packet socket takes the kernel milliseconds, in which nobody would be served. Without a thread it is done here.
+        // Closing a packet socket takes the kernel milliseconds, in which no program would be served. Without a thread
+        // it is done here.
         let _ = std::thread::Builder::new().spawn(move || drop(before));
     }
 

@@ -35,7 +35,7 @@ fn the_source_of_a_message_is_the_endpoint_that_sent_it_also_when_its_number_was
             let receive = unsafe { a.irecv(&[Segment::of_mut(&mut buffer)], 5, u64::MAX, 0) }.unwrap();
             b.send(b"ab", to_a, 5).unwrap();
             assert_eq!(a.peek(Some(LIMIT)).unwrap(), Some(receive));
-            // One that nobody waits for yet.
+            // No request waits for this one yet.
             b.send(b"cd", to_a, 6).unwrap();
             assert!(a.probe(6, u64::MAX, Some(LIMIT)).unwrap().is_some());
             let sender = b.address().session();
@@ -110,8 +110,8 @@ fn a_limit_for_one_request_holds_for_connects_and_for_transfers_that_a_receive_w
             };
             let a = asleep(&veth.a);
             let limit = Duration::from_millis(200);
-            let nobody = MacAddr([2, 9, 9, 9, 9, 9]);
-            let connect = a.iconnect(nobody, 0, 0, 0, 0).unwrap();
+            let absent = MacAddr([2, 9, 9, 9, 9, 9]);
+            let connect = a.iconnect(absent, 0, 0, 0, 0).unwrap();
             a.set_request_timeout(Some(connect), limit).unwrap();
             let status = a.wait(connect, Some(LIMIT)).unwrap().expect("within the limit");
             assert_eq!(status.code, StatusCode::Unreachable);
@@ -185,7 +185,7 @@ fn a_blocking_connect_makes_progress_on_every_endpoint_of_the_process_where_that
     );
 }
 
-/// However often somebody else looks at the connection to the authority at that moment.
+/// It holds however often another thread checks the connection to the authority at that moment.
 #[test]
 fn a_number_is_free_as_soon_as_its_endpoint_is_closed() {
     in_own_world("addresses::a_number_is_free_as_soon_as_its_endpoint_is_closed", || {

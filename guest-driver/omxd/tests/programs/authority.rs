@@ -86,7 +86,7 @@ fn an_authority_sleeps_after_its_link_was_down() {
         }
         let stat = format!("/proc/{}/stat", omxd.child.id());
         let mut asleep = 0;
-        wait_until("it sleeps whenever somebody looks", || {
+        wait_until("it sleeps whenever it is checked", || {
             let stat = fs::read_to_string(&stat).unwrap();
             let sleeps = stat.rsplit(") ").next().unwrap().starts_with('S');
             asleep = if sleeps { asleep + 1 } else { 0 };
@@ -108,7 +108,7 @@ fn a_killed_authority_with_settings_is_not_replaced_by_one_without() {
             let demanded = Board::named(&other.a).unwrap();
             let first = demanded.status().unwrap().0.pid;
             omxd.kill();
-            // The thread that looks for both authorities found a successor for the one that may have one.
+            // The thread that seeks both authorities found a successor for the one that may have one.
             kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
             let again = || Session::connect_to_running(demanded.interface()).unwrap();
             wait_until("the endpoint with a new omxd", || {
@@ -147,10 +147,10 @@ fn connects_wait_for_an_authority_that_is_away() {
         let [near, beside] = [Some(3), Some(4)].map(|number| open(&veth.a, number).unwrap());
         let own = near.address().mac();
         omxd.kill();
-        // Nobody is there who could add a peer: no answer, as from any host that is not there.
+        // No authority is there to add a peer: no answer, as from any host that is not there.
         let stranger = MacAddr([2, 0, 0, 0, 0, 0x99]);
-        let nobody = near.connect(stranger, 0, 0, Some(std::time::Duration::from_millis(200)));
-        assert!(matches!(nobody, Err(Error::Timeout)), "{nobody:?}");
+        let unanswered = near.connect(stranger, 0, 0, Some(std::time::Duration::from_millis(200)));
+        assert!(matches!(unanswered, Err(Error::Timeout)), "{unanswered:?}");
         let local = near.iconnect(own, 4, 0, 0, 0).unwrap();
         let cancelled = near.iconnect(own, 4, 0, 1, 0).unwrap();
         assert!(near.test(local).unwrap().is_none());
@@ -235,7 +235,7 @@ fn cleared_names_come_back_and_a_renamed_board_is_known_by_its_new_name() {
     );
 }
 
-/// Makes `omxd` be started by way of a program that writes a line to the file that is returned.
+/// Makes programs start `omxd` through another program, which writes a line to the file that is returned.
 fn log_starts() -> std::path::PathBuf {
     let dir = std::path::PathBuf::from(env::var_os("OMX_RUN_DIR").unwrap());
     let (log, script) = (dir.join("starts"), dir.join("omxd-that-logs"));
@@ -295,7 +295,7 @@ fn an_authority_out_of_descriptors_stays_and_sleeps() {
         let omxd = Omxd::start(&["prlimit", "--nofile=18", "--"], &veth.a, &["--static-peers"]);
         let path = weft_authority::Place::of(omxd.interface.index).unwrap().socket();
         let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
-        let held: Vec<_> = (0..16)
+        let sessions: Vec<_> = (0..16)
             .map(|_| {
                 let socket = rustix::net::socket(
                     rustix::net::AddressFamily::UNIX,
@@ -307,7 +307,7 @@ fn an_authority_out_of_descriptors_stays_and_sleeps() {
                 socket
             })
             .collect();
-        // It looks at its interface once a second, and sleeps in between.
+        // It checks its interface once a second, and sleeps in between.
         let status = format!("/proc/{}/status", omxd.child.id());
         let sleeps = || -> u64 {
             let status = fs::read_to_string(&status).unwrap();
@@ -321,7 +321,7 @@ fn an_authority_out_of_descriptors_stays_and_sleeps() {
         wait_until("it is out of descriptors", full);
         let before = sleeps();
         wait_until("it slept some times", || sleeps() > before + 3);
-        drop(held);
+        drop(sessions);
         wait_until("it serves again", || omxd.session().is_some());
         assert_eq!(omxd.status().0.pid, omxd.child.id());
     });

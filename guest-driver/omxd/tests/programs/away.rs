@@ -54,8 +54,8 @@ fn questions_wait_for_an_authority_that_is_started_again() {
         member.tell("ask");
         let asked = board.clone();
         let name = thread::spawn(move || asked.find_peer("far:0"));
-        // Both look for it before it is there: what they find then has the settings, and was not started by them. For so long nobody is
-        // there; this is what is tested, and no event says that somebody looks in vain.
+        // Both look for it before it is there: what they find then has the settings, and was not started by them. For
+        // so long no authority is there; this is what is tested, and no event says that a program looks for it in vain.
         thread::sleep(START_LIMIT / 10);
         assert!(!name.is_finished());
         let omxd = Omxd::start(&[], &veth.a, &settings);
@@ -63,7 +63,7 @@ fn questions_wait_for_an_authority_that_is_started_again() {
         assert_eq!(member.hear(), far.to_string());
         let (status, _) = board.status().unwrap();
         assert!(status.pid == omxd.child.id() && status.pid != pid && status.name == "near:0");
-        assert!(matches!(board.find_peer("nobody:0"), Err(Error::NameNotFound)));
+        assert!(matches!(board.find_peer("absent:0"), Err(Error::NameNotFound)));
     });
 }
 
@@ -126,7 +126,7 @@ fn an_interface_has_one_raw_endpoint_and_raw_frames_that_nobody_takes_are_counte
             frame[16] = 1;
             let mut put = || assert!(port.send(&[std::io::IoSlice::new(&frame)]).unwrap());
             put();
-            wait_until("the frame that nobody takes", || count(Counter::DropRawQueueFull) == 1);
+            wait_until("the frame that is not taken", || count(Counter::DropRawQueueFull) == 1);
 
             let first = omxd.session().unwrap();
             first.open_raw().unwrap();
@@ -146,7 +146,9 @@ fn an_interface_has_one_raw_endpoint_and_raw_frames_that_nobody_takes_are_counte
             drop(first);
             wait_until("it is closed", || omxd.status().0.raw.is_none());
             put();
-            wait_until("another frame for nobody", || count(Counter::DropRawQueueFull) == 2);
+            wait_until("another frame that is not taken", || {
+                count(Counter::DropRawQueueFull) == 2
+            });
 
             // It is the authority's: gone with it.
             let session = omxd.session().unwrap();
@@ -179,7 +181,7 @@ fn files_of_interfaces_and_namespaces_that_are_gone_are_cleared_away() {
             };
             let hour = Duration::from_secs(3600);
             let made = |path: &Path, at: SystemTime| File::open(path).unwrap().set_modified(at).unwrap();
-            // Nobody is in these namespaces; the later the number, the older its table.
+            // No process is in these namespaces; the later the number, the older its table.
             let unseen: Vec<_> = (1..=20).map(|namespace| file(namespace, 7, "peers")).collect();
             for (path, age) in unseen.iter().zip(1..) {
                 made(path, SystemTime::now() - age * hour);

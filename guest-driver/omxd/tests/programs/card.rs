@@ -155,7 +155,7 @@ fn on_a_weft_card_marks_are_turned_off_where_the_interface_does_without_them_or_
                 let (card, stopper) = serve_card(&veth, true);
                 let served = Served::start(&veth.a, &options);
                 let expected =
-                    "a Weft card, 2 receive queues: its look at the latency mark is off, its coalescing decides alone";
+                    "a Weft card, 2 receive queues: it does not check the latency mark, its coalescing decides alone";
                 wait_until("the card's answer", || card_of(&veth.a).starts_with(expected));
                 drop(stopper);
                 let nic = card.join().unwrap();
@@ -172,7 +172,7 @@ fn on_an_ordinary_card_it_is_said_once_what_happens_instead() {
     in_own_world("card::on_an_ordinary_card_it_is_said_once_what_happens_instead", || {
         let veth = Veth::new(1500);
         let served = Served::start(&veth.a, &[]);
-        // Nobody has the card's address, and the authority serves while it waits for an answer.
+        // No station has the card's address, and the authority serves while it waits for an answer.
         assert_eq!(card_of(&veth.a), "being asked");
         let ordinary = || card_of(&veth.a).starts_with("no Weft card: interrupts come as its driver is set");
         wait_until("silence", ordinary);

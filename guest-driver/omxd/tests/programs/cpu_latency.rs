@@ -1,4 +1,4 @@
-//! Idle processors that wake up in time, while somebody may be waiting.
+//! Idle processors wake up in time while a program may be waiting.
 
 use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -36,7 +36,7 @@ fn processors_are_kept_from_deep_idle_states_while_endpoints_are_open_and_only_i
                 let pid = omxd.child.id();
                 let device = Path::new(&format!("/proc/{pid}/root")).join(&DEVICE[1..]);
                 for _ in 0..2 {
-                    assert!(!has_open(pid, DEVICE), "nobody has an endpoint");
+                    assert!(!has_open(pid, DEVICE), "no endpoint is open");
                     let first = open(&veth.b, None).unwrap();
                     let second = open(&veth.b, None).unwrap();
                     assert_eq!(has_open(pid, DEVICE), limit.is_some(), "{options:?}");
@@ -45,9 +45,9 @@ fn processors_are_kept_from_deep_idle_states_while_endpoints_are_open_and_only_i
                     drop(first);
                     assert_eq!(has_open(pid, DEVICE), limit.is_some(), "one is open still");
                     drop(second);
-                    wait_until("no limit once nobody has an endpoint", || !has_open(pid, DEVICE));
+                    wait_until("no limit once no endpoint is open", || !has_open(pid, DEVICE));
                     // An authority that is killed before is followed by one that has its endpoints.
-                    wait_until("nobody to have one", || omxd.status().0.endpoints.is_empty());
+                    wait_until("no open endpoint", || omxd.status().0.endpoints.is_empty());
                 }
             }
         },

@@ -198,7 +198,7 @@ fn ten_programs_with_ten_over_1_gbit_per_s_lose_nothing_and_leave_tcp_its_share(
             reader.join().unwrap();
             let messages = u64::from(MEMBERS).pow(2) * ROUNDS * LEN as u64;
             println!(
-                "TCP alone {:.0} Mbit/s, beside messages {:.0} Mbit/s; messages {:.0} Mbit/s each way for {seconds:.1} s",
+                "TCP alone {:.0} Mbit/s, beside messages {:.0} Mbit/s; messages {:.0} Mbit/s in each direction for {seconds:.1} s",
                 alone * 8e-6,
                 beside * 8e-6,
                 messages as f64 * 8e-6 / seconds

@@ -50,7 +50,7 @@ fn transfer(from: &Endpoint, to: &Endpoint, at: Address, match_info: u64) {
         let mut received = vec![0; LEN];
         let status = to.receive(&mut received, match_info, u64::MAX).unwrap();
         assert_eq!((status.code, status.transferred as usize), (StatusCode::Success, LEN));
-        assert!(received == data, "changed on the way");
+        assert!(received == data, "changed in transit");
     });
 }
 
@@ -76,7 +76,7 @@ fn large_messages_arrive_with_and_without_a_data_socket_and_where_it_may_not_hav
                     for waiting in [Waiting::Spin, Waiting::Sleep] {
                         let ends = [&veth.a, &veth.b].map(|interface| open_to(interface, waiting));
                         let at = connect(&ends[0], &ends[1]);
-                        // Until each way was tried that there is.
+                        // Until each path that there is was tried.
                         for match_info in 0..12 {
                             transfer(&ends[0], &ends[1], at, match_info);
                         }
@@ -119,7 +119,7 @@ fn one_endpoint_after_the_other_gets_its_data_whatever_becomes_of_the_sockets_of
                 }
                 let mac = first.address().mac();
                 first.close().unwrap();
-                // The authority still hears what is for nobody.
+                // The authority still gets the frames for endpoints that are not open.
                 let refused = sender.connect(mac, number, 0, Some(LIMIT));
                 assert!(
                     matches!(refused, Err(Error::Failed(StatusCode::EndpointClosed))),
@@ -140,9 +140,10 @@ fn messages_of_all_lengths_arrive_while_there_is_no_authority_and_the_link_goes_
             let veth = Veth::new(1500);
             let mut omxds = [&veth.a, &veth.b].map(|interface| Omxd::start(&[], interface, &[]));
             let ends = [&veth.a, &veth.b].map(|interface| open_to(interface, Waiting::Sleep));
-            let ways = [[0, 1], [1, 0]].map(|[from, to]| (&ends[from], &ends[to], connect(&ends[from], &ends[to])));
+            let directions =
+                [[0, 1], [1, 0]].map(|[from, to]| (&ends[from], &ends[to], connect(&ends[from], &ends[to])));
             let exchange = || {
-                for (from, to, at) in &ways {
+                for (from, to, at) in &directions {
                     transfer(from, to, *at, 1);
                     from.send(b"short", *at, 2).unwrap();
                     let mut received = [0; 5];
@@ -166,8 +167,8 @@ fn messages_of_all_lengths_arrive_while_there_is_no_authority_and_the_link_goes_
     );
 }
 
-/// Sockets, or groups of them, that the kernel offers each of our frames of an interface to.
-fn looks(interface: &str) -> usize {
+/// Counts the sockets, or groups of them, for which the kernel looks up each of our frames of an interface.
+fn lookups(interface: &str) -> usize {
     let output = Command::new("ss").args(["-0", "-e", "-n"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let bound = format!("[{}]:{interface} ", EtherType::MXOE.0);
@@ -184,21 +185,21 @@ fn an_endpoint_with_a_data_socket_costs_a_frame_no_further_look() {
         || {
             let veth = Veth::new(1500);
             let _omxd = Omxd::start(&[], &veth.b, &[]);
-            let alone = looks(&veth.b);
+            let alone = lookups(&veth.b);
             assert_eq!(alone, 1, "the authority's");
             for _ in 0..2 {
                 // The authority's port before goes a little later.
                 let first = open(&veth.b, None).unwrap();
-                wait_until("no further look for the first", || looks(&veth.b) == alone);
+                wait_until("no further lookup for the first", || lookups(&veth.b) == alone);
                 let second = open(&veth.b, None).unwrap();
                 wait_until("one for the second, whose data come through its ring", || {
-                    looks(&veth.b) == alone + 1
+                    lookups(&veth.b) == alone + 1
                 });
                 drop(first);
                 wait_until("the first endpoint's sockets to be gone", || sockets(&veth.b)[0] == 2);
-                assert_eq!(looks(&veth.b), alone + 1);
+                assert_eq!(lookups(&veth.b), alone + 1);
                 drop(second);
-                wait_until("both to be gone", || looks(&veth.b) == alone);
+                wait_until("both to be gone", || lookups(&veth.b) == alone);
             }
         },
     );
@@ -300,7 +301,8 @@ fn sockets_without_a_filter_get_nothing_of_others_when_the_authority_is_gone() {
     );
 }
 
-/// Else whoever has an endpoint could take frames of the authority, or of another endpoint when the authority is gone.
+/// Otherwise a program with an endpoint could take frames of the authority, or of another endpoint when the authority
+/// is gone.
 #[test]
 fn whoever_has_an_endpoint_joins_no_group_and_changes_none_whatever_becomes_of_sockets_and_authority() {
     in_own_world(
@@ -399,7 +401,7 @@ fn a_thread_asleep_wakes_for_data_that_another_thread_asked_for() {
         || {
             let veth = Veth::new(1500);
             let sender = open(&veth.a, None).unwrap();
-            // Nobody but its own threads makes progress.
+            // Only its own threads make progress.
             let options = EndpointOptions {
                 interface: Some(veth.b.clone()),
                 waiting: Waiting::Sleep,
@@ -423,7 +425,7 @@ fn a_thread_asleep_wakes_for_data_that_another_thread_asked_for() {
                     // When the large one has arrived.
                     sender.send(&data[..8], at, 2).unwrap();
                 });
-                // It is announced, and nobody asks for it.
+                // It is announced, and no receive asks for it.
                 let announced = receiver.probe(1, u64::MAX, Some(LIMIT)).unwrap();
                 assert_eq!(announced.unwrap().length as usize, LEN);
                 // SAFETY: the buffer outlives the request, which this function waits for.
@@ -502,7 +504,7 @@ fn a_thread_asleep_sleeps_on_when_the_link_goes_down_while_progress_is_off() {
                 wait_until("it sleeps", || is_asleep(sleeper));
                 veth.set_up(&veth.a, false);
                 let mut asleep = 0;
-                wait_until("it sleeps whenever somebody looks", || {
+                wait_until("it sleeps whenever it is checked", || {
                     asleep = if is_asleep(sleeper) { asleep + 1 } else { 0 };
                     asleep == 10
                 });

@@ -54,12 +54,12 @@ fn lingering() -> (TcpStream, TcpStream) {
     (socket, peer)
 }
 
-/// Sends the only descriptor of `what` beside `message`, to somebody who does not look at once.
+/// Sends the only descriptor of `what` beside `message`, to a program that does not read it at once.
 fn send_away(what: TcpStream, message: &[u8], to: BorrowedFd<'_>) {
     send_beside(&what, message, to);
 }
 
-/// The same to somebody who may be done with it before it is closed here.
+/// As [`send_away`], to a program that may be done with it before it is closed here.
 fn throw_away(what: TcpStream, message: &[u8], to: BorrowedFd<'_>) {
     send_beside(&what, message, to);
     std::thread::spawn(move || drop(what));
@@ -84,7 +84,7 @@ fn a_bell_with_descriptors_ends_its_pair_and_keeps_nobody_waiting() {
                 ..options(&veth.a)
             })
             .unwrap();
-            let liar = Liar::meet_as(&veth.a, None, 0);
+            let liar = Liar::pair_as(&veth.a, None, 0);
             endpoint.progress();
             let before = descriptors();
             let (what, peer) = lingering();

@@ -1,4 +1,4 @@
-//! Short frames handed straight to the driver, as long as that hides them from nobody.
+//! Direct transmit of short frames, as long as that hides them from no observer.
 
 use std::{io::IoSlice, process::Command, thread};
 
@@ -35,7 +35,7 @@ impl Sender {
         self.limit.frame_len_max(&self.opened.table, Time::from_nanos(now_ns))
     }
 
-    /// Sends a frame; whether it went straight to the driver.
+    /// Sends a frame, and returns whether it went directly to the driver.
     fn sends_directly(&mut self) -> bool {
         let mut frame = [0; 100];
         frame[..12].fill(2);
@@ -78,8 +78,8 @@ fn frames_go_straight_to_the_driver_but_while_something_queues_or_sees_what_the_
             let listener = AfPacket::open(name, everything, &AfPacketOptions::default()).unwrap();
             wait_until("frames are seen", || !sender.sends_directly());
             drop(listener);
-            wait_until("nobody sees frames", || sender.sends_directly());
-            // Whoever opens an endpoint meanwhile does not wait for that.
+            wait_until("no listener sees frames", || sender.sends_directly());
+            // A program that opens an endpoint meanwhile does not wait for that.
             tc(&[&["qdisc", "add", "dev", name], &shaper[..]].concat());
             let (mut second, _session) = Sender::open(&omxd);
             assert!(!second.sends_directly());
@@ -105,7 +105,7 @@ fn no_frame_goes_straight_to_the_driver_where_that_is_switched_off() {
     );
 }
 
-/// The queue stays theirs who have it. The next authority gives it to nobody else, and says when it may be used, all the same.
+/// The queue stays with its user. The next authority gives it to no other user, and still says when it may be used.
 #[test]
 fn endpoints_send_straight_to_the_driver_also_after_their_authority_was_restarted() {
     in_own_world(
@@ -122,7 +122,7 @@ fn endpoints_send_straight_to_the_driver_also_after_their_authority_was_restarte
             for killed in [false, true] {
                 if killed {
                     omxd.kill();
-                    // Nobody looks any more, and what was said holds for a while.
+                    // The limit is not checked any more, and what was published is valid for a while.
                     assert_eq!(sender.sends_directly(), has_direct_pools());
                     exchange(&endpoint, to, 1000, 7);
                     wait_until("frames are not hidden any more", || !sender.sends_directly());
@@ -145,7 +145,7 @@ fn endpoints_send_straight_to_the_driver_also_after_their_authority_was_restarte
             // The number of one that did not come back is kept for it for a while.
             wait_until("no endpoint is open", || sender.frame_len_max() == 0);
             assert!(board.status().unwrap().0.endpoints.is_empty());
-            // Whoever ends in order says so.
+            // An orderly end withdraws the limit.
             let (mut sender, _session) = Sender::open(&omxd);
             assert_eq!(sender.frame_len_max() > 0, has_direct_pools());
             kill_process(Pid::from_child(&omxd.child), Signal::TERM).unwrap();

@@ -39,7 +39,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: a process that nobody else ends.
+        // SAFETY: a process that is ended only here.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
         // SAFETY: reaps it if it is this process's own.
         unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };

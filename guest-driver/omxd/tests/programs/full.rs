@@ -43,7 +43,7 @@ fn message(number: usize, len: usize) -> Vec<u8> {
 }
 
 /// Both send all before they look at what came.
-fn both_ways(long: usize, short: usize, single_copy: bool) {
+fn in_both_directions(long: usize, short: usize, single_copy: bool) {
     let veth = Veth::new(1500);
     let ends = open_two(&veth, |options| EndpointOptions { single_copy, ..options });
     let len = |number: usize| if number < long { LONG } else { SHORT };
@@ -83,10 +83,10 @@ fn two_that_send_before_they_look_at_what_came_get_everything() {
     in_own_world(
         "full::two_that_send_before_they_look_at_what_came_get_everything",
         || {
-            both_ways(3000, 0, true);
-            both_ways(3000, 0, false);
-            both_ways(200, 60, true);
-            both_ways(0, 400, true);
+            in_both_directions(3000, 0, true);
+            in_both_directions(3000, 0, false);
+            in_both_directions(200, 60, true);
+            in_both_directions(0, 400, true);
         },
     );
 }
@@ -117,7 +117,7 @@ fn two_that_had_no_room_for_each_others_messages_get_everything_once_they_receiv
             });
             let mut buffers = [0, 1].map(|_| vec![vec![0; LONG]; MESSAGES]);
             let [first, second] = &mut buffers;
-            // Both have posted everything before either looks at what came.
+            // Both have posted everything before either takes what came.
             ends.iter().for_each(Endpoint::disable_progression);
             let receives = [(&ends[0], first), (&ends[1], second)].map(|(endpoint, buffers)| -> Vec<_> {
                 (0..)

@@ -1,4 +1,5 @@
-//! Authorities that are there and say nothing: whoever asks one gets an answer all the same, and nobody else waits for it.
+//! Authorities that run and do not answer: a program that asks one still gets an error in time, and no other program
+//! waits for it.
 
 use std::{
     collections::HashSet,
@@ -50,7 +51,7 @@ fn address(path: &Path) -> SocketAddrUnix {
 struct Silent(OwnedFd);
 
 impl Silent {
-    /// There is no moment in which nobody is there.
+    /// At every moment a socket is there.
     fn instead_of(mut omxd: Omxd, interface: &str) -> Self {
         let place = Place::of(Interface::find(interface).unwrap().index).unwrap();
         let path = place.dir().join(format!("silent-{interface}"));
@@ -69,7 +70,7 @@ impl Silent {
             tv_sec: LIMIT.as_secs() as i64,
             tv_nsec: 0,
         };
-        assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "somebody asks within the limit");
+        assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "a request within the limit");
         Asker(accept_with(&self.0, SocketFlags::CLOEXEC).unwrap())
     }
 }
@@ -80,8 +81,8 @@ impl Asker {
     /// It has neither an answer nor lost its patience.
     fn waits(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::RDHUP)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)) == Ok(0)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)) == Ok(0)
     }
 }
 
@@ -117,19 +118,19 @@ fn whoever_asks_a_stopped_authority_hears_so_though_many_asked_before_and_signal
                 signal(omxd.child.id(), Signal::STOP);
             }
             let waiting = fill(&Place::of(interfaces[0].index).unwrap().socket());
-            let ways = [
+            let calls = [
                 |interface: &Interface| Session::connect(interface).map(drop),
                 |interface: &Interface| Session::connect_to_running(interface).map(drop),
             ];
             let (tell, told) = mpsc::channel();
             let asked = interfaces
                 .iter()
-                .flat_map(|interface| ways.map(|way| (interface.clone(), way)));
+                .flat_map(|interface| calls.map(|call| (interface.clone(), call)));
             let askers: Vec<_> = asked
-                .map(|(interface, way)| {
+                .map(|(interface, call)| {
                     let tell = tell.clone();
                     thread::spawn(move || {
-                        tell.send(way(&interface)).unwrap();
+                        tell.send(call(&interface)).unwrap();
                         // Signals find it until all have answered.
                         thread::park();
                     })
@@ -191,18 +192,18 @@ fn who_hangs_up_and_asks_for_the_same_number_gets_it_whatever_the_authority_hear
 #[test]
 fn an_endpoint_closes_though_its_authority_is_being_asked() {
     in_own_world("hung::an_endpoint_closes_though_its_authority_is_being_asked", || {
-        let ways = [
+        let calls = [
             |endpoint: omx::Endpoint| drop(endpoint),
             |endpoint: omx::Endpoint| endpoint.close().unwrap(),
         ];
-        for close in ways {
+        for close in calls {
             let veth = Veth::new(1500);
             let omxd = Omxd::start(&[], &veth.a, &[]);
             let endpoint = open(&veth.a, None).unwrap();
             let silent = Silent::instead_of(omxd, &veth.a);
             let asker = silent.asked();
             close(endpoint);
-            assert!(asker.waits(), "closed no sooner than nobody asked any more");
+            assert!(asker.waits(), "closed only after the question had ended");
         }
     });
 }
@@ -225,11 +226,11 @@ fn an_authority_that_says_nothing_keeps_no_endpoint_of_another_interface_from_it
             let data = vec![7; 1 << 20];
             // SAFETY: the data outlive the request, which is waited for.
             let request = unsafe { endpoint.isend(&[Segment::of(&data)], to, 2, 0, false) }.unwrap();
-            // To count is no progress: the helper thread answers whoever fetches the data.
+            // Counting makes no progress: the helper thread answers the program that fetches the data.
             wait_until("the end of a long message", || {
                 endpoint.counters().get(Counter::RecvNotify) > 0
             });
-            assert!(asker.waits(), "only when nobody asked any more");
+            assert!(asker.waits(), "only after the question had ended");
             let status = endpoint.wait(request, Some(LIMIT)).unwrap().unwrap();
             assert_eq!(status.code, StatusCode::Success);
         },
@@ -246,7 +247,7 @@ fn what_a_killed_authority_did_not_answer_is_not_awaited_from_its_successor() {
             let mut session = omxd.session().unwrap();
             let opened = session.open_endpoint(Some(3)).unwrap();
             signal(omxd.child.id(), Signal::STOP);
-            let unanswered = session.add_peer_at_once(MacAddr([2, 0, 0, 0, 0, 0x99]));
+            let unanswered = session.try_add_peer(MacAddr([2, 0, 0, 0, 0, 0x99]));
             assert!(matches!(unanswered, Err(OmxdError::Late)), "{unanswered:?}");
             omxd.kill();
             let omxd = Omxd::start(&[], &veth.a, &[]);
@@ -288,7 +289,7 @@ fn endpoints_of_one_interface_meet_though_their_authority_answers_late_or_nobody
                     assert!(asks.cancel(request).unwrap());
                 }
                 signal(omxd.child.id(), Signal::CONT);
-                // The second answer is of a later turn than the one to the endpoint, which lies there for nobody now.
+                // The second answer is of a later turn than the one to the endpoint, which stays there unread now.
                 let known = || omxd.status().0.endpoints.len();
                 assert_eq!((known(), known()), (2, 2));
                 if !gives_up {

@@ -18,7 +18,7 @@ use crate::{
 /// A program that has an endpoint and shared memory with another one, and no library.
 pub(crate) struct Liar {
     pub(crate) session: Session,
-    pub(crate) socket: weft_authority::UntrustedSocket,
+    pub(crate) socket: weft_authority::QuarantinedSocket,
     pub(crate) visits: OwnedFd,
     /// The pair's number.
     pub(crate) id: u64,
@@ -56,12 +56,12 @@ pub(crate) fn next_pair(visits: &OwnedFd) -> Option<weft_authority::Pair> {
 }
 
 impl Liar {
-    fn meet(veth: &Veth, victim: u8) -> Self {
-        Self::meet_as(&veth.a, None, victim)
+    fn pair_with(veth: &Veth, victim: u8) -> Self {
+        Self::pair_as(&veth.a, None, victim)
     }
 
     /// As endpoint `number` of the interface.
-    pub(crate) fn meet_as(interface: &str, number: Option<u8>, victim: u8) -> Self {
+    pub(crate) fn pair_as(interface: &str, number: Option<u8>, victim: u8) -> Self {
         let session = Session::connect(Board::named(interface).unwrap().interface()).unwrap();
         let opened = session.open_endpoint(number).unwrap();
         let mut met = None;
@@ -132,7 +132,7 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
                 ("a message before a connection", one(&[head(3, 0), 1, 0, 0])),
                 ("an announcement before a connection", one(&[head(4, 0), 1, 0, 1])),
                 (
-                    "a message after an answer that nobody asked for",
+                    "a message after an answer without a question",
                     [answer(&[head(2, 0), 77, 9, 0]), one(&[head(3, 0), 1, 0, 0])].concat(),
                 ),
                 (
@@ -185,7 +185,7 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             ];
             let broken = || endpoint.counters().get(Counter::SharedBroken) as usize;
             for (at, (what, written)) in cases.iter().enumerate() {
-                let liar = Liar::meet(&veth, 0);
+                let liar = Liar::pair_with(&veth, 0);
                 for (ring, records) in written {
                     liar.write(*ring, records);
                 }
@@ -195,7 +195,7 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
                 });
             }
             // A consumer that claims to have read what was not written: seen when there seems to be no room.
-            let (liar, before) = (Liar::meet(&veth, 0), broken());
+            let (liar, before) = (Liar::pair_with(&veth, 0), broken());
             liar.write(ANSWERS, &[CONNECT.to_vec()]);
             liar.words[3 * 128].store(1 << 50, Ordering::Release);
             for turn in 0.. {
@@ -212,13 +212,13 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
                 assert!(turn < 10_000, "a position from nowhere");
             }
             // A record that changes while it is looked at.
-            let liar = Liar::meet(&veth, 0);
+            let liar = Liar::pair_with(&veth, 0);
             for turn in 0..1000 {
                 liar.words[Liar::data(MESSAGES)].store(head(turn % 4, turn << 20), Ordering::Release);
                 endpoint.progress();
             }
-            // An address that is not the liar's memory, and answers to questions nobody asked.
-            let liar = Liar::meet(&veth, 0);
+            // An address that is not the liar's memory, and answers without questions.
+            let liar = Liar::pair_with(&veth, 0);
             let harmless = [[head(5, 0), 3, 100, 0], [head(6, 0), 3, 100, 0], [head(2, 0), 3, 9, 0]];
             let records = harmless.into_iter().chain([CONNECT]).map(|record| record.to_vec());
             liar.write(ANSWERS, &records.collect::<Vec<_>>());
@@ -237,7 +237,7 @@ fn whatever_another_program_writes_to_shared_memory_the_endpoint_goes_on() {
             };
             let before = broken();
             for _ in 0..10 {
-                let liar = Liar::meet(&veth, 0);
+                let liar = Liar::pair_with(&veth, 0);
                 liar.write(ANSWERS, &[CONNECT.to_vec()]);
                 endpoint.progress();
                 for _ in 0..200 {

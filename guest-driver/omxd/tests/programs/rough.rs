@@ -21,11 +21,11 @@ const MESSAGES: u64 = 220;
 /// Of 1000 frames.
 const LOST: u32 = 10;
 const DUPLICATED: u32 = 10;
-const HELD_BACK: u32 = 20;
-/// So many frames overtake one that is held back.
+const DELAYED: u32 = 20;
+/// So many frames overtake a delayed one.
 const OVERTAKING: u32 = 3;
-/// Or it waits this long.
-const HELD_FOR: Duration = Duration::from_millis(1);
+/// A delayed frame waits no longer than this.
+const DELAY: Duration = Duration::from_millis(1);
 
 fn content(number: u64) -> Vec<u8> {
     let len = LENGTHS[number as usize % LENGTHS.len()];
@@ -100,11 +100,11 @@ fn carry(from: &str, to: &str, stop: &UnixStream) -> Done {
     };
     let mut from = AfPacket::open(from, EtherType::MXOE, &options).unwrap();
     let mut to = AfPacket::open(to, EtherType::MXOE, &options).unwrap();
-    // Full queues are one more way to lose a frame.
+    // Full queues are another cause of lost frames.
     let mut send = |frame: &[u8]| {
         to.send(&[IoSlice::new(frame)]).unwrap();
     };
-    let (mut done, mut held, mut random) = (Done::default(), None::<(Vec<u8>, u32)>, 0x2545_f491_u32);
+    let (mut done, mut delayed, mut random) = (Done::default(), None::<(Vec<u8>, u32)>, 0x2545_f491_u32);
     loop {
         while let Some(frame) = from.poll_receive().unwrap() {
             random ^= random << 13;
@@ -113,26 +113,26 @@ fn carry(from: &str, to: &str, stop: &UnixStream) -> Done {
             let fate = random % 1000;
             if fate < LOST {
                 done.lost += 1;
-            } else if fate < LOST + HELD_BACK && held.is_none() {
-                held = Some((frame.to_vec(), 0));
+            } else if fate < LOST + DELAYED && delayed.is_none() {
+                delayed = Some((frame.to_vec(), 0));
                 continue;
             } else {
                 send(frame);
-                if (LOST + HELD_BACK..LOST + HELD_BACK + DUPLICATED).contains(&fate) {
+                if (LOST + DELAYED..LOST + DELAYED + DUPLICATED).contains(&fate) {
                     send(frame);
                     done.duplicated += 1;
                 }
             }
-            if let Some((frame, overtaking)) = &mut held {
+            if let Some((frame, overtaking)) = &mut delayed {
                 *overtaking += 1;
                 if *overtaking >= OVERTAKING {
                     send(frame);
                     done.overtaken += 1;
-                    held = None;
+                    delayed = None;
                 }
             }
         }
-        let limit = if held.is_some() { HELD_FOR } else { LIMIT };
+        let limit = if delayed.is_some() { DELAY } else { LIMIT };
         match from
             .wait(Interest::Receive, Instant::now() + limit, Some(stop.as_fd()))
             .unwrap()
@@ -140,7 +140,7 @@ fn carry(from: &str, to: &str, stop: &UnixStream) -> Done {
             Wake::Ready => {}
             Wake::Stop => return done,
             Wake::Deadline => {
-                if let Some((frame, _)) = held.take() {
+                if let Some((frame, _)) = delayed.take() {
                     send(&frame);
                 }
             }
@@ -162,15 +162,15 @@ fn over_a_network_that_loses_duplicates_and_reorders_every_message_arrives_once_
                 assert!(Command::new("ip").args(words).status().unwrap().success());
             }
             thread::scope(|scope| {
-                let ways = [[0, 1], [1, 0]].map(|[from, to]| {
+                let directions = [[0, 1], [1, 0]].map(|[from, to]| {
                     let (stop, stopper) = UnixStream::pair().unwrap();
                     let (from, to) = (&links[from].b, &links[to].b);
                     (stopper, scope.spawn(move || carry(from, to, &stop)))
                 });
                 exchange_exactly_once([&links[0].a, &links[1].a]);
-                for (stopper, way) in ways {
+                for (stopper, direction) in directions {
                     drop(stopper);
-                    let done = way.join().unwrap();
+                    let done = direction.join().unwrap();
                     assert!(
                         done.lost > 20 && done.duplicated > 20 && done.overtaken > 20,
                         "{done:?}"

@@ -142,7 +142,7 @@ fn a_program_of_this_host_that_ends_is_noticed_and_its_successor_found() {
             // Its answer is in the ring when it ends.
             endpoint.send(b"last", to, 1).unwrap();
             assert!(endpoint.probe(1, u64::MAX, Some(LIMIT)).unwrap().is_some());
-            // Nobody will take this one: the echo is busy with its answer to it, which nobody takes either.
+            // This one is not taken: the echo is busy with its answer to it, which is not taken either.
             let data = vec![1; 1 << 20];
             // SAFETY: `data` lives until the request is over.
             let pending = unsafe { endpoint.isend(&[Segment::of(&data)], to, 2, 0, true) }.unwrap();

@@ -1,5 +1,5 @@
-//! An authority that was set up, killed and started again: nobody serves in its place, endpoints go back to who had them and to nobody
-//! who has ended, and who is not served is told by what.
+//! An authority that was set up, killed and started again: no other one serves in its place, endpoints go back to the
+//! programs that had them and not to ended ones, and a program that is not served is told what would serve it.
 
 use std::{
     env, fs,
@@ -20,7 +20,7 @@ use crate::{
 
 const SETTINGS: [&str; 4] = ["--preset", "wire", "--name", "mine:7"];
 
-/// Programs that start an `omxd` from now on leave a note, which this looks for.
+/// Programs that start an `omxd` from now on leave a note, whose presence this checks.
 fn note_starts() -> impl Fn() -> bool {
     let dir = std::path::PathBuf::from(env::var_os("OMX_RUN_DIR").unwrap());
     let (script, note) = (dir.join("omxd-that-notes"), dir.join("started"));
@@ -155,7 +155,7 @@ fn who_is_not_served_is_told_which_group_is() {
             said.contains("members of the group nogroup") && said.contains("`usermod -aG nogroup USER`"),
             "{said}"
         );
-        // Whoever it serves has a session.
+        // A program that it serves has a session.
         assert!(Session::connect(Board::named(&veth.a).unwrap().interface()).is_ok());
     });
 }

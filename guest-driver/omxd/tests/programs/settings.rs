@@ -189,7 +189,7 @@ fn marks_that_are_switched_off_at_one_end_are_not_announced_and_at_neither_end_s
                 assert!(types.iter().all(|code| code & MARK == 0), "{types:?}");
                 served.into_iter().for_each(|served| drop(served.end()));
             }
-            // And where nobody says anything, they agree.
+            // And where no setting is given, they agree.
             let served = [Served::start(&veth.a, &[], &[]), Served::start(&veth.b, &[], &[])];
             let (_, frames) = conversation(&veth);
             let types = types(&frames);

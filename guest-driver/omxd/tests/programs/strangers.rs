@@ -132,7 +132,7 @@ fn a_stranger_who_cannot_be_met_takes_no_message_of_an_honest_program_along() {
     );
 }
 
-/// Nobody can help it that others came and went while a program did not look.
+/// It cannot be helped that others came and went while a program did not take its visits.
 #[test]
 fn an_endpoint_that_many_came_to_while_it_did_not_look_is_reached_when_it_does() {
     in_own_world(
@@ -158,10 +158,10 @@ fn an_endpoint_that_many_came_to_while_it_did_not_look_is_reached_when_it_does()
                 late.wait(connecting, Some(Duration::from_millis(20)))
                     .unwrap()
                     .is_none(),
-                "it does not look"
+                "it does not take its visits"
             );
             let mut connected = None;
-            wait_until("it looks", || {
+            wait_until("it takes its visits", || {
                 busy.progress();
                 connected = late.test(connecting).unwrap();
                 connected.is_some()
@@ -181,7 +181,7 @@ fn a_wrong_key_does_not_tell_the_session() {
             ..options(&veth.a)
         })
         .unwrap();
-        let liar = Liar::meet_as(&veth.a, None, 3);
+        let liar = Liar::pair_as(&veth.a, None, 3);
         liar.write(ANSWERS, &[vec![CONNECT, 77, 1 << 32 | 9, 0]]);
         let answer = Liar::data(ANSWERS_OF_THE_OTHER);
         wait_until("an answer", || {
@@ -225,7 +225,7 @@ fn messages_of_a_program_that_ended_are_not_pushed_out_by_a_stranger() {
                 own.counters().get(Counter::UnexpEventqFull) > 0 && own.counters().get(Counter::PartnersLost) > 0
             });
             // Its number is the liar's now, who connects again and again and leaves a message each time.
-            let liar = Liar::meet_as(&veth.a, None, 0);
+            let liar = Liar::pair_as(&veth.a, None, 0);
             let (mut id, mut words) = (liar.id, liar.words);
             for turn in 1..=40 {
                 for (ring, record) in [(ANSWERS, [CONNECT, 77, 9, 0]), (MESSAGES, [EAGER | 4000, 2, 0, 0])] {

@@ -82,9 +82,9 @@ fn two_programs_share_an_interface_and_a_killed_omxd_comes_back_unnoticed() {
             assert_eq!(
                 endpoint.counters().get(Counter::RecvNackLib),
                 0,
-                "nobody was told of a closed endpoint"
+                "no peer was told of a closed endpoint"
             );
-            // A program that ends frees its number, and others learn that nobody is there.
+            // A program that ends frees its number, and others learn that the endpoint is not open.
             drop(echoes);
             wait_until("no endpoint open", || board.status().unwrap().0.endpoints.is_empty());
             let closed = endpoint.connect(addresses[0].0, addresses[0].1, 0, Some(LIMIT));
@@ -201,7 +201,7 @@ fn an_authority_that_answers_late_is_understood_afterwards() {
             let pid = rustix::process::Pid::from_raw(session.status().unwrap().0.pid as i32).unwrap();
             let peer = ether::MacAddr([2, 0, 0, 0, 0, 0x77]);
             rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-            let late = session.add_peer_at_once(peer);
+            let late = session.try_add_peer(peer);
             rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
             assert!(matches!(late, Err(OmxdError::Late)), "{late:?}");
             let (_, table) = session.status().unwrap();

@@ -1,4 +1,4 @@
-//! `nicctl`: shows and sets what this machine's own programmable card does.
+//! `nicctl`: shows and sets what this machine's programmable card does.
 
 use std::process::ExitCode;
 

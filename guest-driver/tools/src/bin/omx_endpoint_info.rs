@@ -1,4 +1,4 @@
-//! `omx_endpoint_info`: who has which endpoint open.
+//! `omx_endpoint_info`: shows which programs have which endpoints open.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `omx_prepare_binding`: where the interrupts of boards arrive, for `OMX_PROCESS_BINDING=file`.
+//! `omx_prepare_binding`: writes where the interrupts of boards arrive, for `OMX_PROCESS_BINDING=file`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `omx_tune`: is an interface fit for messages.
+//! `omx_tune`: checks whether an interface is fit for messages.
 
 use std::process::ExitCode;
 

@@ -22,7 +22,7 @@ pub struct Arguments {
     file: PathBuf,
 }
 
-/// The tool.
+/// Runs `omx_prepare_binding`.
 ///
 /// # Errors
 /// No board, or a file that cannot be written.

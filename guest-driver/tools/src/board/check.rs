@@ -1,5 +1,5 @@
-//! `omx_check`: does this installation work? Every board is opened twice; messages go from an endpoint to itself and to the
-//! other one. Whether other hosts are reached, `omx_perf` says.
+//! `omx_check`: checks whether this installation works. Every board is opened twice; messages go from an endpoint to
+//! itself and to the other one. `omx_perf` shows whether other hosts are reached.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -11,9 +11,9 @@ use serde_json::json;
 use super::chosen;
 use crate::run::print_line;
 
-/// Nothing here takes long.
+/// No step takes longer than this.
 const LIMIT: Duration = Duration::from_secs(10);
-/// In the ring, and announced.
+/// The lengths that are tested: the first ones go through the ring, the last one is announced.
 const LENGTHS: [usize; 4] = [0, 100, 4000, 1 << 20];
 
 /// Tests the installation: on every board, messages of an endpoint to itself and to another one.
@@ -28,10 +28,10 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The tool.
+/// Runs `omx_check`.
 ///
 /// # Errors
-/// What does not work, on the first board on which it does not.
+/// What fails, on the first board on which a test fails.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let boards = chosen(arguments.board)?;
     ensure!(
@@ -78,7 +78,7 @@ fn check(board: &Board) -> anyhow::Result<u32> {
     Ok(all)
 }
 
-/// Messages that an endpoint sent by each way that leaves it.
+/// The messages that an endpoint sent on each path that leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     shared: u32,
@@ -116,11 +116,11 @@ impl Sent {
     }
 }
 
-/// Whether messages went the way they were to go: what arrived may have come by another one.
+/// Checks that messages took the path that they were to take: what arrived may have taken another one.
 fn judge(sent: Sent, expected: Sent) -> anyhow::Result<()> {
     ensure!(
         sent == expected,
-        "they arrived by another way: {} through shared memory and {} frames, in place of {} and {}",
+        "they took another path: {} through shared memory and {} frames, in place of {} and {}",
         sent.shared,
         sent.wire,
         expected.shared,

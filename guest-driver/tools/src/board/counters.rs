@@ -36,7 +36,7 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The tool.
+/// Runs `omx_counters`.
 ///
 /// # Errors
 /// No board, an authority that cannot be asked, no permission to clear.

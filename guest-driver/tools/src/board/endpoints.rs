@@ -1,4 +1,4 @@
-//! `omx_endpoint_info`: who has which endpoint of a board open.
+//! `omx_endpoint_info`: shows which programs have which endpoints of a board open.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{chosen, title};
 use crate::run::print_line;
 
-/// Shows who has which endpoint open.
+/// Shows which programs have which endpoints open.
 #[derive(Debug, Parser)]
 #[command(name = "omx_endpoint_info", version)]
 pub struct Arguments {
@@ -26,7 +26,7 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The tool.
+/// Runs `omx_endpoint_info`.
 ///
 /// # Errors
 /// No board, or an authority that cannot be asked.

@@ -25,7 +25,7 @@ pub struct Arguments {
     verbose: bool,
 }
 
-/// The tool.
+/// Runs `omx_hostname`.
 ///
 /// # Errors
 /// No board, an authority that cannot be asked, no permission to change names.

@@ -43,10 +43,10 @@ pub struct Arguments {
     /// its test knobs (packet loss: OMX_PACKET_LOSS in a program's environment) and has no effect
     #[arg(value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Take no peers but those in the file (an address and a name per line) and those that root names later
+    /// Take as peers only those in the file (an address and a name per line) and those that root names later
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     static_peers: Option<Option<PathBuf>>,
-    /// Take hosts that show themselves as peers (default); a program is not needed for that
+    /// Take hosts that announce themselves as peers (default); no program is needed for that
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, conflicts_with = "static_peers")]
     dynamic_peers: Option<Option<PathBuf>>,
 }
@@ -73,7 +73,7 @@ enum Action {
     KillDiscovery,
 }
 
-/// The tool.
+/// Runs `omx_init`.
 ///
 /// # Errors
 /// A daemon that does not start or end, an interface that does not exist, open endpoints.
@@ -219,7 +219,7 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
     let beside = env::current_exe()?.with_file_name("omx_info");
     let info = if beside.is_file() { beside } else { "omx_info".into() };
     let mut shows = Command::new(&info);
-    // Not those that this did not start: nobody else is to do it.
+    // Boards whose omxd this did not start are left out: it is not to be started here either.
     let boards = Board::all()?.into_iter();
     if !boards
         .map(|board| board.interface().name.clone())
@@ -283,7 +283,9 @@ fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
     let name = &interface.name;
     let Some(status) = running(interface)? else {
         if weft_authority::forget_killed(interface).with_context(|| format!("cannot look after {name}"))? {
-            print_line(&format!("{name}: omxd was killed; nobody waits for it any more"))?;
+            print_line(&format!(
+                "{name}: omxd was killed; programs do not wait for it any more"
+            ))?;
         }
         return Ok(());
     };

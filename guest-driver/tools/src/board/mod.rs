@@ -14,7 +14,7 @@ use omx::Board;
 /// Boards of a host, as the reference has by default.
 pub(crate) const BOARDS_MAX: usize = 32;
 
-/// The boards that are meant: one, or all that are switched on.
+/// Returns the boards that are meant: one, or all that are switched on.
 fn chosen(number: Option<u32>) -> anyhow::Result<Vec<Board>> {
     Ok(match number {
         Some(number) => vec![Board::number(number)?],
@@ -22,12 +22,13 @@ fn chosen(number: Option<u32>) -> anyhow::Result<Vec<Board>> {
     })
 }
 
-/// The board that is meant: this one, or the first that is switched on, which is 0 unless that interface is no board.
+/// Returns the board that is meant: this one, or the first that is switched on, which is 0 unless that interface is no
+/// board.
 pub(crate) fn one(number: Option<u32>) -> Result<Board, omx::Error> {
     number.map_or_else(Board::first, Board::number)
 }
 
-/// The numbers of the interrupts whose line in the table names an interface.
+/// Returns the numbers of the interrupts whose line in the table names an interface.
 fn interrupts_of<'a>(interface: &str, table: &'a str) -> Vec<&'a str> {
     let names_it = |word: &str| {
         let rest = word.strip_prefix(interface);
@@ -37,7 +38,7 @@ fn interrupts_of<'a>(interface: &str, table: &'a str) -> Vec<&'a str> {
     lines.filter_map(|line| line.split(':').next()).map(str::trim).collect()
 }
 
-/// A board in one line: name of the host, number, interface, address.
+/// Describes a board in one line: name of the host, number, interface, address.
 pub(crate) fn title(board: &Board, host: &str) -> String {
     let interface = board.interface();
     format!(

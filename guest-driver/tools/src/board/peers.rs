@@ -33,7 +33,7 @@ pub struct Arguments {
     peers: Vec<String>,
 }
 
-/// The tool.
+/// Runs `omx_init_peers`.
 ///
 /// # Errors
 /// A file that cannot be read or has a line that is none, a full table, no permission.

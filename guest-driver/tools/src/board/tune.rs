@@ -1,4 +1,5 @@
-//! `omx_tune --check`: is this interface fit for messages, and which commands make it so (papers.md M-OM10)? Changes nothing.
+//! `omx_tune --check`: says whether an interface is fit for messages, and which commands make it so (papers.md M-OM10).
+//! It changes nothing.
 
 use std::{fmt::Write as _, fs, io::Read, path::Path, process::Command};
 
@@ -35,18 +36,18 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Finding {
     what: &'static str,
     /// `None`: it cannot be found out here.
     fit: Option<bool>,
     found: String,
-    /// What changes it.
+    /// The command that changes it.
     command: Option<String>,
 }
 
-/// The tool: exit status 0 when everything is fit, 1 when something could be better.
+/// Runs `omx_tune`: the exit status is 0 when everything is fit, and 1 when something could be better.
 ///
 /// # Errors
 /// No board.
@@ -131,7 +132,8 @@ fn look(board: &Board) -> Vec<Finding> {
     ]
 }
 
-/// What the MTU would have to be for messages to go at all, with the sizes of an authority that runs or the smallest ones.
+/// Returns the MTU that messages need at all, as text, with the sizes of an authority that runs or the smallest ones;
+/// `None` if it is large enough.
 pub(crate) fn too_small(interface: &Interface, preset: Option<&str>) -> Option<String> {
     let needed = weft_authority::mtu_needed(preset);
     let what = preset.map_or_else(
@@ -141,7 +143,7 @@ pub(crate) fn too_small(interface: &Interface, preset: Option<&str>) -> Option<S
     (interface.mtu < needed).then(|| format!("{what} need {needed}"))
 }
 
-/// What a program says, if it is there and succeeds.
+/// Returns the output of a program, if it exists and succeeds.
 fn run(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     output
@@ -166,7 +168,7 @@ fn privileges(board: &Board, asked: &Result<(BoardStatus, Vec<BoardPeer>), Error
     }
 }
 
-/// How late interrupts of an interface come, if that is too late.
+/// Returns how late interrupts of an interface come, if that is too late.
 pub(crate) fn late_interrupts(name: &str) -> Option<String> {
     let finding = coalescing_now(name);
     (finding.fit == Some(false)).then_some(finding.found)
@@ -176,7 +178,7 @@ fn coalescing_now(name: &str) -> Finding {
     coalescing(name, run("ethtool", &["-c", name]))
 }
 
-/// From what `ethtool -c` prints.
+/// Judges what `ethtool -c` prints.
 fn coalescing(name: &str, printed: Option<String>) -> Finding {
     let what = "interrupt coalescing";
     let command = Some(format!("ethtool -C {name} adaptive-rx off rx-usecs 0"));
@@ -216,7 +218,7 @@ fn coalescing(name: &str, printed: Option<String>) -> Finding {
     }
 }
 
-/// From the table of interrupts: those whose line names the interface.
+/// Judges the lines in the table of interrupts that name the interface.
 fn interrupts(name: &str, table: &str) -> Finding {
     let numbers = interrupts_of(name, table);
     let what = "interrupt binding";
@@ -269,8 +271,8 @@ fn governor(path: &Path) -> Finding {
     }
 }
 
-/// From the idle states of a processor, from what limits them at the moment, and from what `omxd` limits them to while endpoints are
-/// open.
+/// Judges the idle states of a processor, by what limits them at the moment and by what `omxd` limits them to while
+/// endpoints are open.
 fn idle_states(states: &Path, limit: &Path, by_omxd_us: Option<u32>, interface: &str) -> Finding {
     let what = "idle processors";
     let command = Some(format!(

@@ -1,4 +1,4 @@
-//! `omx_info`: what boards there are, what they are called, and which peers their authorities know.
+//! `omx_info`: shows the boards of this host, their names, and the peers that their authorities know.
 
 use std::{fmt::Write as _, fs, process::ExitCode};
 
@@ -39,7 +39,7 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The tool.
+/// Runs `omx_info`.
 ///
 /// # Errors
 /// No board, or an authority that cannot be asked.
@@ -116,7 +116,7 @@ fn warn(sentence: &str) {
     say("omx_info", sentence);
 }
 
-/// What makes messages slow or impossible on this interface.
+/// Lists what makes messages slow or impossible on this interface.
 fn warnings(interface: &Interface, preset: Option<&str>, late_interrupts: Option<String>) -> Vec<String> {
     let Interface { name, mtu, up, .. } = interface;
     let mut warnings = Vec::new();
@@ -137,7 +137,7 @@ fn warnings(interface: &Interface, preset: Option<&str>, late_interrupts: Option
     warnings
 }
 
-/// The NUMA node of the card behind an interface, if it has one.
+/// Returns the NUMA node of the card behind an interface, if it has one.
 fn numa_node(name: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok()?;
     // The kernel has -1 for a card that is as near to all.
@@ -148,12 +148,12 @@ const fn is_full(status: &BoardStatus, peers: &[BoardPeer]) -> bool {
     peers.len() >= status.peers_max as usize
 }
 
-/// Where the peers of a table come from: the reference's daemon, a mapper, is part of `omxd` here.
+/// Says where the peers of a table come from: the reference's daemon, a mapper, is part of `omxd` here.
 fn table_state(status: &BoardStatus, peers: &[BoardPeer]) -> String {
     match (status.static_peers, peers.len()) {
         (false, _) => format!("is ready, mapper {} (omxd itself, by discovery)", status.mac),
         // The board itself is in it.
-        (true, 0 | 1) => "is not configured: there is no discovery, and `omx_init_peers` has named nobody".to_owned(),
+        (true, 0 | 1) => "is not configured: there is no discovery, and `omx_init_peers` has added no peer".to_owned(),
         (true, _) => format!("is ready, mapper {} (omxd itself, peers are static)", status.mac),
     }
 }

@@ -93,7 +93,7 @@ struct Coalesce {
     /// New count limit; 0 for none
     #[arg(long, value_name = "N")]
     frames: Option<u32>,
-    /// Whether the card looks at the latency-sensitive mark
+    /// Whether the card checks the latency-sensitive mark
     #[arg(long, value_enum)]
     marks: Option<Switch>,
     /// One receive queue only; all are changed otherwise, and queue 0 is shown
@@ -101,7 +101,7 @@ struct Coalesce {
     queue: Option<u16>,
 }
 
-/// Microseconds as nanoseconds. The card knows its own limit; this one is what a control frame can say.
+/// Parses microseconds as nanoseconds. The card knows its own limit; this one is what a control frame can say.
 fn microseconds(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(us) if us >= 0.0 && us * 1000.0 <= f64::from(u32::MAX) => Ok((us * 1000.0).round() as u64),

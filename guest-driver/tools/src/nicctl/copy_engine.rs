@@ -1,4 +1,4 @@
-//! What a copy engine said, as text and as JSON.
+//! The report of a copy engine, as text and as JSON.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,9 +10,9 @@ use serde::Serialize;
 pub struct CopyEngineOutput {
     /// Longest frame in bytes.
     pub mtu: u32,
-    /// Copies that may be under way.
+    /// Copies that may be in progress.
     pub queue_max: u16,
-    /// Copies that are under way now.
+    /// Copies that are in progress now.
     pub queued: u16,
     /// Modelled cost of submitting one frame, in nanoseconds.
     pub submit_ns: u32,
@@ -64,7 +64,7 @@ impl fmt::Display for CopyEngineOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "copies      {} submitted ({} bytes), {} completed, {} under way, at most {} at once",
+            "copies      {} submitted ({} bytes), {} completed, {} in progress, at most {} at once",
             self.submitted, self.submitted_bytes, self.completed, self.queued, self.queue_max
         )?;
         write!(

@@ -1,6 +1,6 @@
 //! `nicctl group`: multicast groups of the guest's own card, and a sender and a receiver to try them with.
 //!
-//! Packets are those of `docs/spec/card-multicast.md`; who is in which group is the card's business.
+//! Packets are those of `docs/spec/card-multicast.md`; the card knows which members a group has.
 
 use std::{
     collections::BTreeMap,
@@ -86,7 +86,8 @@ impl Group {
                 print(json, &GroupsOutput::from(vec![report]))
             }
             Self::Leave { group } => {
-                // To leave what one is not in is no mistake to the card, which may hear it twice; a person made one.
+                // The card accepts leaving a group that it is not in, since it may hear the request twice; here it is
+                // an error of the user.
                 if own(card, group)?.is_none() {
                     bail!("this card is not in group {group}");
                 }
@@ -175,8 +176,8 @@ fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
     }
 }
 
-/// So long a card may take none of the packets that were sent before it is said that it took too few, and how often it is asked
-/// meanwhile.
+/// When a card takes none of the sent packets for this long, it is said that it took too few; the constant after it is
+/// how often the card is asked meanwhile.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -202,7 +203,7 @@ fn send(port: &mut AfPacket, group: u16, count: u32, size: u16, stop: &Stop) -> 
     let tag = Tag::send(port.mac(), group, size);
     tag.write(frame.first_chunk_mut().context("a frame shorter than its tag")?);
     for number in 0..count {
-        // Whoever looks at a capture sees which packet it is.
+        // The reader of a capture sees which packet it is.
         let payload = &mut frame[TAG_END..TAG_END + usize::from(size)];
         let known = payload.len().min(4);
         payload[..known].copy_from_slice(&number.to_be_bytes()[..known]);

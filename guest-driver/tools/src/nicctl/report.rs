@@ -1,4 +1,4 @@
-//! What the card said, as text and as JSON.
+//! The card's reports, as text and as JSON.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -28,7 +28,7 @@ pub struct InfoOutput {
 }
 
 impl InfoOutput {
-    /// Of a card with strategies of these names.
+    /// Describes a card with strategies of these names.
     #[must_use]
     pub fn new(card: Abilities, strategies: &Strategies) -> Self {
         let named = [
@@ -84,7 +84,7 @@ pub struct CoalescingOutput {
 }
 
 impl CoalescingOutput {
-    /// What a card with strategies of these names said.
+    /// Describes the report of a card with strategies of these names.
     #[must_use]
     pub fn new(report: CoalescingReport, strategies: &Strategies) -> Self {
         let settings = report.coalescing;
@@ -127,7 +127,7 @@ pub struct AdaptiveOutput {
 }
 
 impl AdaptiveOutput {
-    /// What a card with strategies of these names said.
+    /// Describes the report of a card with strategies of these names.
     #[must_use]
     pub fn new(report: AdaptiveReport, strategies: &Strategies) -> Self {
         Self {
@@ -173,7 +173,7 @@ pub struct StatsOutput {
     pub bytes: u64,
     /// How many carried the mark.
     pub marked: u64,
-    /// Packets refused because too many were on their way.
+    /// Packets refused because too many were in flight.
     pub refused_full: u64,
     /// Packets forgotten by a reset before they were announced.
     pub discarded: u64,
@@ -216,7 +216,8 @@ pub struct Bucket {
 }
 
 impl StatsOutput {
-    /// What a card with strategies of these names said, and how often each of them decided for a reason of its own.
+    /// Describes the report of a card with strategies of these names; `own` is how often each of them decided for a
+    /// reason of its own.
     #[must_use]
     pub fn new(report: &CounterReport, strategies: &Strategies, own: Vec<(String, u64)>) -> Self {
         let counts = report.counts;

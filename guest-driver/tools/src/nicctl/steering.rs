@@ -1,4 +1,4 @@
-//! `nicctl steering`: which receive queue of the card a frame goes to. The choice itself is the card's.
+//! `nicctl steering`: shows and sets which receive queue of the card a frame goes to. The card itself makes the choice.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 16;
 /// Options of `nicctl steering`.
 #[derive(Debug, Args)]
 pub(super) struct Steering {
-    /// What frames are told apart by: off (all to the first queue), flow (IP by its addresses and ports), endpoint (MXoE by its
+    /// How frames are sorted: off (all to the first queue), flow (IP by its addresses and ports), endpoint (MXoE by its
     /// endpoint, IP by flow)
     #[arg(value_parser = mode_names())]
     mode: Option<String>,
@@ -48,7 +48,7 @@ fn queue_list(text: &str) -> Result<QueueList, String> {
         .map_err(|_| "neither even nor queue numbers such as 0,1,1".to_owned())
 }
 
-/// The changes that give a table these queues over and over; a whole table may take more than one request.
+/// Returns the changes that repeat these queues over a whole table, which may take more than one request.
 fn changes(table: SteeringTable, len: usize, queues: &QueueList) -> Vec<SteeringChange> {
     let change = |change| SteeringChange {
         table: Some((table, change)),
@@ -65,7 +65,7 @@ fn changes(table: SteeringTable, len: usize, queues: &QueueList) -> Vec<Steering
         .collect()
 }
 
-/// Does what is asked and gives what is in force then.
+/// Makes the changes that are asked for, and returns what is in force then.
 ///
 /// # Errors
 /// The card's refusal or silence; changes before the one that was refused have been made.

@@ -1,4 +1,5 @@
-//! The names of the card's coalescing strategies. The card is asked: it may have others than were there when this tool was built.
+//! The names of the card's coalescing strategies. The card is asked, since it may have other strategies than those
+//! known when this tool was built.
 
 use anyhow::{Result, bail};
 use firmware::{
@@ -13,12 +14,12 @@ use weft_card_control::{Card, CardError};
 pub struct Strategies(Vec<String>);
 
 impl Strategies {
-    /// Those of which somebody told the names.
+    /// Makes the list of names that a card told.
     pub fn named<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self(names.into_iter().map(Into::into).collect())
     }
 
-    /// Those of a card. One that does not tell their names has those that this tool knows.
+    /// Asks a card for its names. A card that does not tell them has those that this tool knows.
     pub(super) fn of(card: &mut Card<'_, AfPacket>) -> Result<Self> {
         let mut names = Vec::new();
         loop {

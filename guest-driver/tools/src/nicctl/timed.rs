@@ -1,4 +1,4 @@
-//! `nicctl watchdog` and `nicctl timer`: what the card does by time of its own.
+//! `nicctl watchdog` and `nicctl timer`: the functions of the card that depend on its clock.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use weft_card_control::{Card, CardError};
 use super::report::Bucket;
 use crate::run::{print, print_line};
 
-/// A doorbell is waited for until so long after it is due: more than a busy machine is late.
+/// A doorbell is waited for until this long after it is due, longer than a busy machine is late.
 const DOORBELL_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -79,7 +79,8 @@ impl Armed {
     }
 }
 
-/// A time with its unit, in nanoseconds. The card knows its own limits; this one is what a control frame can say.
+/// Parses a time with its unit, as nanoseconds. The card knows its own limits; this one is what a control frame can
+/// say.
 fn time(text: &str) -> Result<u64, String> {
     let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let number = |(unit, ns): &(&str, f64)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ns);

@@ -23,11 +23,11 @@ use crate::{
     run::{print, print_line, say},
 };
 
-/// For how long a name that is not known is looked for, again and again in the table that the authority keeps in shared memory:
-/// authorities announce their boards every second.
+/// A name that is not known is sought for this long in the table that the authority keeps in shared memory: authorities
+/// announce their boards every second.
 const NAMES_LIMIT: Duration = Duration::from_secs(3);
-/// Between two looks: nothing becomes readable when an authority learns a name.
-const NAMES_LOOK: Duration = Duration::from_millis(50);
+/// The table is polled this often, because no descriptor becomes readable when an authority learns a name.
+const NAMES_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Length of the messages of --overlap unless another one is given.
 const OVERLAP_LENGTH: u64 = 4 << 20;
@@ -91,7 +91,7 @@ pub struct Arguments {
     /// Pause before each length, in milliseconds
     #[arg(short = 'P', value_name = "MS", default_value_t = 100)]
     pause_ms: u64,
-    /// One way: replies are empty, and the time is that of message and empty reply, not half of it
+    /// One-way: replies are empty, and the time is that of message and empty reply, not half of it
     #[arg(short = 'U')]
     one_way: bool,
     /// Send synchronously
@@ -100,7 +100,7 @@ pub struct Arguments {
     /// Print the columns of the Intel MPI Benchmarks
     #[arg(long, conflicts_with_all = ["json", "rate", "overlap", "one_way"])]
     imb: bool,
-    /// Measure messages per second, with many on their way at once
+    /// Measure messages per second, with many in flight at once
     #[arg(long, conflicts_with_all = ["overlap", "one_way"])]
     rate: bool,
     /// Measure how much of a transfer is hidden behind computation of the same duration
@@ -145,7 +145,7 @@ impl Arguments {
     }
 }
 
-/// The tool.
+/// Runs `omx_perf`.
 ///
 /// # Errors
 /// The endpoint cannot be opened, the receiver not be reached, or a message failed.
@@ -215,12 +215,12 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The address of the host with this name, of which an authority that was just started may not have heard yet.
+/// Returns the address of the host with this name, of which an authority that was just started may not have heard yet.
 fn find(board: &Board, host: &str) -> anyhow::Result<MacAddr> {
     let begin = Instant::now();
     loop {
         match board.find_peer(host) {
-            Err(Error::NameNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_LOOK),
+            Err(Error::NameNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_POLL_INTERVAL),
             found => {
                 return found
                     .with_context(|| format!("no host is called {host} (`omx_info` lists those that are known)"));

@@ -1,5 +1,6 @@
-//! `omx_perf`: ping-pong of MX messages, with the options, the protocol and the output of the reference's tool; beyond them the
-//! columns of IMB, message rate, and how much of a transfer computation hides. The receiver learns from the sender what to do.
+//! `omx_perf`: ping-pong of MX messages, with the options, the protocol and the output of the reference's tool. It also
+//! prints the columns of IMB, and measures the message rate and how much of a transfer computation hides. The sender
+//! tells the receiver what to do.
 
 mod cli;
 mod overlap;

@@ -1,5 +1,6 @@
-//! How much of a transfer is hidden behind computation: the transfer alone, computation that takes as long, and both at once.
-//! While the program computes it makes no call: the library's helper thread moves the data.
+//! The overlap measurement: how much of a transfer is hidden behind computation. It times the transfer alone,
+//! computation that takes as long, and both at once. While the program computes it makes no call: the library's helper
+//! thread moves the data.
 
 use std::{
     fmt,
@@ -59,7 +60,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// What stands for a program's work: it touches no memory, so that it does not compete with the copies of the transfer.
+/// Stands for a program's work. It touches no memory, so that it does not compete with the copies of the transfer.
 fn compute(rounds: u64) {
     let mut value = 1_u64;
     for round in 0..rounds {
@@ -73,7 +74,7 @@ fn ns_per_round() -> f64 {
     begin.elapsed().as_nanos() as f64 / CALIBRATION_ROUNDS as f64
 }
 
-/// The receiver's side.
+/// Runs the receiver's side.
 pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     for length in parameters.lengths() {
         let mut buffer = Buffer::new(length, parameters.aligned)?;
@@ -84,7 +85,7 @@ pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result
     Ok(())
 }
 
-/// The sender's side. A synchronous message is over when the receiver has it.
+/// Runs the sender's side. A synchronous message is over when the receiver has it.
 pub(super) fn send(
     side: &Side<'_>,
     parameters: Parameters,

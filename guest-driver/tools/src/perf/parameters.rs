@@ -1,31 +1,32 @@
-//! What the sender tells the receiver before the first message, and the lengths that follow from it.
+//! The parameters that the sender tells the receiver before the first message, and the lengths that follow from them.
 
 /// Connection key of both endpoints.
 pub(super) const KEY: u32 = 0x1234_5678;
 /// Match information of the parameters; with the reference, of every message.
 pub(super) const MATCH_INFO: u64 = 0x1234_5678_8765_4321;
-/// Match information of the messages of one service is this and the service's number: what a sender that was interrupted left
-/// behind meets no receive of the next one, and the next one's parameters none of its messages.
+/// The match information of one service's messages is this plus the service's number. So messages that an interrupted
+/// sender left behind match no receive of the next service, nor do the parameters of the next service match a receive
+/// of the interrupted one.
 pub(super) const SERVICE_INFO: u64 = 0x1234_5678_0000_0000;
-/// What [`SERVICE_INFO`] and [`MATCH_INFO`] have in common.
+/// The bits that [`SERVICE_INFO`] and [`MATCH_INFO`] share.
 pub(super) const SERVICE_MASK: u64 = 0xffff_ffff_0000_0000;
 /// Bytes of the parameters on the wire.
 pub(super) const PARAMETERS_LEN: usize = 44;
 /// In the byte that the reference does not use: see [`Parameters::numbered`].
 const NUMBERED: u8 = 0x80;
 
-/// What is done with each length.
+/// The measurement that is made with each length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Message and reply, as the reference does.
     PingPong,
-    /// Many messages on their way at once.
+    /// Many messages are in flight at once.
     Rate,
     /// Synchronous messages while the sender computes.
     Overlap,
 }
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     pub(super) iterations: u32,
@@ -64,7 +65,7 @@ impl Parameters {
         bytes
     }
 
-    /// `None`: of a kind that this tool does not know.
+    /// Reads parameters; `None`: of a kind that this tool does not know.
     pub(super) fn from_bytes(bytes: &[u8; PARAMETERS_LEN]) -> Option<Self> {
         let word =
             |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
@@ -86,7 +87,8 @@ impl Parameters {
         })
     }
 
-    /// The lengths that are measured: the next one is length × multiplier + increment, from 0 the increment or 1.
+    /// Returns the lengths that are measured: the next one is length × multiplier + increment, from 0 the increment or
+    /// 1.
     pub(super) fn lengths(self) -> impl Iterator<Item = usize> {
         let mut next = Some(self.first);
         std::iter::from_fn(move || {

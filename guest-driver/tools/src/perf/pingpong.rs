@@ -1,4 +1,4 @@
-//! How sender and receiver meet, and both sides of the ping-pong.
+//! The connection of sender and receiver, and both sides of the ping-pong.
 
 use std::{
     fmt, thread,
@@ -18,9 +18,9 @@ use super::{
     side::{Buffer, Polling, Side},
 };
 
-/// The receiver is waited for this long.
+/// The sender waits for the receiver this long.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// Longest time of one message that is told apart, in nanoseconds.
+/// The longest time of one message that the histogram can hold, in nanoseconds.
 pub(super) const TIME_NS_MAX: u64 = 60_000_000_000;
 
 /// One length.
@@ -28,7 +28,7 @@ pub(super) const TIME_NS_MAX: u64 = 60_000_000_000;
 pub(super) struct Measured {
     length: usize,
     repetitions: u32,
-    /// Mean time of a message one way, in microseconds.
+    /// The mean time of a message in one direction, in microseconds.
     us: f64,
     us_median: f64,
     us_p99: f64,
@@ -36,7 +36,7 @@ pub(super) struct Measured {
     mib_per_s: f64,
 }
 
-/// What stands above the lines of [`Measured::imb`].
+/// The lines above those of [`Measured::imb`].
 pub(super) const IMB_HEAD: &str = "\
 #---------------------------------------------------
 # Benchmarking PingPong
@@ -45,7 +45,7 @@ pub(super) const IMB_HEAD: &str = "\
        #bytes #repetitions      t[usec]   Mbytes/sec";
 
 impl Measured {
-    /// A line as the Intel MPI Benchmarks print it; their Mbytes are 10⁶ bytes.
+    /// Formats a line as the Intel MPI Benchmarks print it; their Mbytes are 10⁶ bytes.
     pub(super) fn imb(&self) -> String {
         format!(
             "{:13}{:13}{:13.2}{:13.2}",
@@ -64,8 +64,8 @@ impl fmt::Display for Measured {
     }
 }
 
-/// The receiver: serves one sender, whatever it measures, until it is through or gone. Others wait meanwhile: their parameters
-/// match no receive. `service`: which one this is.
+/// Runs the receiver: it serves one sender, whatever that measures, until the sender has finished or is gone. Other
+/// senders wait meanwhile: their parameters match no receive. `service` is the number of this service.
 ///
 /// All messages of the reference's sender have the same match information: when it is interrupted, the parameters of the next
 /// sender can be taken for one of its messages, and that sender has to be started again.
@@ -115,7 +115,7 @@ fn answer(side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sender: reaches the receiver, says what comes, and waits for its turn.
+/// Reaches the receiver as a sender, tells it the parameters, and waits for its turn.
 pub(super) fn reach(
     endpoint: &Endpoint,
     polling: Polling,
@@ -141,14 +141,14 @@ pub(super) fn reach(
     })
 }
 
-/// The sender: measures, and shows each length.
+/// Runs the sender: measures, and shows each length.
 pub(super) fn send(
     side: &Side<'_>,
     parameters: Parameters,
     pause: Duration,
     mut show: impl FnMut(&Measured) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let ways = if parameters.one_way { 1.0 } else { 2.0 };
+    let directions = if parameters.one_way { 1.0 } else { 2.0 };
     for length in parameters.lengths() {
         thread::sleep(pause);
         let mut buffer = Buffer::new(length, parameters.aligned)?;
@@ -173,8 +173,8 @@ pub(super) fn send(
             }
             last = now;
         }
-        let us = begin.elapsed().as_secs_f64() * 1e6 / f64::from(parameters.iterations) / ways;
-        let quantile = |q| times_ns.value_at_quantile(q) as f64 / 1000.0 / ways;
+        let us = begin.elapsed().as_secs_f64() * 1e6 / f64::from(parameters.iterations) / directions;
+        let quantile = |q| times_ns.value_at_quantile(q) as f64 / 1000.0 / directions;
         show(&Measured {
             length,
             repetitions: parameters.iterations,

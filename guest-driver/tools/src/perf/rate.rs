@@ -1,4 +1,4 @@
-//! Messages per second: as many on their way as fit, until the receiver has them all.
+//! The message rate: as many messages in flight as fit, until the receiver has them all.
 
 use std::{
     fmt, thread,
@@ -28,7 +28,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// The receiver's side.
+/// Runs the receiver's side.
 pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result<()> {
     for length in parameters.lengths() {
         let mut window = Window::new(side, length, parameters.aligned)?;
@@ -51,7 +51,7 @@ pub(super) fn receive(side: &Side<'_>, parameters: Parameters) -> anyhow::Result
     Ok(())
 }
 
-/// The sender's side.
+/// Runs the sender's side.
 pub(super) fn send(
     side: &Side<'_>,
     parameters: Parameters,

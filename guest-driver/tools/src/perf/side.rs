@@ -1,4 +1,4 @@
-//! What both ends of every measurement use: a buffer, and one message there or back.
+//! The parts that both ends of every measurement use: a buffer, and one message in either direction.
 
 use std::{
     thread,
@@ -12,15 +12,15 @@ use super::parameters::KEY;
 
 /// Buffers begin at a multiple of this when they are to be aligned.
 const ALIGNMENT: usize = 64 << 10;
-/// Longest message: what a peer may ask this side to allocate.
+/// The longest message: a peer may make this side allocate no more.
 const LENGTH_MAX: usize = 1 << 30;
 
 /// After this long without a message the other end is asked whether it is still there; one that pauses says so.
 const SILENCE: Duration = Duration::from_millis(500);
-/// It answers within this, or is gone: a program that was stopped by its terminal may go on.
+/// The other end answers within this, or counts as gone: a program that was stopped by its terminal may go on.
 const PARTNER_LIMIT: Duration = Duration::from_secs(30);
 
-/// What is done while a message is on its way.
+/// What the program does while a message is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Polling {
     /// The endpoint's own wait.
@@ -60,13 +60,13 @@ impl Buffer {
     }
 }
 
-/// One end.
+/// One end of a measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Side<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) polling: Polling,
     pub(super) synchronous: bool,
-    /// Whom the other end is.
+    /// The address of the other end.
     pub(super) partner: Address,
     /// Match information of the messages.
     pub(super) match_info: u64,
@@ -89,7 +89,7 @@ impl Side<'_> {
         }
     }
 
-    /// `None` after a while.
+    /// Waits for a request; returns `None` after a while.
     fn wait(&self, request: Request) -> Result<Option<Status>, omx::Error> {
         if self.polling == Polling::Wait {
             return self.endpoint.wait(request, Some(SILENCE));
@@ -104,8 +104,8 @@ impl Side<'_> {
         }
     }
 
-    /// Whether the partner is still there: one that was killed after it took a message never answers it, and nothing that it
-    /// would have to acknowledge is on its way.
+    /// Checks that the partner is still there: one that was killed after it took a message never answers it, and
+    /// nothing that it would have to acknowledge is in flight.
     fn ask_partner(&self) -> anyhow::Result<()> {
         let (mac, number) = (self.partner.mac(), self.partner.endpoint());
         let there = self.endpoint.connect(mac, number, KEY, Some(PARTNER_LIMIT));
@@ -117,7 +117,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Ends a request whatever it came to.
+    /// Ends a request, however it went.
     pub(super) fn end(&self, request: Request) -> Result<(), omx::Error> {
         if matches!(self.endpoint.cancel(request), Ok(true)) {
             return Ok(());
@@ -142,7 +142,7 @@ impl Side<'_> {
         self.receive_masked(buffer, u64::MAX)
     }
 
-    /// The same for a message of which not all of the match information is known.
+    /// Receives a message of which not all of the match information is known.
     pub(super) fn receive_masked(&self, buffer: &mut [u8], mask: u64) -> anyhow::Result<Status> {
         let info = self.match_info & mask;
         // SAFETY: `buffer` is borrowed until the request is over.

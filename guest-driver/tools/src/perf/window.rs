@@ -1,12 +1,13 @@
-//! Several requests on their way at once, each with a buffer of its own that outlives it whatever happens.
+//! Several requests in flight at once, each with a buffer of its own that outlives it whatever happens.
 
 use omx::{Request, Segment};
 
 use super::side::{Buffer, Side};
 
-/// Requests at once: enough that neither side waits for the other.
+/// At most so many requests are in flight: enough that neither side waits for the other.
 const REQUESTS_MAX: usize = 64;
-/// Bytes of all buffers: what a peer may ask this side to allocate, unless one message alone is longer.
+/// At most so many bytes in all buffers: a peer may make this side allocate no more, unless one message alone is
+/// longer.
 const BYTES_MAX: usize = 64 << 20;
 
 struct Slot {
@@ -14,7 +15,7 @@ struct Slot {
     request: Option<Request>,
 }
 
-/// Requests in the order in which they were made.
+/// The requests in the order in which they were made.
 pub(super) struct Window<'a> {
     side: &'a Side<'a>,
     slots: Vec<Slot>,
@@ -33,7 +34,7 @@ impl<'a> Window<'a> {
         Ok(Self { side, slots })
     }
 
-    /// How many requests there can be at once.
+    /// Returns how many requests there can be at once.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -55,7 +56,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// The same for a receive.
+    /// Waits for the request made `len` requests before this one, and receives.
     pub(super) fn receive(&mut self, number: u64) -> anyhow::Result<()> {
         let slot = self.free(number)?;
         let buffer = Segment::of_mut(self.slots[slot].buffer.bytes_mut());
@@ -66,7 +67,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Waits until the request of this number is over; the slot it used.
+    /// Waits until the request of this number is over, and returns the slot that it used.
     pub(super) fn free(&mut self, number: u64) -> anyhow::Result<usize> {
         let slot = (number % self.slots.len() as u64) as usize;
         if let Some(request) = self.slots[slot].request {
@@ -86,7 +87,7 @@ impl Drop for Window<'_> {
             if self.side.end(request).is_err()
                 && let Ok(unused) = Buffer::new(0, false)
             {
-                // Nobody can say whether it is still in use.
+                // It is not known whether it is still in use.
                 std::mem::forget(std::mem::replace(&mut slot.buffer, unused));
             }
         }

@@ -1,43 +1,43 @@
-//! When messages of a partner are acknowledged: with the next packet to it, after a delay, or immediately (7.2).
+//! Acknowledgement of a partner's messages: with the next packet to it, after a delay, or immediately (7.2).
 
 use ether::Time;
 
 use crate::engine::{Timing, seq::Seq};
 
-/// As many messages of up to 128 bytes count as one where it is counted when to acknowledge towards peers that agreed on short
-/// delays: they were copied and are complete for the program that sent them.
+/// Towards peers that agreed on short delays, this many messages of up to 128 bytes count as one when it is decided
+/// whether to acknowledge: such messages were copied, so they are complete for the program that sent them.
 const INLINE_PER_MESSAGE: u16 = 4;
 
-/// When the completed messages of a partner have to be acknowledged at the latest.
+/// The latest time at which the completed messages of a partner have to be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum AckDue {
-    /// Nothing changed: no message waits for it, or a delay runs already.
+    /// The time stays: no message waits for an acknowledgement, or a delay runs already.
     AsBefore,
-    /// After a delay that ends then.
+    /// The acknowledgement is due after a delay that ends at this time.
     At(Time),
-    /// Immediately.
+    /// The acknowledgement is due immediately.
     Now,
 }
 
-/// The acknowledgements for one partner.
+/// The schedule of the acknowledgements to one partner.
 #[derive(Debug)]
 pub(in crate::engine) struct AckSchedule {
-    /// What the last acknowledgement said.
+    /// The value of the last acknowledgement.
     sent: Seq,
-    /// When a delayed acknowledgement is due.
+    /// The time when a delayed acknowledgement is due.
     due: Time,
     /// An acknowledgement is due immediately.
     is_due_now: bool,
-    /// Among what was completed since the last acknowledgement is a message whose sender may wait for it.
+    /// A message that was completed since the last acknowledgement has a sender that may wait for it.
     is_awaited: bool,
     /// The partner stands in the queue of acknowledgements.
     is_queued: bool,
-    /// Packets that held nothing but an acknowledgement.
+    /// The number of packets that carried only an acknowledgement.
     packets: u32,
 }
 
 impl AckSchedule {
-    /// Nothing to acknowledge.
+    /// The state with nothing to acknowledge.
     pub(in crate::engine) const NEW: Self = Self {
         sent: Seq::FIRST,
         due: Time::MAX,
@@ -47,13 +47,13 @@ impl AckSchedule {
         packets: 0,
     };
 
-    /// Complete messages, up to `expected`, that were not acknowledged yet.
+    /// Returns how many complete messages, up to `expected`, were not acknowledged yet.
     #[inline]
     pub(in crate::engine) const fn pending(&self, expected: Seq) -> u16 {
         expected.since(self.sent)
     }
 
-    /// When a delayed acknowledgement is due that does not stand in the queue.
+    /// Returns when a delayed acknowledgement is due that is not in the queue.
     #[inline]
     pub(in crate::engine) const fn due(&self) -> Time {
         if self.is_due_now { Time::MAX } else { self.due }
@@ -65,7 +65,7 @@ impl AckSchedule {
         self.due <= now
     }
 
-    /// Everything before `expected` is acknowledged by a packet that is made just now; what it says.
+    /// Notes that a packet made just now acknowledges everything before `expected`; returns the value for the packet.
     #[inline]
     pub(in crate::engine) const fn take_along(&mut self, expected: Seq) -> u16 {
         self.sent = expected;
@@ -75,13 +75,13 @@ impl AckSchedule {
         expected.0
     }
 
-    /// A message was completed whose sender may wait for the acknowledgement.
+    /// Notes that a message was completed whose sender may wait for the acknowledgement.
     #[inline]
     pub(in crate::engine) const fn awaited(&mut self) {
         self.is_awaited = true;
     }
 
-    /// Messages before `expected` are complete: sees to it that they are acknowledged in time.
+    /// Sees to it that the complete messages before `expected` are acknowledged in time.
     #[inline]
     pub(in crate::engine) fn schedule(
         &mut self,
@@ -112,25 +112,26 @@ impl AckSchedule {
         }
     }
 
-    /// An acknowledgement is due immediately, unless a message takes it along. True: the partner is to be put in the queue.
+    /// Makes an acknowledgement due immediately, unless a message carries it. True: the partner is to be put in the
+    /// queue.
     pub(in crate::engine) const fn demand(&mut self) -> bool {
         self.is_due_now = true;
         !core::mem::replace(&mut self.is_queued, true)
     }
 
-    /// The partner was taken out of the queue. Whether the acknowledgement is still due.
+    /// Notes that the partner was taken out of the queue, and returns whether the acknowledgement is still due.
     pub(in crate::engine) const fn leave_queue(&mut self) -> bool {
         self.is_queued = false;
         self.is_due_now
     }
 
-    /// The number of the next packet that holds nothing but an acknowledgement.
+    /// Returns the number of the next packet that carries only an acknowledgement.
     pub(in crate::engine) const fn next_packet(&mut self) -> u32 {
         self.packets = self.packets.wrapping_add(1);
         self.packets
     }
 
-    /// The conversation is over: nothing before `at` is to be acknowledged any more.
+    /// Ends the conversation: nothing before `at` is to be acknowledged any more.
     pub(in crate::engine) const fn end_conversation(&mut self, at: Seq) {
         self.packets = 0;
         self.due = Time::MAX;
@@ -139,7 +140,7 @@ impl AckSchedule {
         self.sent = at;
     }
 
-    /// Numbers begin anew: nothing before `at` is to be acknowledged any more.
+    /// Restarts the numbers: nothing before `at` is to be acknowledged any more.
     pub(in crate::engine) const fn restart(&mut self, at: Seq) {
         self.sent = at;
     }

@@ -2,7 +2,7 @@
 
 use crate::wire::SESSION_NONE;
 
-/// What both ends can do beyond the original protocol.
+/// The abilities of both ends beyond the original protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Abilities {
     /// Marks are sent: both ends announced that they understand them.
@@ -27,17 +27,17 @@ pub(in crate::engine) struct Conversation {
     /// A CONNECT made the remote endpoint a partner.
     known: bool,
     abilities: Abilities,
-    /// Session for messages to the partner.
+    /// The session for messages to the partner.
     forward: u32,
-    /// Session for acknowledgements, pulls and notifies to the partner.
+    /// The session for acknowledgements, pulls and notifies to the partner.
     back: u32,
-    /// Counts conversations, so that what began in an old one can be told.
+    /// The number of this conversation, which distinguishes it from earlier ones.
     epoch: u32,
     connect_seqnum: u8,
 }
 
 impl Conversation {
-    /// There is no conversation yet.
+    /// The state before there is a conversation.
     pub(in crate::engine) const NONE: Self = Self {
         known: false,
         abilities: Abilities::NONE,
@@ -53,25 +53,25 @@ impl Conversation {
         self.known
     }
 
-    /// What both ends can do.
+    /// Returns what both ends can do.
     #[inline]
     pub(in crate::engine) const fn abilities(&self) -> Abilities {
         self.abilities
     }
 
-    /// Session for messages to the partner.
+    /// Returns the session for messages to the partner.
     #[inline]
     pub(in crate::engine) const fn forward(&self) -> u32 {
         self.forward
     }
 
-    /// Session for acknowledgements, pulls and notifies to the partner.
+    /// Returns the session for acknowledgements, pulls and notifies to the partner.
     #[inline]
     pub(in crate::engine) const fn back(&self) -> u32 {
         self.back
     }
 
-    /// The number of this conversation.
+    /// Returns the number of this conversation.
     pub(in crate::engine) const fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -87,14 +87,14 @@ impl Conversation {
         self.back != SESSION_NONE && self.back != session
     }
 
-    /// The number of the next connect request.
+    /// Takes the number of the next connect request.
     pub(in crate::engine) const fn next_connect_seqnum(&mut self) -> u8 {
         let number = self.connect_seqnum;
         self.connect_seqnum = number.wrapping_add(1);
         number
     }
 
-    /// Both ends know each other from now on.
+    /// Establishes the conversation: both ends know each other from now on.
     pub(in crate::engine) const fn establish(&mut self, session: u32, abilities: Abilities) {
         self.forward = session;
         self.back = session;
@@ -102,12 +102,12 @@ impl Conversation {
         self.abilities = abilities;
     }
 
-    /// What follows belongs to another conversation than what went before.
+    /// Begins another conversation: what follows does not belong to the earlier one.
     pub(in crate::engine) const fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// The partner does not answer: it is to be connected to anew.
+    /// Gives the partner up: it does not answer, and must be connected to anew.
     pub(in crate::engine) const fn give_up(&mut self) {
         self.known = false;
         self.forward = SESSION_NONE;

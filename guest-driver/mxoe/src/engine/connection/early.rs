@@ -1,4 +1,5 @@
-//! Packets kept because an earlier one is missing (7.1): copies of frames, in lists by number, bounded in count and bytes.
+//! Early packets, which are kept because an earlier one is missing (7.1): copies of frames, in lists by number, bounded
+//! in count and bytes.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -31,7 +32,7 @@ pub(super) struct EarlyStore {
     spare_bytes: usize,
 }
 
-/// Bytes of buffers kept for the next loss: light loss then allocates nothing.
+/// So many bytes of buffers are kept for the next loss: light loss then allocates nothing.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Buffers are of two sizes, this and the longest frame's, so that small messages do not take whole frames.
 const SMALL_BUFFER_LEN: usize = 256;
@@ -92,7 +93,7 @@ impl EarlyStore {
         Kept::Yes
     }
 
-    /// The number of the first packet of a list.
+    /// Returns the number of the first packet of a list.
     pub(super) fn first(&self, list: &List) -> Option<Seq> {
         self.packets.get(list.head).map(|packet| packet.seq)
     }
@@ -152,7 +153,7 @@ impl EarlyStore {
     }
 }
 
-/// What became of a packet that came early.
+/// The fate of a packet that came early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,

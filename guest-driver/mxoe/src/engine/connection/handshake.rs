@@ -1,4 +1,5 @@
-//! Connecting: requests and their repetition, what both ends agree on, and peers that are set differently (4, 17).
+//! The handshake sends and repeats connect requests, settles what both ends agree on, and notices peers with different
+//! settings (4, 17).
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use crate::{
     wire::{Connect, ConnectKind, Extension, SESSION_NONE},
 };
 
-/// Peers whose differing settings are told about, at most: later ones are only counted.
+/// At most this many peers with different settings are reported; later ones are only counted.
 const MISMATCHES_MAX: usize = 64;
 
 /// A connect without an answer.
@@ -27,7 +28,7 @@ struct Pending {
     order: u64,
 }
 
-/// What a program asks for.
+/// A connect as a program asks for it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Wanted {
     pub partner: u32,
@@ -45,7 +46,7 @@ pub(in crate::engine) struct ConnectId {
     generation: u32,
 }
 
-/// What is sent for a connect.
+/// The packet that is sent for a connect.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Request {
     pub partner: u32,
@@ -56,7 +57,7 @@ pub(in crate::engine) struct Request {
 /// A connect whose time has come.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Due {
-    /// It is asked for again.
+    /// The request is repeated.
     Again(ConnectId),
     /// The partner is given up.
     GivenUp { partner: u32 },
@@ -70,12 +71,12 @@ pub(in crate::engine) struct Answered {
     pub took_ns: Option<u64>,
 }
 
-/// What both ends agreed on.
+/// The agreement of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Agreement {
-    /// They can talk to each other, like this.
+    /// Both ends can talk to each other, with these abilities.
     Abilities(Abilities),
-    /// Both announce, and are set differently.
+    /// Both ends announce their settings, which differ.
     Mismatch {
         /// What this end announces.
         own: Extension,
@@ -84,22 +85,22 @@ pub(in crate::engine) enum Agreement {
     },
 }
 
-/// What is said to a CONNECT that asks.
+/// The answer to a CONNECT that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum RequestVerdict {
-    /// Yes.
+    /// The request is accepted.
     Accept(Abilities),
-    /// No.
+    /// The request is refused.
     Refuse {
         counter: Counter,
         mismatch: Option<(Extension, Extension)>,
     },
-    /// Nothing.
+    /// The request is dropped and counted.
     Drop(Counter),
 }
 
 impl Agreement {
-    /// What two ends agree on that announce this.
+    /// Finds what two ends agree on that announce this.
     fn of(own: Option<Extension>, theirs: Option<Extension>) -> Self {
         let (Some(own), Some(theirs)) = (own, theirs) else {
             // The peer is foreign, or one of us announces nothing.
@@ -121,7 +122,7 @@ impl Agreement {
 }
 
 impl RequestVerdict {
-    /// What is said to this request.
+    /// Decides about a request.
     pub(in crate::engine) fn of(config: &Config, connect: &Connect, key: u32) -> Self {
         let own = config.extension.filter(|_| connect.extension.is_some());
         let abilities = match Agreement::of(own, connect.extension) {
@@ -146,7 +147,7 @@ impl RequestVerdict {
     }
 }
 
-/// What a reply says; `None`: it makes no sense.
+/// Reads a reply; `None`: it makes no sense.
 pub(in crate::engine) fn reply_says(
     own: Option<Extension>,
     connect: &Connect,
@@ -169,7 +170,7 @@ pub(in crate::engine) struct Handshake {
     pending: Slab<Pending>,
     timers: Timers,
     order_next: u64,
-    /// Peers with other settings that were told about.
+    /// The peers whose different settings were reported.
     mismatches: Vec<MacAddr>,
 }
 
@@ -193,13 +194,13 @@ impl Handshake {
         self.pending.is_full()
     }
 
-    /// When a connect is due; [`Time::MAX`] if none is.
+    /// Returns when a connect is due; [`Time::MAX`] if none is.
     #[inline]
     pub(in crate::engine) fn poll_timeout(&self) -> Time {
         self.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.pending.memory() + self.timers.memory()
     }
@@ -225,7 +226,7 @@ impl Handshake {
         })
     }
 
-    /// The request of a connect is about to be sent: it is sent again later.
+    /// Notes that the request of a connect is about to be sent, and sets the time to repeat it.
     pub(in crate::engine) fn asked(&mut self, now: Time, id: ConnectId, resend_ns: u64) {
         let pending = self.pending.get(id.slot);
         let end = pending.map_or(Time::MAX, |pending| pending.posted.plus_nanos(pending.give_up_ns));
@@ -233,7 +234,7 @@ impl Handshake {
         self.timers.at_latest(id.slot, again.min(end));
     }
 
-    /// What is to be sent for a connect at `now`; `None`: it is over.
+    /// Returns the request to be sent for a connect at `now`; `None`: the connect is over.
     pub(in crate::engine) fn poll_request(&mut self, now: Time, id: ConnectId) -> Option<Request> {
         if !self.pending.is_current(id.slot, id.generation) {
             return None;
@@ -250,7 +251,7 @@ impl Handshake {
         })
     }
 
-    /// The connect to a partner that has this number.
+    /// Finds the connect to a partner that has this number.
     pub(in crate::engine) fn find(&self, partner: u32, connect_seqnum: u8) -> Option<ConnectId> {
         let mut all = self.pending.iter();
         let (slot, _) =
@@ -261,7 +262,7 @@ impl Handshake {
         })
     }
 
-    /// A connect was answered at `now`.
+    /// Handles the answer to a connect at `now`.
     pub(in crate::engine) fn handle_reply(&mut self, now: Time, id: ConnectId) -> Option<Answered> {
         let pending = self.remove(id.slot)?;
         Some(Answered {
@@ -270,7 +271,7 @@ impl Handshake {
         })
     }
 
-    /// A connect that is due at `now`.
+    /// Takes a connect that is due at `now`.
     pub(in crate::engine) fn handle_timeout(&mut self, now: Time) -> Option<Due> {
         loop {
             let slot = self.timers.pop_due(now)?;
@@ -302,7 +303,7 @@ impl Handshake {
         found.is_some_and(|slot| self.remove(slot).is_some())
     }
 
-    /// A connect is given up after this long. False if there is none of this name.
+    /// Limits a connect to this time. False if there is none of this name.
     pub(in crate::engine) fn set_give_up(&mut self, token: Token, give_up_ns: u64) -> bool {
         let Some(slot) = self.slot_of(token) else {
             return false;
@@ -315,7 +316,7 @@ impl Handshake {
         true
     }
 
-    /// A peer's endpoint is set differently: what is told about it. A peer that keeps asking is told about once.
+    /// Reports that a peer's endpoint has different settings. A peer that keeps asking is reported once.
     pub(in crate::engine) fn mismatch(
         &mut self,
         mac: MacAddr,

@@ -1,4 +1,5 @@
-//! A message on its way out, from posting to its end, and the lists such records stand in. Data only.
+//! A message that is to be sent, from posting to its end, and the lists that link such records. This module holds data
+//! only.
 
 use ether::Time;
 
@@ -26,16 +27,16 @@ impl List {
     }
 }
 
-/// What is sent for a message.
+/// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Kind {
     Tiny,
     Small,
-    /// `copied`: from the caller's copy, not the program's buffer.
+    /// `copied`: the bytes come from the caller's copy, not from the program's buffer.
     Medium {
         copied: bool,
     },
-    /// The region is held from just before the message has a sequence number.
+    /// The region is reserved from just before the message gets its sequence number.
     Rndv {
         region: Option<u8>,
     },
@@ -46,10 +47,10 @@ pub(in crate::engine) enum Kind {
     },
 }
 
-/// When a message was sent.
+/// The transmissions of a message.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Sent {
-    /// How often.
+    /// How often the message was sent.
     pub times: u32,
     pub first_at: Time,
     pub last_at: Time,
@@ -70,13 +71,13 @@ pub(in crate::engine) struct Message {
     pub next: u32,
     pub seq: Seq,
     pub kind: Kind,
-    /// It stands in the queue of frames to be sent.
+    /// The message is in the queue of frames to be sent.
     pub queued: bool,
-    /// Next fragment of a medium to be sent.
+    /// The next fragment of a medium message to be sent.
     pub cursor: u8,
-    /// It completed for the program before it was acknowledged.
+    /// The message completed for the program before it was acknowledged.
     pub early: bool,
-    /// Its end was told already (it was refused); it waits for those before it.
+    /// The end was reported already (the message was refused); the record waits for those before it.
     pub done: bool,
     pub length: u32,
     pub match_info: u64,
@@ -113,7 +114,7 @@ impl Message {
         }
     }
 
-    /// Bytes that count against the partner's eager window.
+    /// Returns the bytes that count against the partner's eager window.
     pub(in crate::engine) const fn eager_bytes(&self) -> u32 {
         match self.kind {
             Kind::Tiny | Kind::Small | Kind::Medium { .. } => self.length,
@@ -121,7 +122,7 @@ impl Message {
         }
     }
 
-    /// What has to be known to tell its end.
+    /// Returns what must be known to report the end.
     pub(in crate::engine) const fn ending(&self) -> Ending {
         Ending {
             kind: self.kind,
@@ -133,7 +134,7 @@ impl Message {
     }
 }
 
-/// What has to be known of a message to tell its end.
+/// The part of a message that must be known to report its end.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Ending {
     kind: Kind,

@@ -1,5 +1,6 @@
-//! Messages in: what comes in order is matched, what comes early is kept, fragments find their message, the rest is old (7.1,
-//! 5.3). Large messages are announced here and transferred elsewhere.
+//! The receiving side of messages (7.1, 5.3): packets in order are matched, early ones are kept, fragments join their
+//! message, old ones are dropped. Large messages are announced here and transferred by
+//! [`transfers`](crate::engine::transfers).
 
 use alloc::{boxed::Box, collections::VecDeque};
 
@@ -18,7 +19,7 @@ use crate::{
     wire::{Eager, Medium, Packet, Sizes},
 };
 
-/// Numbers beyond the next one that are kept (7.1).
+/// So many numbers beyond the next one are kept (7.1).
 const EARLY_WINDOW: u16 = 255;
 
 /// A medium message of which fragments are missing.
@@ -34,7 +35,7 @@ struct Partial {
     frag_pipeline: u8,
 }
 
-/// What became of a packet in order.
+/// The fate of a packet in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Outcome {
     /// It is the next message: the number moves on.
@@ -43,27 +44,27 @@ pub(in crate::engine) enum Outcome {
     Refused,
 }
 
-/// What became of a fragment.
+/// The fate of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Fragment {
     /// It was dropped and counted.
     Dropped,
-    /// The message still misses some.
+    /// The message still misses fragments.
     Added,
-    /// It was the last one of its message.
+    /// The fragment was the last one of its message.
     Completed(Event),
 }
 
-/// Where the number of a packet stands.
+/// The place of a packet's number among the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Place {
-    /// It is the next one to be matched.
+    /// The packet is the next one to be matched.
     Next,
     /// Its message was matched already and is not acknowledged: a further fragment, or a duplicate.
     Matched,
     /// Something before it is missing.
     Ahead,
-    /// Old, or too far ahead. `is_newest`: the newest complete message came again.
+    /// The number is old, or too far ahead. `is_newest`: the newest complete message came again.
     Outside { is_newest: bool },
 }
 
@@ -76,7 +77,7 @@ pub(in crate::engine) struct Sender {
     pub session: u32,
 }
 
-/// What goes with every packet that is received.
+/// The data that every received packet needs.
 #[derive(Debug)]
 pub(in crate::engine) struct Reception<'a> {
     pub now: Time,
@@ -84,7 +85,7 @@ pub(in crate::engine) struct Reception<'a> {
     pub counters: &'a mut Counters,
 }
 
-/// What is received from one partner.
+/// The receive state of one partner.
 #[derive(Debug)]
 pub(in crate::engine) struct ReceiveState {
     /// Next number to match.
@@ -102,7 +103,7 @@ pub(in crate::engine) struct ReceiveState {
 }
 
 impl ReceiveState {
-    /// Nothing was received.
+    /// The state before anything was received.
     pub(in crate::engine) const NEW: Self = Self {
         next: Seq::FIRST,
         expected: Seq::FIRST,
@@ -112,13 +113,13 @@ impl ReceiveState {
         refused: false,
     };
 
-    /// The next number to match.
+    /// Returns the next number to match.
     #[inline]
     pub(in crate::engine) const fn next(&self) -> Seq {
         self.next
     }
 
-    /// The oldest number that is not completely received.
+    /// Returns the oldest number that is not completely received.
     #[inline]
     pub(in crate::engine) const fn expected(&self) -> Seq {
         self.expected
@@ -135,12 +136,12 @@ impl ReceiveState {
         !self.partials.is_empty()
     }
 
-    /// When the rest of partly received messages is given up; `None`: there are none.
+    /// Returns when partly received messages are given up; `None`: there are none.
     pub(in crate::engine) fn partials_due(&self, give_up_ns: u64) -> Option<Time> {
         self.has_partials().then(|| self.fragment_at.plus_nanos(give_up_ns))
     }
 
-    /// Forgets that the next packet was refused. Whether it was.
+    /// Forgets that the next packet was refused, and returns whether it was.
     pub(in crate::engine) const fn take_refused(&mut self) -> bool {
         core::mem::replace(&mut self.refused, false)
     }
@@ -151,7 +152,7 @@ impl ReceiveState {
         self.expected = at;
     }
 
-    /// Where a number stands.
+    /// Returns the place of a number.
     #[inline]
     pub(in crate::engine) const fn place_of(&self, seq: Seq) -> Place {
         let at = seq.since(self.expected);
@@ -168,7 +169,7 @@ impl ReceiveState {
         }
     }
 
-    /// The next number is matched, and complete if nothing before it is partial.
+    /// Notes that the next number is matched, and complete if nothing before it is partial.
     #[inline]
     pub(in crate::engine) const fn advance(&mut self) {
         self.next = self.next.plus(1);
@@ -177,7 +178,7 @@ impl ReceiveState {
         }
     }
 
-    /// The next message in order came, a short one.
+    /// Handles the next message in order, which is a short one.
     #[inline]
     pub(in crate::engine) fn handle_eager<H: Host>(
         &mut self,
@@ -203,7 +204,7 @@ impl ReceiveState {
     }
 }
 
-/// What an endpoint received and has not handed over.
+/// The messages that an endpoint received and has not handed over.
 #[derive(Debug)]
 pub(in crate::engine) struct Receiver {
     partials: Slab<Partial>,
@@ -226,12 +227,12 @@ impl Receiver {
         self.partials.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.partials.memory() + self.early.memory() + self.refused.capacity() * size_of::<u32>()
     }
 
-    /// The next message in order came, a medium one: its first fragment, which is the one `p`.
+    /// Handles the next message in order, which is a medium one; `p` is its first fragment.
     pub(in crate::engine) fn handle_medium<H: Host>(
         &mut self,
         at: Reception<'_>,
@@ -283,7 +284,7 @@ impl Receiver {
         (Outcome::Matched, self.add_fragment(at, state, slot, p, host))
     }
 
-    /// A further packet of a message that was matched already.
+    /// Handles a further packet of a message that was matched already.
     pub(in crate::engine) fn handle_fragment<H: Host>(
         &mut self,
         at: Reception<'_>,
@@ -342,7 +343,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a message out that is complete.
+    /// Takes out a message that is complete.
     fn finish_partial(&mut self, state: &mut ReceiveState, at: u32) -> Option<Event> {
         let mut before = NIL;
         let mut walk = state.partials.head;
@@ -392,8 +393,8 @@ impl Receiver {
         is_kept
     }
 
-    /// The next message of a partner was refused: kept if there is room, so that it can be offered again
-    /// ([`Receiver::poll_refused`]).
+    /// Keeps the next message of a partner, which the host refused, if there is room, so that it can be presented to
+    /// the host again ([`Receiver::poll_refused`]).
     pub(in crate::engine) fn keep_refused(
         &mut self,
         slot: u32,
@@ -409,17 +410,18 @@ impl Receiver {
         }
     }
 
-    /// Partners of which a refused packet is kept, or was.
+    /// Returns how many partners have, or had, a kept refused packet.
     pub(in crate::engine) fn refused_len(&self) -> usize {
         self.refused.len()
     }
 
-    /// A partner of which a refused packet is kept, or was.
+    /// Takes a partner that has, or had, a kept refused packet.
     pub(in crate::engine) fn poll_refused(&mut self) -> Option<u32> {
         self.refused.pop_front()
     }
 
-    /// The kept packet whose turn has come, with its number and where that stands. The buffer goes back to [`Receiver::recycle`].
+    /// Takes the kept packet whose turn has come, with its number and place. The buffer goes back to
+    /// [`Receiver::recycle`].
     pub(in crate::engine) fn poll_kept(&mut self, state: &mut ReceiveState) -> Option<(Seq, Place, Box<[u8]>, usize)> {
         let seq = self.early.first(&state.early)?;
         // What became old meanwhile wraps round to beyond the window.
@@ -436,14 +438,14 @@ impl Receiver {
         self.early.recycle(buffer);
     }
 
-    /// The conversation with a partner is over: what was kept of it is forgotten. [`Receiver::pop_partial`] follows.
+    /// Ends the conversation with a partner: its kept packets are forgotten. [`Receiver::pop_partial`] follows.
     pub(in crate::engine) fn end_conversation(&mut self, state: &mut ReceiveState) {
         state.refused = false;
         self.early.free_list(state.early.take().head);
         state.restart(state.next);
     }
 
-    /// Takes a partly received message out, which will not be completed.
+    /// Takes out a partly received message, which will not be completed.
     pub(in crate::engine) fn pop_partial(&mut self, state: &mut ReceiveState) -> Option<Event> {
         let partial = self.partials.remove(state.partials.head)?;
         state.partials.head = partial.next;

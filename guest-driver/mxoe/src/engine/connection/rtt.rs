@@ -3,22 +3,22 @@
 
 use crate::engine::Timing;
 
-/// Estimate of one partner's round trip.
+/// The estimate of one partner's round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct Rtt {
     srtt_ns: u32,
     rttvar_ns: u32,
-    /// The shortest that was measured.
+    /// The shortest round trip that was measured.
     min_ns: u32,
-    /// Sendings without answer.
+    /// The number of transmissions without an answer.
     backoff: u8,
 }
 
-/// Time-out before the first sample, as a multiple of the shortest.
+/// The time-out before the first sample, as a multiple of the shortest one.
 const UNKNOWN_FACTOR: u64 = 4;
 
 impl Rtt {
-    /// Nothing measured.
+    /// The state before anything was measured.
     pub const NEW: Self = Self {
         srtt_ns: 0,
         rttvar_ns: 0,
@@ -41,23 +41,23 @@ impl Rtt {
         }
     }
 
-    /// The partner answered: the next time-out is not longer than the estimate says.
+    /// Notes that the partner answered: the next time-out is not longer than the estimate says.
     #[inline]
     pub fn answered(&mut self) {
         self.backoff = 0;
     }
 
-    /// A time-out passed without an answer.
+    /// Notes that a time-out passed without an answer.
     pub fn unanswered(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
     }
 
-    /// The time-out for the next sending of a message, in nanoseconds.
+    /// Returns the time-out for the next transmission of a message, in nanoseconds.
     pub fn rto_ns(&self, timing: &Timing, short_acks: bool) -> u64 {
         self.rto_of(timing, short_acks, self.backoff)
     }
 
-    /// The time-out after `backoff` sendings without answer.
+    /// Returns the time-out after `backoff` transmissions without an answer.
     pub fn rto_of(&self, timing: &Timing, short_acks: bool, backoff: u8) -> u64 {
         let (floor, ack_delay) = if short_acks {
             (timing.rto_min_short_ns, timing.ack_delay_short_ns)
@@ -73,12 +73,12 @@ impl Rtt {
         (rto << backoff).min(timing.rto_max_ns)
     }
 
-    /// Shortest round trip in nanoseconds, 0 before the first sample.
+    /// Returns the shortest round trip in nanoseconds, 0 before the first sample.
     pub const fn min_ns(&self) -> u32 {
         self.min_ns
     }
 
-    /// Smoothed round trip in nanoseconds, 0 before the first sample.
+    /// Returns the smoothed round trip in nanoseconds, 0 before the first sample.
     pub const fn srtt_ns(&self) -> u32 {
         self.srtt_ns
     }

@@ -1,5 +1,5 @@
-//! Messages out: the records of posted messages, their numbers, the queue of frames to be sent, what acknowledgements and refusals
-//! end, and what is sent again (3.1, 7.1, 7.2, 7.4).
+//! The sending side of messages (3.1, 7.1, 7.2, 7.4): the records of posted messages, their numbers, the queue of
+//! frames to be sent, the messages that acknowledgements and refusals end, and retransmission.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -15,36 +15,38 @@ use crate::engine::{
     slab::{NIL, Slab},
 };
 
-/// Unacknowledged messages per partner, at most (7.1).
+/// At most so many messages per partner are unacknowledged (7.1).
 const WINDOW: u16 = 8191;
 
-/// What is sent to one partner.
+/// The send state of one partner.
 #[derive(Debug)]
 pub(in crate::engine) struct SendState {
     /// Number of the next message.
     next: Seq,
     /// Oldest number that is not acknowledged.
     unacked_first: Seq,
-    /// The newest acknowledgement that came in, if it is in the list of those not acted on yet, and when it came.
+    /// The newest acknowledgement that came in, if it is in the list of those not acted on yet, and the time when it
+    /// came.
     noted: Seq,
     noted_at: Time,
     is_listed: bool,
-    /// Posted, without a sequence number yet.
+    /// Posted messages without a sequence number.
     queue: List,
-    /// With a sequence number, in its order.
+    /// Messages with a sequence number, in its order.
     unacked: List,
     /// Bytes of eager messages in `unacked`.
     eager_bytes: u32,
     /// The first message in `queue` waits for a region.
     waits_for_region: bool,
     rtt: Rtt,
-    /// When the oldest unacknowledged message may have to be sent again; never later than true.
+    /// The time when the oldest unacknowledged message may have to be sent again; it may be too early, but never too
+    /// late.
     resend_at: Time,
-    /// Number of the newest packet that held nothing but an acknowledgement.
+    /// This is the number of the newest packet that carried only an acknowledgement.
     ack_packet: u32,
 }
 
-/// What the number of a packet that holds only an acknowledgement says.
+/// The meaning of the number of a packet that carries only an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum AckPacket {
     New,
@@ -53,7 +55,7 @@ pub(in crate::engine) enum AckPacket {
 }
 
 impl SendState {
-    /// Nothing was sent.
+    /// The state before anything was sent.
     pub(in crate::engine) const NEW: Self = Self {
         next: Seq::FIRST,
         unacked_first: Seq::FIRST,
@@ -69,25 +71,25 @@ impl SendState {
         ack_packet: 0,
     };
 
-    /// The number of the next message.
+    /// Returns the number of the next message.
     #[inline]
     pub(in crate::engine) const fn next(&self) -> Seq {
         self.next
     }
 
-    /// Messages sent and not acknowledged.
+    /// Returns how many messages were sent and not acknowledged.
     #[inline]
     pub(in crate::engine) const fn unacked(&self) -> u16 {
         self.next.since(self.unacked_first)
     }
 
-    /// Round trips of messages and their acknowledgements.
+    /// Returns the round trips of messages and their acknowledgements.
     #[inline]
     pub(in crate::engine) const fn rtt(&self) -> &Rtt {
         &self.rtt
     }
 
-    /// A round trip was measured by something else than a message.
+    /// Notes a round trip that was not measured by a message.
     pub(in crate::engine) fn sample_rtt(&mut self, rtt_ns: u64) {
         self.rtt.sample(rtt_ns);
     }
@@ -117,7 +119,7 @@ impl SendState {
         self.is_listed
     }
 
-    /// When the oldest unacknowledged message may have to be sent again.
+    /// Returns when the oldest unacknowledged message may have to be sent again.
     #[inline]
     pub(in crate::engine) const fn resend_at(&self) -> Time {
         self.resend_at
@@ -134,17 +136,17 @@ impl SendState {
         self.unacked_first = at;
     }
 
-    /// The partner waits for a region. False: it did already.
+    /// Notes that the partner waits for a region. False: it did already.
     pub(in crate::engine) const fn wait_for_region(&mut self) -> bool {
         !core::mem::replace(&mut self.waits_for_region, true)
     }
 
-    /// The partner does not wait for a region any more.
+    /// Notes that the partner does not wait for a region any more.
     pub(in crate::engine) const fn stop_waiting(&mut self) {
         self.waits_for_region = false;
     }
 
-    /// A packet that holds only an acknowledgement came in, with this number.
+    /// Handles a packet that carries only an acknowledgement, with this number.
     pub(in crate::engine) const fn handle_ack_packet(&mut self, value: Seq, number: u32) -> AckPacket {
         if !value.same_session(self.next) {
             return AckPacket::OtherConversation;
@@ -156,8 +158,8 @@ impl SendState {
         AckPacket::New
     }
 
-    /// Everything before `ack` is completely received by the partner: acted on message by message with
-    /// [`Transmitter::pop_acknowledged`]. False: nothing is acknowledged by it.
+    /// Handles an acknowledgement of everything before `ack`: [`Transmitter::pop_acknowledged`] then takes the messages
+    /// one by one. False: nothing is acknowledged by it.
     pub(in crate::engine) fn handle_ack(&mut self, ack: Seq, counters: &mut Counters) -> bool {
         let count = ack.since(self.unacked_first);
         if count == 0 {
@@ -172,7 +174,8 @@ impl SendState {
         true
     }
 
-    /// An acknowledgement came at `now` for a message that was sent once, at `sent`, if there was one.
+    /// Takes the sample of an acknowledgement that came at `now` for a message that was sent once, at `sent`, if there
+    /// was one.
     #[inline]
     pub(in crate::engine) fn sample_acknowledged(&mut self, now: Time, sent: Option<Time>) {
         if let Some(sent) = sent {
@@ -180,8 +183,8 @@ impl SendState {
         }
     }
 
-    /// A message of this partner is under way, which is given up at `deadline`: when it may have to be sent again, if that is sooner
-    /// than what runs.
+    /// A message of this partner is in flight and is given up at `deadline`: arms the retransmission timer, if it is
+    /// due sooner than the one that runs.
     #[inline]
     pub(in crate::engine) fn arm_resend(
         &mut self,
@@ -202,7 +205,7 @@ impl SendState {
         Some(resend_at)
     }
 
-    /// The conversation is over: the messages are to be taken out with [`Transmitter::pop_any`].
+    /// Ends the conversation: the messages are to be taken out with [`Transmitter::pop_any`].
     pub(in crate::engine) fn end_conversation(&mut self) {
         self.ack_packet = 0;
         self.eager_bytes = 0;
@@ -213,16 +216,16 @@ impl SendState {
     }
 }
 
-/// What keeps the first queued message of a partner from its number.
+/// The obstacle between the first queued message of a partner and its number.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Numbering {
-    /// Nothing: it has its number.
+    /// There is none: the message has its number.
     Done,
     /// There is no message.
     Empty,
-    /// The window, or the eager bytes.
+    /// The window is full, or the eager bytes are used up.
     Full,
-    /// It is a large message and needs a region first; what for.
+    /// It is a large message and needs a region first.
     NeedsRegion {
         message: u32,
         token: Token,
@@ -234,20 +237,20 @@ pub(in crate::engine) enum Numbering {
 /// A message that was acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Acknowledged {
-    /// It is over.
+    /// The message is over.
     Over(Option<Ending>),
-    /// The announcement of a large message: its end is still to come.
+    /// The message announces a large one, whose end is still to come.
     Announced { region: u8 },
 }
 
-/// What became of a message that the partner refused.
+/// The fate of a message that the partner refused.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Refusal {
     /// The number names no message that was sent.
     NotOurs,
     /// It was refused before.
     Again,
-    /// It is over, and so is its region if it had one.
+    /// The message is over, and so is its region if it had one.
     Over { ending: Ending, region: Option<u8> },
 }
 
@@ -260,7 +263,7 @@ pub(in crate::engine) enum Resent {
     GivenUp,
 }
 
-/// Messages that completed for the program before they were acknowledged.
+/// Counts messages that completed for the program before they were acknowledged.
 #[derive(Debug, Default)]
 struct EarlyCompletions {
     count: u32,
@@ -293,7 +296,7 @@ impl Transmitter {
         }
     }
 
-    /// Messages that are not over.
+    /// Returns how many messages are not over.
     #[inline]
     pub(in crate::engine) const fn len(&self) -> u32 {
         self.messages.len()
@@ -316,7 +319,7 @@ impl Transmitter {
         self.unsettled.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.messages.memory()
             + self.queue.capacity() * size_of::<(u32, u32)>()
@@ -355,7 +358,7 @@ impl Transmitter {
         Some(slot)
     }
 
-    /// The bytes of a message that is posted with them.
+    /// Sets the bytes of a message that is posted with them.
     #[inline]
     pub(in crate::engine) fn set_data(&mut self, slot: u32, data: &[u8]) {
         if let Some(message) = self.messages.get_mut(slot) {
@@ -363,7 +366,7 @@ impl Transmitter {
         }
     }
 
-    /// The name of a message.
+    /// Returns the name of a message.
     #[inline]
     pub(in crate::engine) fn id(&self, slot: u32) -> SendId {
         SendId {
@@ -372,7 +375,7 @@ impl Transmitter {
         }
     }
 
-    /// A message is complete for the program from now on.
+    /// Completes a message for the program.
     #[inline]
     pub(in crate::engine) fn complete_early(&mut self, slot: u32) {
         if let Some(message) = self.messages.get_mut(slot) {
@@ -420,15 +423,16 @@ impl Transmitter {
         Numbering::Done
     }
 
-    /// A large message has its region.
+    /// Gives a large message its region.
     pub(in crate::engine) fn set_region(&mut self, slot: u32, region: u8) {
         if let Some(message) = self.messages.get_mut(slot) {
             message.kind = Kind::Rndv { region: Some(region) };
         }
     }
 
-    /// Everything before `ack` is completely received by the partner: noted, and acted on when there is nothing to send, or before it
-    /// matters ([`Transmitter::poll_noted`]), because a program that waits for a message waits for nothing of this.
+    /// Notes that everything before `ack` is completely received by the partner. It is acted on when there is nothing
+    /// to send, or before it matters ([`Transmitter::poll_noted`]), so that a program does not wait for this when it
+    /// waits for a message.
     #[inline]
     pub(in crate::engine) fn note_ack(
         &mut self,
@@ -460,13 +464,14 @@ impl Transmitter {
         }
     }
 
-    /// A partner with an acknowledgement that was noted; it stays in the list until [`Transmitter::take_noted`].
+    /// Returns a partner with an acknowledgement that was noted; it stays in the list until
+    /// [`Transmitter::take_noted`].
     #[inline]
     pub(in crate::engine) fn poll_noted(&self) -> Option<u32> {
         self.unsettled.last().copied()
     }
 
-    /// The acknowledgement of a partner that was noted, and when it came.
+    /// Takes the noted acknowledgement of a partner, and the time when it came.
     #[inline]
     pub(in crate::engine) fn take_noted(&mut self, slot: u32, state: &mut SendState) -> Option<(Time, Seq)> {
         if !core::mem::take(&mut state.is_listed) {
@@ -509,14 +514,14 @@ impl Transmitter {
         }
     }
 
-    /// Takes a message out that is over; `None` if its end was told already.
+    /// Takes out a message that is over; `None` if its end was reported already.
     #[inline]
     pub(in crate::engine) fn remove(&mut self, slot: u32) -> Option<Ending> {
         let message = self.messages.remove(slot)?;
         self.ended(message.ending())
     }
 
-    /// What ends is counted once.
+    /// Counts the end of a message once.
     #[inline]
     const fn ended(&mut self, ending: Ending) -> Option<Ending> {
         if ending.done {
@@ -529,7 +534,7 @@ impl Transmitter {
         Some(ending)
     }
 
-    /// The partner refused the message with this number. [`Transmitter::drop_done`] follows.
+    /// Handles the partner's refusal of the message with this number. [`Transmitter::drop_done`] follows.
     pub(in crate::engine) fn refuse(&mut self, state: &SendState, seq: Seq) -> Refusal {
         let reach = state.next.since(state.unacked_first);
         if !seq.same_session(state.next) || seq.since(state.unacked_first) >= reach {
@@ -557,7 +562,7 @@ impl Transmitter {
         }
     }
 
-    /// Messages at the head of the list that were refused are over: nothing acknowledges them.
+    /// Drops the refused messages at the head of the list: they are over, since nothing acknowledges them.
     pub(in crate::engine) fn drop_done(&mut self, state: &mut SendState) {
         loop {
             let at = state.unacked.head;
@@ -574,7 +579,7 @@ impl Transmitter {
         }
     }
 
-    /// Takes out a message of a partner whose conversation is over, whatever becomes of it; `Some(None)`: its end was told already.
+    /// Takes out any message of a partner whose conversation is over; `Some(None)`: its end was reported already.
     pub(in crate::engine) fn pop_any(&mut self, state: &mut SendState) -> Option<Option<Ending>> {
         for list in [&mut state.unacked, &mut state.queue] {
             if let Some(message) = self.messages.get(list.head) {
@@ -586,7 +591,7 @@ impl Transmitter {
         None
     }
 
-    /// The message whose frame is to be sent next; it stays in the queue until [`Transmitter::sent`] or
+    /// Returns the message whose frame is to be sent next; it stays in the queue until [`Transmitter::sent`] or
     /// [`Transmitter::skip`].
     #[inline]
     pub(in crate::engine) fn poll_queue(&mut self) -> Option<u32> {
@@ -599,18 +604,19 @@ impl Transmitter {
         }
     }
 
-    /// The record of a message.
+    /// Returns the record of a message.
     #[inline]
     pub(in crate::engine) fn get(&self, slot: u32) -> Option<&Message> {
         self.messages.get(slot)
     }
 
-    /// The message that [`Transmitter::poll_queue`] named cannot be sent now.
+    /// Skips the message that [`Transmitter::poll_queue`] named, which cannot be sent now.
     pub(in crate::engine) fn skip(&mut self) {
         self.queue.pop_front();
     }
 
-    /// A frame of the message at the head of the queue went out. When the last one did: its partner and when it is given up.
+    /// Notes that a frame of the message at the head of the queue went out. For the last one, returns its partner and
+    /// when it is given up.
     #[inline]
     pub(in crate::engine) fn sent(&mut self, now: Time, at: u32, last_fragment: bool) -> Option<(u32, Time)> {
         let message = self.messages.get_mut(at)?;
@@ -669,7 +675,7 @@ impl Transmitter {
         Resent::Messages(resent)
     }
 
-    /// One message that is not over is given up after this long; what else has to know it.
+    /// Limits one message that is not over to this time; returns what the other parts have to know.
     pub(in crate::engine) fn set_give_up(&mut self, send: SendId, give_up_ns: u64) -> Option<GiveUp> {
         if !self.messages.is_current(send.slot, send.generation) {
             return None;
@@ -690,7 +696,7 @@ impl Transmitter {
     }
 }
 
-/// What changes with the time after which a message is given up.
+/// The changes that follow from a new limit for a message.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct GiveUp {
     pub partner: u32,

@@ -1,60 +1,61 @@
-//! What is known of the path that replies to pulls take: their round trips, and how far frames overtake one another (6.4).
+//! The path that replies to pulls take: their round trips, and how far frames overtake one another (6.4).
 
 use crate::engine::{Timing, connection::rtt::Rtt};
 
-/// Reordering that is taken for granted before any was seen, in frames: the third later one tells of a loss, as in TCP.
+/// So much reordering is assumed before any was seen, in frames: the third later one tells of a loss, as in TCP.
 const REORDERING_FIRST: u16 = 2;
-/// Reordering that is waited for at most, in frames: beyond it, asking again costs less than waiting.
+/// At most so much reordering is waited for, in frames: beyond it, asking again costs less than waiting.
 const REORDERING_MAX: u16 = 24;
-/// What a frame that was asked for needlessly adds to the reordering that is waited for.
+/// A frame that was asked for needlessly adds this to the reordering that is waited for.
 const REORDERING_STEP: u16 = 2;
 
-/// Least time that a late frame is waited for once later ones have arrived: cards hold frames back for up to 75 us.
+/// A late frame is waited for at least this long once later ones have arrived: cards keep frames back for up to 75 us.
 const GAP_NS_MIN: u64 = 100_000;
 
-/// What a pull needs to know of its path to tell late from lost.
+/// The facts about a path by which a pull tells late frames from lost ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// Frames that may overtake another.
+    /// So many frames may overtake another.
     pub reordering: u16,
-    /// A reply to a request does not come sooner than this after it.
+    /// A reply comes no sooner than this after its request.
     pub shortest_ns: u64,
-    /// Nor later, unless the path is slower than it is known to be.
+    /// A reply comes no later than this, unless the path is slower than it is known to be.
     pub longest_ns: u64,
 }
 
 /// The path of pulls from one partner.
 #[derive(Debug)]
 pub(in crate::engine) struct TransferPath {
-    /// Frames that overtook others, at most.
+    /// At most so many frames overtook others.
     reordering: u16,
-    /// Time from a PULL to its first reply: no acknowledgement is delayed in it.
+    /// The time from a PULL to its first reply: no acknowledgement is delayed in it.
     rtt: Rtt,
 }
 
 impl TransferPath {
-    /// Nothing is known.
+    /// The state before anything is known.
     pub(in crate::engine) const NEW: Self = Self {
         reordering: REORDERING_FIRST,
         rtt: Rtt::NEW,
     };
 
-    /// A round trip was measured.
+    /// Takes a measured round trip.
     pub(in crate::engine) fn sample(&mut self, rtt_ns: u64) {
         self.rtt.sample(rtt_ns);
     }
 
-    /// Shortest round trip in nanoseconds, 0 before the first sample.
+    /// Returns the shortest round trip in nanoseconds, 0 before the first sample.
     pub(super) const fn min_ns(&self) -> u32 {
         self.rtt.min_ns()
     }
 
-    /// A frame came before which so many did that were asked for later.
+    /// Notes that a frame came after so many that were asked for later.
     pub(super) fn overtaken(&mut self, by: u16) {
         self.reordering = self.reordering.max(by.min(REORDERING_MAX));
     }
 
-    /// A frame was asked for again that was only late, and came this long after that in nanoseconds; 0 if it is not known how long.
+    /// Notes that a frame was asked for again that was only late, and came this long after that in nanoseconds; 0 if it
+    /// is not known how long.
     pub(super) fn spurious(&mut self, after_ns: u64) {
         if after_ns > 0 {
             // Two copies, two requests: it answers the second.
@@ -63,12 +64,12 @@ impl TransferPath {
         self.reordering = (self.reordering + REORDERING_STEP).min(REORDERING_MAX);
     }
 
-    /// A pull is silent for too long after this, in nanoseconds, if it was asked again so many times.
+    /// Returns the time of silence after which a pull that was asked again so many times has timed out, in nanoseconds.
     pub(super) fn rto_ns(&self, timing: &Timing, short_acks: bool, backoff: u8) -> u64 {
         self.rtt.rto_of(timing, short_acks, backoff)
     }
 
-    /// What pulls need to know to tell late from lost.
+    /// Returns the facts by which pulls tell late frames from lost ones.
     pub(super) const fn late_or_lost(&self, longest_ns: u64, after_silence: bool) -> Path {
         // A path that was silent is empty.
         let expected_ns = if after_silence {
@@ -83,13 +84,13 @@ impl TransferPath {
         }
     }
 
-    /// A pull in which something is missing and nothing arrived for this long has lost it, in nanoseconds.
+    /// Returns the time without arrivals after which a missing frame of a pull counts as lost, in nanoseconds.
     pub(super) fn gap_ns(&self) -> u64 {
         (2 * u64::from(self.rtt.srtt_ns())).max(GAP_NS_MIN)
     }
 
-    /// After this much silence of a pull its oldest missing frame is asked for, in nanoseconds; `None` before any
-    /// round trip was measured.
+    /// Returns the time of silence after which a pull's oldest missing frame is asked for, in nanoseconds; `None`
+    /// before any round trip was measured.
     pub(super) fn probe_ns(&self) -> Option<u64> {
         (self.rtt.srtt_ns() != 0).then(|| 2 * self.gap_ns())
     }

@@ -18,23 +18,23 @@ const USE_FIRST: u8 = 23;
 /// One region.
 #[derive(Clone, Copy, Debug)]
 struct Region {
-    /// The large message, or nothing.
+    /// The large message in the region, or none.
     message: u32,
     partner: u32,
     token: Token,
     length: u32,
-    /// Changes with each use.
+    /// The use counter, which changes with each use.
     use_counter: u8,
     /// The announcement was acknowledged.
     acknowledged: bool,
     /// The end came, with this many bytes transferred.
     notified: Option<u32>,
-    /// When the partner was last heard of about it.
+    /// The time when the partner last said something about the message.
     active_at: Time,
     give_up_ns: u64,
 }
 
-/// What a region is claimed for.
+/// The purpose for which a region is claimed.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Claim {
     pub message: u32,
@@ -60,7 +60,7 @@ struct ReplyBlock {
     remaining: u32,
 }
 
-/// Where replies to a PULL go.
+/// The destination of the replies to a PULL.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Puller {
     pub mac: MacAddr,
@@ -74,7 +74,7 @@ pub(in crate::engine) struct Puller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct PullDrop {
     pub counter: Counter,
-    /// What the puller is told.
+    /// The refusal that the puller gets.
     pub nack: Option<NackCode>,
 }
 
@@ -84,7 +84,7 @@ pub(in crate::engine) struct Reply {
     pub puller: Puller,
     /// It is the last one of its block.
     pub is_last: bool,
-    /// All but the data.
+    /// The packet without its data.
     pub packet: PullReply<'static>,
     pub payload: Payload,
 }
@@ -113,7 +113,7 @@ pub(in crate::engine) struct TransferSender {
 }
 
 impl TransferSender {
-    /// At most so many regions, and blocks that wait to be answered.
+    /// Makes a sender with at most so many regions, and blocks that wait to be answered.
     pub(in crate::engine) fn new(regions_max: u32, blocks_max: u32) -> Self {
         Self {
             regions: Vec::new(),
@@ -143,13 +143,13 @@ impl TransferSender {
         self.used >= self.limit
     }
 
-    /// When a message may have to be given up; [`Time::MAX`] if none is.
+    /// Returns when a message may have to be given up; [`Time::MAX`] if none is.
     #[inline]
     pub(in crate::engine) fn poll_timeout(&self) -> Time {
         self.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.regions.capacity() * size_of::<Region>()
             + self.free.capacity()
@@ -193,12 +193,12 @@ impl TransferSender {
         Some(number)
     }
 
-    /// A partner waits for a region.
+    /// Lets a partner wait for a region.
     pub(in crate::engine) fn wait(&mut self, partner: u32) {
         self.waiters.push_back(partner);
     }
 
-    /// A partner that waits for a region, while there is one. It may not need it any more.
+    /// Takes a partner that waits for a region. It may not need it any more.
     pub(in crate::engine) fn poll_waiter(&mut self) -> Option<u32> {
         if self.is_full() {
             return None;
@@ -228,12 +228,13 @@ impl TransferSender {
         self.used -= 1;
     }
 
-    /// The use counter of a region, which its announcement says.
+    /// Returns the use counter of a region, which its announcement carries.
     pub(in crate::engine) fn use_counter(&self, number: u8) -> Option<u8> {
         Some(self.get(number.into())?.use_counter)
     }
 
-    /// A PULL came in from this partner, if it is one: checks it as 6.2 says, after its address and session, and queues the block.
+    /// Handles a PULL from this partner, if it is one: checks it as 6.2 says, after its address and session, and queues
+    /// the block.
     pub(in crate::engine) fn handle_pull(
         &mut self,
         now: Time,
@@ -262,7 +263,7 @@ impl TransferSender {
         region.active_at = now;
         let use_counter = region.use_counter;
         if self.is_waiting(puller.mac, pull, msg_offset) {
-            // A puller that asks again while we were too slow to answer: the first answer is still to be sent.
+            // The puller asked again before it was answered: the first answer is still to be sent.
             return Err(dropped(Counter::DropPullRepeated));
         }
         if self.blocks.len() >= self.blocks_max {
@@ -297,7 +298,7 @@ impl TransferSender {
         })
     }
 
-    /// The next frame of the blocks that were asked for.
+    /// Takes the next frame of the blocks that were asked for.
     #[inline]
     pub(in crate::engine) fn poll_reply(&mut self, sizes: &Sizes) -> Option<Reply> {
         loop {
@@ -343,7 +344,7 @@ impl TransferSender {
         }
     }
 
-    /// A partner says that a large message is over. `Err`: it names none of its messages.
+    /// Handles a partner's word that a large message is over. `Err`: it names none of its messages.
     pub(in crate::engine) fn handle_notify(
         &mut self,
         now: Time,
@@ -359,7 +360,7 @@ impl TransferSender {
         Ok(if is_over { self.ended(notify.rdma_id) } else { None })
     }
 
-    /// The announcement of a large message was acknowledged.
+    /// Notes that the announcement of a large message was acknowledged.
     pub(in crate::engine) fn handle_acknowledged(&mut self, now: Time, number: u8) -> Option<Ended> {
         let region = self.get_mut(number.into())?;
         region.acknowledged = true;
@@ -389,7 +390,7 @@ impl TransferSender {
         })
     }
 
-    /// A message of which neither a pull nor the end was seen for long: it ends, while the partner may be alive and never post a
+    /// Ends a message of which neither a pull nor the end was seen for long. Its partner may be alive and never post a
     /// receive.
     pub(in crate::engine) fn handle_timeout(&mut self, now: Time) -> Option<Ended> {
         while let Some(number) = self.timers.pop_due(now) {
@@ -409,7 +410,7 @@ impl TransferSender {
         None
     }
 
-    /// The message of a region is given up after this long.
+    /// Limits the message of a region to this time.
     pub(in crate::engine) fn set_give_up(&mut self, number: u8, message: u32, give_up_ns: u64) {
         let Some(region) = self.get_mut(number.into()).filter(|region| region.message == message) else {
             return;
@@ -421,7 +422,7 @@ impl TransferSender {
         }
     }
 
-    /// A large message to a partner whose conversation is over, and its region.
+    /// Finds a large message to a partner whose conversation is over, and its region.
     pub(in crate::engine) fn of_partner(&self, partner: u32) -> Option<Ended> {
         let number = self
             .regions
@@ -436,7 +437,7 @@ impl TransferSender {
     }
 }
 
-/// Position in the message of the first byte asked for; `None` if any of them is outside the region (6.3).
+/// Returns the position in the message of the first byte asked for; `None` if any byte is outside the region (6.3).
 fn block_offset(pull: &Pull, payload: u32, region_length: u32) -> Option<u32> {
     let skipped = i64::from(pull.rdma_offset % payload);
     let msg_offset = i64::from(pull.frame_index) * i64::from(payload) - skipped + i64::from(pull.first_frame_offset);

@@ -181,7 +181,8 @@ impl Pair {
     /// The other side answers that this one is connected, or may not be.
     fn take_connected(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
         let [request, session, answer] = record.words;
-        // Also when nobody waits for it any more: the other side is connected. Who was not asked has to name the key.
+        // Also when no connect waits for it any more: the other side is connected. A side that was not asked has to
+        // name the key.
         if answer == ACCEPTED && self.has_asked {
             self.connected_to(session as u32)?;
         }
@@ -364,7 +365,7 @@ mod tests {
         // It looked for answers just before they came.
         assert!(to.read_messages(&mut scope) && !to.broken);
         assert_eq!(to.session, Some(7));
-        // Nobody waits for this connection any more, but the other side has it.
+        // No connect waits for this connection any more, but the other side has it.
         assert!(from.cancel_connect(1) && to.write_waiting(&mut scope) && to.push(&eager, &Payload::None));
         assert!(from.read_messages(&mut scope) && !from.broken);
     }

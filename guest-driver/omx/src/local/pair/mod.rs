@@ -54,7 +54,8 @@ const FRAME: u32 = 9;
 
 /// Bytes of frames that wait for room, as many as a receive ring holds: what is beyond is lost as there, and sent again.
 const FRAMES_LEN_MAX: usize = 4 << 20;
-/// Frames that wait to be taken, of all pairs: more than are in all rings when an endpoint looks after a while.
+/// At most so many frames of all pairs wait to be taken: more than are in all rings when an endpoint polls after a
+/// while.
 const FRAMES_MAX: usize = 4096;
 
 const ACCEPTED: u64 = 0;
@@ -159,11 +160,12 @@ pub(in crate::local) struct Incoming {
     pub(in crate::local) refused_info: u64,
 }
 
-/// Another endpoint of this host: what both share, and what is under way between them.
+/// Another endpoint of this host: the memory and the socket that both share, and the messages between them that are not
+/// over.
 pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
-    pub(in crate::local) socket: weft_authority::UntrustedSocket,
+    pub(in crate::local) socket: weft_authority::QuarantinedSocket,
     /// The other program, as the system says.
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.

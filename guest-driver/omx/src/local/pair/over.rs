@@ -121,7 +121,7 @@ impl Pair {
     fn read_all(&mut self, scope: &mut Scope<'_>) {
         // More turns than a full ring needs, and an end: a child of that program may still be writing.
         for _ in 0..=2 * RECORDS_MAX / RECORDS_PER_TURN {
-            // Nobody is there for answers, which would keep messages from being read.
+            // No side is there for answers, which would keep messages from being read.
             self.outgoing.control.clear();
             if self.broken || !self.read(scope) {
                 return;

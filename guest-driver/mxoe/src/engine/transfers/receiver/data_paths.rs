@@ -1,44 +1,45 @@
-//! Two paths for the data of long messages to come to an endpoint, and which of them is quicker.
+//! There are two paths on which the data of long messages reaches an endpoint; this module learns which one is quicker.
 //!
-//! Where data comes through another queue than messages (a socket of its own, which the receiver's core reads, beside a ring, into which
-//! the sender's core copies it), it depends on caches, cores and the kernel which one is quicker: over veth at MTU 9000 the socket took
-//! 0.8 of the ring's time on one machine and 1.08 on another. The puller chooses by the handle, which the replier echoes: data for slots
-//! with an odd number comes on the bulk path. So it tries both, and compares each trial with the transfers before and after it, since machines that
-//! share processors with others are quick now and slow then.
+//! Data may come through another queue than messages: a socket of its own, which the receiver's core reads, in place of
+//! the ring, into which the sender's core copies. Which of them is quicker depends on caches, cores and the kernel:
+//! over veth at MTU 9000 the socket took 0.8 of the ring's time on one machine and 1.08 on another. The puller chooses
+//! the path by the handle, which the replier echoes: data for slots with an odd number comes on the bulk path. A puller
+//! that learns tries both paths and compares each trial with the transfers before and after it, since machines that
+//! share processors with others vary in speed.
 
 use crate::engine::{DataPath, DataPathChoice, Token};
 
-/// Shorter transfers are not compared: half of their time is the request's.
+/// Shorter transfers are not compared, because half of their time is the request's.
 const LEN_MIN: u32 = 512 << 10;
-/// Comparisons that are remembered: their median counts, since one of them may have met a processor that was away.
+/// So many comparisons are remembered. Their median counts, since the processor may have been away during one of them.
 const REMEMBERED: usize = 9;
-/// Comparisons it takes to change the way.
+/// So many comparisons are needed before the usual path changes.
 const ENOUGH: usize = 4;
-/// Comparisons until trials are rare.
+/// After so many comparisons, trials become rare.
 const SOON: usize = 9;
-/// Transfers of the usual way between two trials: in the beginning, and later.
+/// So many transfers on the usual path lie between two trials, at first and later.
 const BETWEEN_SOON: u32 = 2;
 const BETWEEN_LATER: u32 = 24;
 /// Ratios are in these units.
 const ONE: u64 = 1024;
-/// How much quicker the other way must be: 3 %.
+/// The other path becomes the usual one only if it is quicker by this much: 3 %.
 const BETTER: u64 = ONE / 32;
 
-/// What is known about both ways.
+/// What is known about both paths.
 #[derive(Debug)]
 pub(super) struct DataPaths {
-    /// The usual one.
+    /// The path that transfers take unless they are trials.
     usual: DataPath,
     learns: bool,
-    /// Times that data took on the bulk path, in units of [`ONE`] of the time with messages: the newest comparisons.
+    /// The newest comparisons: the time that data took on the bulk path, in units of [`ONE`] of the time with messages.
     ratios: [u64; REMEMBERED],
     comparisons: usize,
-    /// Transfers of the usual way since the last trial.
+    /// Transfers on the usual path since the last trial.
     since: u32,
-    /// Time per byte of the last one, and of the trial after it.
+    /// The time per byte of the last transfer on the usual path, and of the trial after it.
     before_ps: Option<u64>,
     trial_ps: Option<u64>,
-    /// The transfer that is a trial.
+    /// The transfer that is the current trial.
     trial: Option<Token>,
 }
 
@@ -75,7 +76,7 @@ impl DataPaths {
         self.usual
     }
 
-    /// A transfer is over that came this way and took so long. `alone`: none ran beside it.
+    /// Records a transfer that is over: its path and its duration. `alone`: no other one ran beside it.
     pub(super) fn over(&mut self, token: Token, path: DataPath, (length, ns): (u32, u64), alone: bool) {
         if !self.learns {
             return;
@@ -104,11 +105,11 @@ impl DataPaths {
     }
 
     fn compare(&mut self, trial_ps: u64, usual_ps: u64) {
-        let (apart, with_messages) = match self.usual {
+        let (bulk, with_messages) = match self.usual {
             DataPath::WithMessages => (trial_ps, usual_ps),
             DataPath::Bulk => (usual_ps, trial_ps),
         };
-        self.ratios[self.comparisons % REMEMBERED] = apart.saturating_mul(ONE) / with_messages.max(1);
+        self.ratios[self.comparisons % REMEMBERED] = bulk.saturating_mul(ONE) / with_messages.max(1);
         self.comparisons = self.comparisons.wrapping_add(1);
         let mut known = self.ratios;
         let known = &mut known[..self.comparisons.min(REMEMBERED)];
@@ -131,23 +132,23 @@ mod tests {
 
     const LEN: u32 = 4 << 20;
 
-    /// Runs transfers, each alone, that take so long on the bulk path and with messages at the machine's pace of the moment, in percent; those that
-    /// came on the bulk path.
+    /// Runs transfers, each alone, whose durations on the bulk path and with messages are given for a machine at full
+    /// speed; `slowness` gives the actual ones in percent. Returns how many of 1000 took the bulk path.
     fn run(
         paths: &mut DataPaths,
         transfers: u64,
-        apart_ns: u64,
+        bulk_ns: u64,
         with_messages_ns: u64,
-        pace: impl Fn(u64) -> u64,
+        slowness: impl Fn(u64) -> u64,
     ) -> u64 {
         (0..transfers)
             .filter(|token| {
                 let path = paths.choose(*token, LEN, true);
                 let ns = match path {
                     DataPath::WithMessages => with_messages_ns,
-                    DataPath::Bulk => apart_ns,
+                    DataPath::Bulk => bulk_ns,
                 };
-                paths.over(*token, path, (LEN, ns * pace(*token) / 100), true);
+                paths.over(*token, path, (LEN, ns * slowness(*token) / 100), true);
                 path == DataPath::Bulk
             })
             .count() as u64
@@ -158,24 +159,24 @@ mod tests {
         for first in [DataPath::WithMessages, DataPath::Bulk] {
             let learned = || DataPaths::new(DataPathChoice::Learned(first));
             // Some slow their machines down by half for a while, some now and then a lot.
-            for pace in [
+            for slowness in [
                 |_| 100,
                 |at| 100 + 50 * (at / 40 % 2),
                 |at| 100 + 300 * u64::from(at % 13 == 5),
             ] {
                 let mut paths = learned();
-                run(&mut paths, 100, 2_000_000, 2_500_000, pace);
-                let apart = run(&mut paths, 1000, 2_000_000, 2_500_000, pace);
-                assert!((950..1000).contains(&apart), "{first:?}: {apart}");
+                run(&mut paths, 100, 2_000_000, 2_500_000, slowness);
+                let bulk = run(&mut paths, 1000, 2_000_000, 2_500_000, slowness);
+                assert!((950..1000).contains(&bulk), "{first:?}: {bulk}");
                 // It changes.
-                run(&mut paths, 600, 2_000_000, 1_700_000, pace);
-                let apart = run(&mut paths, 1000, 2_000_000, 1_700_000, pace);
-                assert!((1..=50).contains(&apart), "{first:?}: {apart}");
+                run(&mut paths, 600, 2_000_000, 1_700_000, slowness);
+                let bulk = run(&mut paths, 1000, 2_000_000, 1_700_000, slowness);
+                assert!((1..=50).contains(&bulk), "{first:?}: {bulk}");
             }
             // Where it does not matter, nothing changes.
             let mut paths = learned();
-            let apart = run(&mut paths, 1000, 2_000_000, 2_020_000, |_| 100);
-            assert_eq!(apart > 500, first == DataPath::Bulk);
+            let bulk = run(&mut paths, 1000, 2_000_000, 2_020_000, |_| 100);
+            assert_eq!(bulk > 500, first == DataPath::Bulk);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The receiving side of large messages: those that were announced, the pulls that run, asking again, giving up (6.2 – 6.5).
+//! The receiving side of large messages (6.2 – 6.5): it keeps those that were announced, runs the pulls, asks again,
+//! and gives up.
 
 use alloc::collections::VecDeque;
 
@@ -26,15 +27,15 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Large {
     pub partner: u32,
-    /// The conversation it belongs to.
+    /// The conversation that the message belongs to.
     pub epoch: u32,
     msg_length: u32,
     pub rdma_id: u8,
     pub rdma_seqnum: u8,
     rdma_offset: u16,
-    /// Name and bytes of a pull that waits for a slot.
+    /// The name and the bytes of a pull that waits for a slot.
     waiting: Option<(Token, u32)>,
-    /// How long that pull may take, if not as long as others.
+    /// The time limit of that pull, if the general one does not apply.
     give_up_ns: Option<u64>,
 }
 
@@ -53,18 +54,18 @@ impl Large {
     }
 }
 
-/// What a pull that begins needs of the rest of the engine.
+/// The data from the other parts of the engine that a pull needs to begin.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Begin {
     /// The partner's session *back*.
     pub session: u32,
     /// Bytes of data of a full reply.
     pub payload: u32,
-    /// After this long it is given up, unless another time was set for it.
+    /// The pull is given up after this time, unless another time was set for it.
     pub give_up_ns: u64,
 }
 
-/// What goes with every frame and time-out of a pull.
+/// The data that every frame and time-out of a pull needs.
 #[derive(Debug)]
 pub(in crate::engine) struct Transfer<'a> {
     pub now: Time,
@@ -80,7 +81,7 @@ pub(in crate::engine) struct Transfer<'a> {
 /// A block that is to be asked for next.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Ask {
-    /// Whom.
+    /// The partner that is asked.
     pub partner: u32,
     at: u16,
     first: u32,
@@ -95,10 +96,10 @@ pub(in crate::engine) struct Ends {
     pub partner: u8,
 }
 
-/// A pull that is over, one way or another.
+/// A pull that has ended, with success or without.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Over {
-    /// What it pulled.
+    /// The message that was pulled.
     pub large: Large,
     pub event: Event,
     /// Bytes that were transferred.
@@ -142,13 +143,13 @@ impl TransferReceiver {
         self.pulls.bulk > 0
     }
 
-    /// When something is due; [`Time::MAX`] if nothing is.
+    /// Returns when something is due; [`Time::MAX`] if nothing is.
     #[inline]
     pub(in crate::engine) fn poll_timeout(&self) -> Time {
         self.pulls.timers.next()
     }
 
-    /// Bytes held.
+    /// Returns the memory in use, in bytes.
     pub(in crate::engine) fn memory(&self) -> usize {
         self.announced.memory() + self.waiting.capacity() * size_of::<LargeId>() + self.pulls.memory()
     }
@@ -186,7 +187,7 @@ impl TransferReceiver {
         Ok(true)
     }
 
-    /// An announced message is not wanted.
+    /// Declines an announced message.
     pub(in crate::engine) fn decline(&mut self, large: LargeId) -> Result<Large, SendError> {
         if !self.announced.is_current(large.slot, large.generation) {
             return Err(SendError::Gone);
@@ -213,7 +214,7 @@ impl TransferReceiver {
         None
     }
 
-    /// The next wanted message for which there is a slot. [`TransferReceiver::begin`] follows.
+    /// Takes the next wanted message for which there is a slot. [`TransferReceiver::begin`] follows.
     pub(in crate::engine) fn poll_begin(&mut self) -> Option<Large> {
         while self.pulls.used < self.pulls.limit {
             let id = self.waiting.pop_front()?;
@@ -240,7 +241,7 @@ impl TransferReceiver {
             active_at: now,
             backoff: 0,
             in_requests: false,
-            in_held: false,
+            is_blocked: false,
             probed: false,
             sample: None,
             give_up_ns: large.give_up_ns.unwrap_or(begin.give_up_ns),
@@ -252,12 +253,16 @@ impl TransferReceiver {
         }
     }
 
-    /// The next block to be asked for. [`TransferReceiver::ask`] follows.
+    /// Returns the next block to be asked for. [`TransferReceiver::ask`] follows.
     pub(in crate::engine) fn poll_ask(&mut self, sizes: &Sizes) -> Option<Ask> {
         let block_frames = sizes.block_frames();
-        for held in [false, true] {
+        for blocked in [false, true] {
             loop {
-                let queue = if held { &self.pulls.held } else { &self.pulls.requests };
+                let queue = if blocked {
+                    &self.pulls.blocked
+                } else {
+                    &self.pulls.requests
+                };
                 let Some((at, generation)) = queue.front().copied() else {
                     break;
                 };
@@ -266,11 +271,11 @@ impl TransferReceiver {
                     Some(pull) => next_of(pull, block_frames, outstanding, max),
                     None => Next::Nothing,
                 };
-                if held && matches!(next, Next::Held) {
+                if blocked && matches!(next, Next::Blocked) {
                     break;
                 }
-                let queue = if held {
-                    &mut self.pulls.held
+                let queue = if blocked {
+                    &mut self.pulls.blocked
                 } else {
                     &mut self.pulls.requests
                 };
@@ -278,13 +283,17 @@ impl TransferReceiver {
                 let Some(pull) = self.pulls.get(at, generation) else {
                     continue;
                 };
-                *(if held { &mut pull.in_held } else { &mut pull.in_requests }) = false;
+                *(if blocked {
+                    &mut pull.is_blocked
+                } else {
+                    &mut pull.in_requests
+                }) = false;
                 match next {
                     Next::Nothing => {}
-                    Next::Held => self.pulls.hold(at),
+                    Next::Blocked => self.pulls.block(at),
                     Next::Ask { first, count, again } => {
                         let partner = pull.large.partner;
-                        // To the end: pulls take turns.
+                        // The pull goes to the end of the queue: pulls take turns.
                         self.pulls.queue(at);
                         return Some(Ask {
                             partner,
@@ -300,7 +309,7 @@ impl TransferReceiver {
         None
     }
 
-    /// The packet that asks for a block.
+    /// Makes the packet that asks for a block.
     pub(in crate::engine) fn ask(
         &mut self,
         now: Time,
@@ -348,7 +357,7 @@ impl TransferReceiver {
         Some(packet)
     }
 
-    /// The pull that a handle names, and its partner.
+    /// Finds the pull that a handle names, and its partner.
     pub(in crate::engine) fn find(&self, handle: u32) -> Option<(u16, u32)> {
         let (at, pull) = self.pulls.by_handle(handle)?;
         Some((at, pull.large.partner))
@@ -391,7 +400,7 @@ impl TransferReceiver {
         };
         path.overtaken(taken.overtaken_by);
         if let Some(late_ns) = taken.late_ns {
-            // Whichever request it answers, its round trip was not shorter.
+            // Whichever of the requests it answers, its round trip was not shorter.
             path.sample(late_ns);
         }
         let waited = sample(pull, now, taken.ordinal, path);
@@ -407,7 +416,7 @@ impl TransferReceiver {
         self.pulls.outstanding -= len;
         if let Some((rtt_ns, queue_ns)) = waited {
             self.pulls
-                .pace(now, rtt_ns, queue_ns, timing.pull_queue_ns_max, sizes.reply_payload());
+                .adapt_window(now, rtt_ns, queue_ns, timing.pull_queue_ns_max, sizes.reply_payload());
         }
         if taken.done_early {
             counters.count(Counter::PullNonfirstBlockDoneEarly);
@@ -424,7 +433,7 @@ impl TransferReceiver {
         })
     }
 
-    /// The pull in this slot is over.
+    /// Ends the pull in this slot.
     pub(in crate::engine) fn end(&mut self, now: Time, at: u16, status: Status, transferred: u32) -> Option<Over> {
         let pull = self.pulls.remove(at)?;
         let alone = status == Status::Success && pull.begun_alone == Some(self.pulls.begun);
@@ -442,7 +451,8 @@ impl TransferReceiver {
         })
     }
 
-    /// The next pull for which something is due at `now`, and its partner. [`TransferReceiver::handle_timeout`] follows.
+    /// Takes the next pull for which something is due at `now`, and its partner. [`TransferReceiver::handle_timeout`]
+    /// follows.
     pub(in crate::engine) fn poll_due(&mut self, now: Time) -> Option<(u16, u32)> {
         loop {
             let at = self.pulls.timers.pop_due(now)? as u16;
@@ -476,7 +486,7 @@ impl TransferReceiver {
         // Replies that come, though late, keep it going.
         let is_silent = pull.backoff > 0;
         if now < due && !(is_silent && end <= now) {
-            let due = self.look_for_losses(at, due, now, path, counters);
+            let due = self.detect_loss(at, due, now, path, counters);
             let due = if is_silent { due.min(end) } else { due };
             self.pulls.timers.at_latest(at.into(), due);
             return false;
@@ -502,9 +512,9 @@ impl TransferReceiver {
         false
     }
 
-    /// Before a pull's time-out `due`: asks again for what is surely lost, or for its oldest missing frame after some silence. When to
-    /// look next.
-    fn look_for_losses(&mut self, at: u16, due: Time, now: Time, path: &TransferPath, counters: &mut Counters) -> Time {
+    /// Before a pull's time-out `due`: asks again for what is surely lost, or for its oldest missing frame after some
+    /// silence. Returns when to check next.
+    fn detect_loss(&mut self, at: u16, due: Time, now: Time, path: &TransferPath, counters: &mut Counters) -> Time {
         let Some(pull) = self.pulls.slots[usize::from(at)].pull.as_mut() else {
             return due;
         };
@@ -527,7 +537,7 @@ impl TransferReceiver {
         due
     }
 
-    /// The message that is being transferred under this name is given up after this long. False if there is none.
+    /// Limits the transfer under this name to this time. False if there is none.
     pub(in crate::engine) fn set_give_up(&mut self, receive: Token, give_up_ns: u64) -> bool {
         for (at, slot) in (0..).zip(&mut self.pulls.slots) {
             if let Some(pull) = slot.pull.as_mut().filter(|pull| pull.token == receive) {
@@ -555,13 +565,13 @@ impl TransferReceiver {
 /// A reply that was taken.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Taken {
-    /// Where its data go.
+    /// The name under which the data is delivered.
     pub receive: Token,
     /// The bytes of the message, if it is complete now.
     pub complete: Option<u32>,
 }
 
-/// A reply was dropped; it may say something about the path.
+/// Counts a dropped reply, which may say something about the path.
 fn count_refused(refused: Refused, path: &mut TransferPath, counters: &mut Counters) {
     let (counter, spurious) = match refused {
         Refused::Wraparound { spurious } => (Counter::DropPullReplyBadSeqnumWraparound, spurious),

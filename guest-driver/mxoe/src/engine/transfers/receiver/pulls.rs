@@ -1,4 +1,5 @@
-//! The running pulls of an endpoint: their handles, turns, and how much of them may be under way at once (6.2, 6.4).
+//! The running pulls of an endpoint: their handles, their turns, and how much data may be outstanding at once (6.2,
+//! 6.4).
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -7,15 +8,15 @@ use ether::Time;
 use super::{Large, window::PullWindow};
 use crate::engine::{DataPath, Token, timers::Timers};
 
-/// Slots a handle can name (6.2).
+/// A handle can name so many slots (6.2).
 const SLOTS_MAX: u32 = 1024;
 /// Bits of a handle's generation.
 const GENERATION_BITS: u32 = 22;
 /// First generation of a slot.
 const GENERATION_FIRST: u32 = 0x23;
-/// Frames that may be under way however long the queues are.
+/// So many frames may be outstanding however long the queues are.
 const OUTSTANDING_FRAMES_MIN: u32 = 16;
-/// Frames more that may be under way for every reply that did not wait.
+/// Each reply that did not wait in a queue lets so many more frames be outstanding.
 const OUTSTANDING_FRAMES_STEP: u32 = 1;
 
 /// A running pull.
@@ -27,19 +28,19 @@ pub(super) struct Pull {
     pub(super) length: u32,
     pub(super) window: PullWindow,
     pub(super) started: Time,
-    /// Last request or accepted reply.
+    /// The time of the last request or accepted reply.
     pub(super) active_at: Time,
     pub(super) backoff: u8,
-    /// It is among those with something to ask for.
+    /// The pull is in the queue of those with something to ask for.
     pub(super) in_requests: bool,
-    /// It is among those that wait for room.
-    pub(super) in_held: bool,
+    /// The pull is in the queue of those that wait for room.
+    pub(super) is_blocked: bool,
     /// The oldest missing frame was asked for since the last reply.
     pub(super) probed: bool,
-    /// A request whose first reply will be a sample of the round trip.
+    /// The request whose first reply will be a sample of the round trip.
     pub(super) sample: Option<(u16, Time)>,
     pub(super) give_up_ns: u64,
-    /// [`Pulls::begun`] with it; `None`: it began beside others.
+    /// The value of [`Pulls::begun`] when the pull began alone; `None`: it began beside others.
     pub(super) begun_alone: Option<u64>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Pulls {
     pub(super) slots: Vec<Slot>,
-    /// Free slots by the way that data for them comes ([`DataPath`]).
+    /// The free slots, by the path on which data for them comes ([`DataPath`]).
     free: [Vec<u16>; 2],
     pub(super) used: u32,
     /// Pulls whose data comes on the bulk path.
@@ -64,14 +65,14 @@ pub(super) struct Pulls {
     /// Bytes asked for and not arrived.
     pub(super) outstanding: u32,
     outstanding_max: u32,
-    /// Of which so many now, by how long replies wait.
+    /// The limit of `outstanding`, which depends on how long replies wait.
     pub(super) outstanding_allowed: u32,
-    /// When that was last made less.
+    /// The time when that limit was last lowered.
     allowed_less_at: Time,
     /// Pulls with something to ask for.
     pub(super) requests: VecDeque<(u16, u32)>,
     /// Pulls whose next block waits for `outstanding` to fall.
-    pub(super) held: VecDeque<(u16, u32)>,
+    pub(super) blocked: VecDeque<(u16, u32)>,
     pub(super) timers: Timers,
 }
 
@@ -89,7 +90,7 @@ impl Pulls {
             outstanding_allowed: outstanding_max,
             allowed_less_at: Time::ZERO,
             requests: VecDeque::new(),
-            held: VecDeque::new(),
+            blocked: VecDeque::new(),
             timers: Timers::default(),
         }
     }
@@ -97,19 +98,19 @@ impl Pulls {
     /// Whether any pull may have something to ask for.
     #[inline]
     pub(super) fn may_ask(&self) -> bool {
-        !self.requests.is_empty() || !self.held.is_empty()
+        !self.requests.is_empty() || !self.blocked.is_empty()
     }
 
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.free.iter().map(Vec::capacity).sum::<usize>() * size_of::<u16>()
-            + (self.requests.capacity() + self.held.capacity()) * size_of::<(u16, u32)>()
+            + (self.requests.capacity() + self.blocked.capacity()) * size_of::<(u16, u32)>()
             + self.timers.memory()
     }
 
-    /// A reply came `rtt_ns` after it was asked for, `queue_ns` longer than on the path at its shortest; more than `queue_ns_max`
-    /// is too much.
-    pub(super) fn pace(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
+    /// Adapts the limit to a reply that came `rtt_ns` after it was asked for, `queue_ns` longer than on the idle path;
+    /// more than `queue_ns_max` is too much.
+    pub(super) fn adapt_window(&mut self, now: Time, rtt_ns: u64, queue_ns: u64, queue_ns_max: u64, payload: u32) {
         if queue_ns <= queue_ns_max {
             let more = self
                 .outstanding_allowed
@@ -122,7 +123,7 @@ impl Pulls {
         }
     }
 
-    /// Gives a pull a slot whose data comes this way, or another one if those are all taken.
+    /// Gives a pull a slot whose data comes on this path, or another slot if all of those are taken.
     pub(super) fn insert(&mut self, path: DataPath, mut pull: Pull) -> Option<u16> {
         if self.used >= self.limit {
             return None;
@@ -140,7 +141,7 @@ impl Pulls {
         Some(at)
     }
 
-    /// One of each kind.
+    /// Adds one slot for each path.
     fn add_slots(&mut self) {
         for _ in 0..2 {
             let at = self.slots.len() as u16;
@@ -187,36 +188,36 @@ impl Pulls {
         u32::from(at) << GENERATION_BITS | self.slots[usize::from(at)].generation
     }
 
-    /// A pull has something to ask for. If it waits for room, that holds for new blocks; what is lost is asked for at once, as
-    /// its arrival is what makes room.
+    /// Queues a pull that has something to ask for. A pull that waits for room still waits with new blocks; lost frames
+    /// are asked for immediately, as their arrival makes room.
     pub(super) fn queue(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
             && !pull.in_requests
-            && (!pull.in_held || pull.window.wants())
+            && (!pull.is_blocked || pull.window.wants())
         {
             pull.in_requests = true;
             self.requests.push_back((at, slot.generation));
         }
     }
 
-    /// A pull waits for room.
-    pub(super) fn hold(&mut self, at: u16) {
+    /// Lets a pull wait for room.
+    pub(super) fn block(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         if let Some(pull) = &mut slot.pull
-            && !pull.in_held
+            && !pull.is_blocked
         {
-            pull.in_held = true;
-            self.held.push_back((at, slot.generation));
+            pull.is_blocked = true;
+            self.blocked.push_back((at, slot.generation));
         }
     }
 }
 
-/// What to ask for next.
+/// The next step of a pull that may ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     Ask { first: u32, count: u32, again: bool },
-    Held,
+    Blocked,
     Nothing,
 }
 
@@ -256,7 +257,7 @@ pub(super) fn next_of(pull: &Pull, block_frames: u32, outstanding: u32, outstand
             again: false,
         }
     } else {
-        Next::Held
+        Next::Blocked
     }
 }
 
@@ -272,10 +273,11 @@ mod tests {
         let mut pulls = Pulls::new(8, MAX);
         let slow_ns = 50_000 + QUEUE_NS_MAX + 1;
         let mut now = Time::from_nanos(2 * slow_ns);
-        let too_long = |pulls: &mut Pulls, now| pulls.pace(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
+        let too_long =
+            |pulls: &mut Pulls, now| pulls.adapt_window(now, slow_ns, QUEUE_NS_MAX + 1, QUEUE_NS_MAX, PAYLOAD);
         too_long(&mut pulls, now);
         too_long(&mut pulls, now);
-        // Once per round trip: what is under way already says nothing new.
+        // Once per round trip: frames in flight say nothing new.
         let mut before = pulls.outstanding_allowed;
         assert_eq!(before, MAX / 2);
         for _ in 0..20 {
@@ -286,7 +288,7 @@ mod tests {
         }
         assert_eq!(before, OUTSTANDING_FRAMES_MIN * PAYLOAD);
         for _ in 0..MAX.div_ceil(OUTSTANDING_FRAMES_STEP * PAYLOAD) {
-            pulls.pace(now, slow_ns - 1, QUEUE_NS_MAX, QUEUE_NS_MAX, PAYLOAD);
+            pulls.adapt_window(now, slow_ns - 1, QUEUE_NS_MAX, QUEUE_NS_MAX, PAYLOAD);
         }
         assert_eq!(pulls.outstanding_allowed, MAX);
     }

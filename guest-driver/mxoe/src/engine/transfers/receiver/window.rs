@@ -8,12 +8,12 @@ use crate::engine::transfers::path::Path;
 
 /// Frames that can be outstanding: the number on the wire has eight bits.
 pub(super) const WINDOW: u32 = 256;
-/// Ordinals remembered: asking again takes new ones.
+/// So many ordinals are remembered: asking again takes new ones.
 const ORDINALS: u16 = 512;
 /// Blocks in flight per pull (section 3).
 pub(super) const BLOCKS: u32 = 4;
 
-/// Requests of which the time is remembered.
+/// The times of so many requests are remembered.
 const STAMPS: usize = 16;
 
 type Bits = [u64; 4];
@@ -33,18 +33,18 @@ fn clear(bits: &mut Bits, frame: u32) {
 /// The ordinals of the frames that were asked for.
 #[derive(Debug)]
 struct Ordinals {
-    /// The newest one of each frame.
+    /// The newest ordinal of each frame.
     of: [u16; WINDOW as usize],
-    /// The frame of each one.
+    /// The frame of each ordinal.
     frame_of: [u8; ORDINALS as usize],
     next: u16,
-    /// One above the highest that arrived.
+    /// One above the highest ordinal that arrived.
     seen: u16,
-    /// Below this all were judged.
+    /// All ordinals below this were judged.
     judged: u16,
 }
 
-/// What is known of a pull's frames.
+/// The window of a pull's frames.
 #[derive(Debug)]
 pub(super) struct PullWindow {
     payload: u32,
@@ -52,9 +52,9 @@ pub(super) struct PullWindow {
     skipped: u32,
     total: u32,
     frames: u32,
-    /// Oldest frame that has not arrived.
+    /// The oldest frame that has not arrived.
     base: u32,
-    /// First frame that was never asked for.
+    /// The first frame that was never asked for.
     next: u32,
     received: Bits,
     wanted: Bits,
@@ -81,29 +81,30 @@ pub(super) struct Reply {
 pub(super) enum Refused {
     /// Number and offset do not belong together.
     Wraparound { spurious: Option<u64> },
-    /// Not asked for, or of another length.
+    /// The frame was not asked for, or has another length.
     BadSeqnum,
-    /// There already.
+    /// The frame is there already.
     Duplicate { spurious: Option<u64> },
 }
 
 /// A reply that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Its ordinal, if it was asked for once.
+    /// The ordinal of the frame, if it was asked for once.
     pub ordinal: Option<u16>,
-    /// Frames that came before it though they were asked for later.
+    /// So many frames came before it though they were asked for later.
     pub overtaken_by: u16,
     /// Frames that are now known to be lost.
     pub lost: u32,
     /// The oldest block was incomplete and this frame completed a younger one.
     pub done_early: bool,
-    /// It was asked for again and came this long after that, in nanoseconds: longer than any reply was thought to take.
+    /// The frame was asked for again and came this long after that, in nanoseconds: longer than any reply was thought
+    /// to take.
     pub late_ns: Option<u64>,
 }
 
 impl PullWindow {
-    /// `total` bytes from offset `rdma_offset` of the region, in frames of `payload` bytes.
+    /// Makes a window for `total` bytes from offset `rdma_offset` of the region, in frames of `payload` bytes.
     pub(super) fn new(total: u32, rdma_offset: u32, payload: u32) -> Self {
         let skipped = rdma_offset % payload;
         Self {
@@ -133,7 +134,7 @@ impl PullWindow {
         self.base >= self.frames
     }
 
-    /// Where a frame's data begin in the message.
+    /// Returns where a frame's data begins in the message.
     pub(super) const fn offset(&self, frame: u32) -> u32 {
         if frame == 0 {
             0
@@ -142,7 +143,7 @@ impl PullWindow {
         }
     }
 
-    /// Bytes of frames `first .. first + count`.
+    /// Returns the bytes of frames `first .. first + count`.
     pub(super) const fn bytes(&self, first: u32, count: u32) -> u32 {
         let end = (first as u64 + count as u64) * self.payload as u64 - self.skipped as u64;
         let end = if end < self.total as u64 {
@@ -153,12 +154,12 @@ impl PullWindow {
         end - self.offset(first)
     }
 
-    /// Bytes to be skipped at the start of a request that begins with this frame.
+    /// Returns the bytes to be skipped at the start of a request that begins with this frame.
     pub(super) const fn first_frame_offset(&self, first: u32) -> u32 {
         if first == 0 { self.skipped } else { 0 }
     }
 
-    /// Bytes that were asked for and have not arrived.
+    /// Returns the bytes that were asked for and have not arrived.
     pub(super) fn missing_bytes(&self) -> u32 {
         self.missing().map(|frame| self.bytes(frame, 1)).sum()
     }
@@ -171,7 +172,7 @@ impl PullWindow {
         (self.base..self.next).filter(|frame| !has(&self.received, *frame))
     }
 
-    /// The next block to be asked for, if there is one and it is its turn: four blocks may be in flight.
+    /// Returns the next block to be asked for, if there is one and it is its turn: four blocks may be in flight.
     pub(super) fn next_block(&self, block_frames: u32) -> Option<(u32, u32)> {
         let count = (block_frames - self.next % block_frames).min(self.frames - self.next);
         let oldest_block = self.base - self.base % block_frames;
@@ -179,7 +180,7 @@ impl PullWindow {
         (count > 0 && room).then_some((self.next, count))
     }
 
-    /// The next run of frames to be asked for again.
+    /// Returns the next consecutive frames that are to be asked for again.
     pub(super) fn next_wanted(&self, block_frames: u32) -> Option<(u32, u32)> {
         if self.wanted_count == 0 {
             return None;
@@ -190,7 +191,7 @@ impl PullWindow {
         Some((first, count as u32))
     }
 
-    /// Frames are asked for at `now_ns`; returns the first one's ordinal.
+    /// Notes that frames are asked for at `now_ns`; returns the first one's ordinal.
     pub(super) fn request(&mut self, first: u32, count: u32, now_ns: u64) -> u16 {
         let ordinal = self.ordinals.next;
         self.stamp_last = (self.stamp_last + 1) % STAMPS;
@@ -222,14 +223,14 @@ impl PullWindow {
         ordinal
     }
 
-    /// When an ordinal was asked for; `None` if many requests followed it.
+    /// Returns when an ordinal was asked for; `None` if many requests followed it.
     fn stamp_of(&self, ordinal: u16) -> Option<u64> {
         let newest_first = (0..STAMPS).map(|age| self.stamps[(self.stamp_last + STAMPS - age) % STAMPS]);
         let mut stamps = newest_first.skip_while(|(first, _)| (ordinal.wrapping_sub(*first) as i16) < 0);
         stamps.next().map(|(_, at_ns)| at_ns)
     }
 
-    /// A frame that is there came once more: how long after it was asked for again, if it was.
+    /// Returns how long after it was asked for again a frame that is there came once more, if it was asked for again.
     fn second_copy(&self, frame: u32, now_ns: u64) -> Option<u64> {
         if !has(&self.again, frame) {
             return None;
@@ -238,7 +239,7 @@ impl PullWindow {
         Some(asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns)))
     }
 
-    /// A reply came in (6.3, checks 5 to 7, and ours: exactly the offset and length that were asked for).
+    /// Takes a reply (6.3, checks 5 to 7, and one of Weft's: exactly the offset and length that were asked for).
     pub(super) fn arrive(&mut self, reply: Reply, path: Path, block_frames: u32) -> Result<Taken, Refused> {
         let Reply {
             frame_seqnum,
@@ -306,7 +307,7 @@ impl PullWindow {
         self.base < self.next && !has(&self.wanted, self.base) && self.ordinals.seen.wrapping_sub(ordinal) as i16 > 1
     }
 
-    /// The oldest missing frames are asked for again, so many: a reply will tell about all the others.
+    /// Marks the `count` oldest missing frames to be asked for again: a reply will tell about all the others.
     pub(super) fn want_oldest(&mut self, count: usize) {
         for frame in self.base..self.next {
             if self.wanted_count as usize >= count {

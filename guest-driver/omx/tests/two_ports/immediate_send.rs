@@ -1,4 +1,4 @@
-//! Short sends that leave at once, and ports that are full then.
+//! Immediate sends of short messages, and ports that are full then.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ fn a_message_that_met_a_full_port_is_counted_once() {
     let send = isend(a, &[1; 8], pair.to_b);
     full.store(false, Ordering::Relaxed);
     a.test(send).unwrap();
-    // Enough looks for a whole step.
+    // Enough polls for a whole step.
     for _ in 0..40 {
         a.ipeek().unwrap();
     }

@@ -1,4 +1,4 @@
-//! Rows of sends, which an endpoint gathers before it sends them: promises that hold all the same.
+//! Bursts of sends, which an endpoint batches: the promises that hold nevertheless.
 
 use std::{thread, time::Instant};
 
@@ -7,8 +7,8 @@ use omx::{Counter, Endpoint, EndpointOptions, Request, StatusCode};
 
 use crate::{LIMIT, Pair, irecv, isend, pair, unhelped};
 
-/// Sends of a row: enough that most are gathered.
-const ROW: usize = 120;
+/// The number of sends of a burst: enough that most are batched.
+const BURST: usize = 120;
 
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + number * 7) as u8).collect()
@@ -33,22 +33,22 @@ fn gone(endpoint: &Endpoint) -> usize {
 #[test]
 fn a_row_arrives_in_order_though_the_program_never_calls_again() {
     let Pair { a, b, to_b, .. } = pair(&EndpointOptions::default());
-    let row: Vec<_> = (0..ROW).map(|number| message(number, 100)).collect();
+    let burst: Vec<_> = (0..BURST).map(|number| message(number, 100)).collect();
     let begin = Instant::now();
-    let mut was_held = false;
+    let mut was_deferred = false;
     for round in 0.. {
-        let mut got = vec![vec![0; 100]; ROW];
+        let mut got = vec![vec![0; 100]; BURST];
         let receives = post_receives(&b, &mut got);
-        let sends: Vec<_> = row.iter().map(|data| isend(&a, data, to_b)).collect();
+        let sends: Vec<_> = burst.iter().map(|data| isend(&a, data, to_b)).collect();
         // To count is no progress: nothing else calls the library for `a` until all is there.
-        was_held |= gone(&a) < ROW * (round + 1);
+        was_deferred |= gone(&a) < BURST * (round + 1);
         wait(&b, receives);
-        assert!(got == row);
+        assert!(got == burst);
         wait(&a, sends);
-        if was_held && round >= 20 {
+        if was_deferred && round >= 20 {
             break;
         }
-        assert!(begin.elapsed() < LIMIT, "nothing was ever held");
+        assert!(begin.elapsed() < LIMIT, "no send was ever deferred");
     }
 }
 
@@ -57,9 +57,9 @@ fn what_the_program_knows_to_be_over_is_on_the_wire() {
     let Pair { a, b: _b, to_b, .. } = pair(&EndpointOptions::default());
     let data = message(1, 100);
     for round in 1..=4 {
-        let mut sends: Vec<_> = (0..ROW).map(|_| isend(&a, &data, to_b)).collect();
-        wait(&a, sends.split_off(ROW - 1));
-        assert!(gone(&a) >= ROW * round, "round {round}");
+        let mut sends: Vec<_> = (0..BURST).map(|_| isend(&a, &data, to_b)).collect();
+        wait(&a, sends.split_off(BURST - 1));
+        assert!(gone(&a) >= BURST * round, "round {round}");
         wait(&a, sends);
     }
 }
@@ -68,9 +68,9 @@ fn what_the_program_knows_to_be_over_is_on_the_wire() {
 fn whoever_stops_progress_has_sent_what_was_posted_before() {
     let Pair { a, b: _b, to_b, .. } = pair(&EndpointOptions::default());
     let data = message(1, 100);
-    let sends = (0..ROW).map(|_| isend(&a, &data, to_b)).collect();
+    let sends = (0..BURST).map(|_| isend(&a, &data, to_b)).collect();
     a.disable_progression();
-    assert!(gone(&a) >= ROW);
+    assert!(gone(&a) >= BURST);
     a.reenable_progression();
     wait(&a, sends);
 }
@@ -80,7 +80,7 @@ fn without_the_helper_thread_every_send_goes_out_at_once() {
     let Pair { a, b: _b, to_b, .. } = pair(&unhelped());
     let data = message(1, 100);
     let mut sends = Vec::new();
-    for number in 1..=ROW {
+    for number in 1..=BURST {
         sends.push(isend(&a, &data, to_b));
         assert!(gone(&a) >= number);
     }
@@ -90,11 +90,11 @@ fn without_the_helper_thread_every_send_goes_out_at_once() {
 #[test]
 fn rows_of_every_class_arrive_once_and_in_order_over_a_link_that_loses() {
     let Pair { a, b, to_b, .. } = pair(&EndpointOptions {
-        // More than a row has frames: of a row that is sent again and again a shorter period can lose the same frame each time.
+        // More than a burst has frames: of a burst that is sent again and again a shorter period can lose the same frame each time.
         packet_loss: vec![(Lost::Any, 149)],
         ..EndpointOptions::default()
     });
-    let row: Vec<_> = (0..ROW)
+    let burst: Vec<_> = (0..BURST)
         .map(|number| {
             let len = match number % 40 {
                 38 => 50_000,
@@ -106,16 +106,16 @@ fn rows_of_every_class_arrive_once_and_in_order_over_a_link_that_loses() {
         })
         .collect();
     for _ in 0..60 {
-        let mut got: Vec<_> = row.iter().map(|data| vec![0; data.len()]).collect();
+        let mut got: Vec<_> = burst.iter().map(|data| vec![0; data.len()]).collect();
         let receives = post_receives(&b, &mut got);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let sends = row.iter().map(|data| isend(&a, data, to_b)).collect();
+                let sends = burst.iter().map(|data| isend(&a, data, to_b)).collect();
                 wait(&a, sends);
             });
             wait(&b, receives);
         });
-        assert!(got == row);
+        assert!(got == burst);
     }
     assert!(a.counters().get(Counter::LostOnPurpose) > 30);
 }

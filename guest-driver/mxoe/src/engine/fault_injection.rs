@@ -1,17 +1,17 @@
-//! Losing outgoing packets on purpose, for tests: the reference's `packet_loss` parameters (section 11). Nothing else looks
-//! at packets here.
+//! Fault injection: outgoing packets are lost on purpose, for tests, by the reference's `packet_loss` parameters
+//! (section 11).
 
 use alloc::{format, string::String, vec::Vec};
 
 use super::{Counter, Engine, Peers};
 use crate::wire::{HEAD_LEN, MARK, PacketType};
 
-/// Which packets are lost.
+/// Which packets a parameter loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// All (`packet_loss`).
+    /// All packets (`packet_loss`).
     Any,
-    /// Those of a type (`tiny_packet_loss`, …).
+    /// Packets of one type (`tiny_packet_loss`, …).
     Type(PacketType),
     /// Connection requests (`connreq_packet_loss`).
     ConnectRequest,
@@ -19,7 +19,7 @@ pub enum Lost {
     ConnectReply,
 }
 
-/// Every parameter under the reference's name without `_packet_loss`; `packet` is the one without a name before it.
+/// Every parameter under the reference's name without `_packet_loss`; `packet` stands for the parameter `packet_loss`.
 const NAMED: [(&str, Lost); 14] = [
     ("packet", Lost::Any),
     ("tiny", Lost::Type(PacketType::Tiny)),
@@ -38,25 +38,25 @@ const NAMED: [(&str, Lost); 14] = [
 ];
 
 impl Lost {
-    /// What the reference's parameter `<name>_packet_loss` means.
+    /// Finds what the reference's parameter `<name>_packet_loss` loses.
     pub fn named(name: &str) -> Option<Self> {
         NAMED.iter().find(|(known, _)| *known == name).map(|(_, lost)| *lost)
     }
 
-    /// One of a list such as `tiny=10,pull_reply=1000`: which packets, and how many to one that is lost.
+    /// Parses one word of a list such as `tiny=10,pull_reply=1000`: which packets, and how many to one that is lost.
     fn parameter(word: &str) -> Option<(Self, u32)> {
         let (name, every) = word.split_once('=')?;
         Some((Self::named(name.trim())?, every.trim().parse().ok()?))
     }
 }
 
-/// Reads a list such as `tiny=10,pull_reply=1000`: the reference's parameters without `_packet_loss`, and `packet` for all. Where words
-/// are none of them, the second part of the answer is a sentence about those.
-pub fn packet_losses(text: &str) -> (Vec<(Lost, u32)>, Option<String>) {
-    let (mut losses, mut unknown) = (Vec::new(), Vec::new());
+/// Reads a list such as `tiny=10,pull_reply=1000`: the reference's parameters without `_packet_loss`, and `packet` for
+/// all packets. The second part of the answer is a sentence about words that are no parameters.
+pub fn parse_packet_loss(text: &str) -> (Vec<(Lost, u32)>, Option<String>) {
+    let (mut faults, mut unknown) = (Vec::new(), Vec::new());
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match Lost::parameter(word) {
-            Some(loss) => losses.push(loss),
+            Some(loss) => faults.push(loss),
             None => unknown.push(word),
         }
     }
@@ -65,10 +65,10 @@ pub fn packet_losses(text: &str) -> (Vec<(Lost, u32)>, Option<String>) {
         let unknown = unknown.join(",");
         format!("no packets are lost for {unknown:?}: it has to be one of {names}, each with `=` and a number")
     });
-    (losses, sentence)
+    (faults, sentence)
 }
 
-/// One parameter.
+/// One parameter and where it stands between two lost packets.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
     what: Lost,
@@ -91,8 +91,8 @@ impl Loss {
         loss
     }
 
-    /// From one lost packet to the next: 1 to 2 `every` − 1, `every` on average. At a fixed distance a peer that repeats a round
-    /// of as many packets would lose the same one each time.
+    /// Draws the distance from one lost packet to the next: 1 to 2 `every` − 1, `every` on average. At a fixed
+    /// distance, a peer that repeats a round of as many packets would lose the one in the same place each time.
     fn distance(&mut self) -> u32 {
         // Xorshift (Marsaglia 2003).
         self.random ^= self.random << 13;
@@ -102,7 +102,7 @@ impl Loss {
         ((u64::from(self.random) % span) as u32).saturating_add(1)
     }
 
-    /// Whether this packet is the one.
+    /// Counts a packet, and says whether it is to be lost.
     fn hits(&mut self) -> bool {
         self.left -= 1;
         let hit = self.left == 0;
@@ -113,17 +113,18 @@ impl Loss {
     }
 }
 
-/// Where CONNECT says whether it is a reply.
+/// A CONNECT says at this place whether it is a reply.
 const IS_REPLY: usize = HEAD_LEN + 26;
 
-/// The parameters of an engine or an authority.
+/// The packet-loss parameters of an engine or an authority.
 #[derive(Clone, Debug, Default)]
-pub struct Losses {
+pub struct FaultInjection {
     parameters: Vec<Loss>,
 }
 
-impl Losses {
-    /// Loses one of `every` packets of those named on average, at distances that `seed` decides; 0: none any more.
+impl FaultInjection {
+    /// Loses one of `every` packets of the named kind on average, at distances that `seed` decides; 0 loses none any
+    /// more.
     pub fn set(&mut self, what: Lost, every: u32, seed: u32) {
         self.parameters.retain(|loss| loss.what != what);
         if every > 0 {
@@ -131,7 +132,7 @@ impl Losses {
         }
     }
 
-    /// Whether nothing is to be lost.
+    /// Whether no packet is to be lost.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.parameters.is_empty()
@@ -157,16 +158,16 @@ impl Losses {
 }
 
 impl<P: Peers> Engine<P> {
-    /// Loses one of `every` outgoing packets of those named on average, on purpose, at distances that the endpoint's
-    /// session decides; 0: none any more.
+    /// Loses one of `every` outgoing packets of the named kind on average, at distances that the endpoint's session
+    /// decides; 0 loses none any more.
     pub fn set_packet_loss(&mut self, what: Lost, every: u32) {
-        self.losses.set(what, every, self.config.session);
+        self.faults.set(what, every, self.config.session);
     }
 
-    /// Whether the frame that was just written is to be lost.
+    /// Whether the frame that was just written is to be lost. A lost frame is counted.
     #[cold]
     pub(super) fn loses(&mut self, frame: &[u8]) -> bool {
-        let lost = self.losses.hit(frame);
+        let lost = self.faults.hit(frame);
         if lost {
             self.counters.count(Counter::LostOnPurpose);
         }
@@ -180,9 +181,9 @@ mod tests {
 
     #[test]
     fn packets_to_lose_are_named_as_the_reference_names_them() {
-        let (losses, sentence) = packet_losses("tiny=10, connreq=2,packet=1000,raw = 3,");
+        let (faults, sentence) = parse_packet_loss("tiny=10, connreq=2,packet=1000,raw = 3,");
         assert_eq!(
-            losses,
+            faults,
             [
                 (Lost::Type(PacketType::Tiny), 10),
                 (Lost::ConnectRequest, 2),
@@ -195,8 +196,8 @@ mod tests {
 
     #[test]
     fn words_that_lose_no_packets_are_named_in_a_sentence_and_the_others_count() {
-        let (losses, sentence) = packet_losses("pull_reply=x,tiny=10,other=3,nack_lib");
-        assert_eq!(losses, [(Lost::Type(PacketType::Tiny), 10)]);
+        let (faults, sentence) = parse_packet_loss("pull_reply=x,tiny=10,other=3,nack_lib");
+        assert_eq!(faults, [(Lost::Type(PacketType::Tiny), 10)]);
         let sentence = sentence.unwrap();
         assert!(sentence.contains("\"pull_reply=x,other=3,nack_lib\""), "{sentence}");
         assert!(

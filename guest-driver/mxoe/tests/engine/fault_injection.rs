@@ -1,5 +1,5 @@
-//! Packets lost on purpose: each of the reference's 13 parameters loses what it names and nothing else, and everything comes all the
-//! same.
+//! Fault injection: each of the reference's 13 parameters loses the packets that it names and no others, and every
+//! message arrives nevertheless.
 
 use mxoe::{
     engine::{Counter, Lost, SendOptions},
@@ -12,7 +12,7 @@ use super::{
     world::World,
 };
 
-/// The parameters, `_packet_loss` apart.
+/// The parameters, without `_packet_loss` at their end.
 const NAMES: [&str; 13] = [
     "packet",
     "tiny",
@@ -52,16 +52,16 @@ fn name_of(script: &Script, frame: &[u8]) -> &'static str {
 }
 
 /// An engine that has one packet of each kind to send: which of them go out, sorted, and how many are counted as lost.
-fn sent_with(losses: &[(Lost, u32)]) -> (Vec<&'static str>, u32) {
+fn sent_with(faults: &[(Lost, u32)]) -> (Vec<&'static str>, u32) {
     let mut script = Script::new(Preset::Native1500);
     let (now, to) = (script.now, script.partner);
-    // Announced before anything is lost, so that there is something to pull and to end, each way.
+    // Announced before anything is lost, so that there is something to pull and to end, in each direction.
     script.send_large(50_000);
     for seqnum in 1..=2 {
         script.put(Packet::Rndv(script.rndv(seqnum, 1_000)));
     }
     let larges = script.node.pull_none();
-    for (what, every) in losses {
+    for (what, every) in faults {
         script.node.engine.set_packet_loss(*what, *every);
     }
     for (number, length) in [(1, 8), (3, 100), (5, 1_000), (9, 50_000)] {
@@ -125,7 +125,7 @@ fn whatever_is_lost_on_purpose_everything_comes_all_the_same() {
             node.engine.set_packet_loss(what, 7);
         }
         let to = world.connect(0, 1);
-        // Two losses are at most 13 packets apart.
+        // The distance between two lost packets is 13 at most.
         for _ in 0..13 {
             world.connect(1, 0);
             world.connect(0, 1);

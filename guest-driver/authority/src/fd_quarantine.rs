@@ -1,7 +1,8 @@
-//! Local sockets whose other end anyone may have. Who sends a descriptor through one can choose what it takes to close it: the last
-//! close of a TCP socket, say, waits for as long as its owner set. Whoever reads such a message without room for descriptors, or closes
-//! a socket with such a message in it, closes them. So they are looked at before they are read, and both is left to a thread that
-//! ends with it: the system does not let a task that ends wait so.
+//! The quarantine for descriptors from other programs. A program that sends a descriptor through a local socket can
+//! choose what it takes to close it: the last close of a TCP socket, say, waits for as long as its owner set. A process
+//! that reads such a message without room for descriptors, or closes a socket with such a message in it, closes the
+//! descriptors. So messages are inspected before they are read, and both are left to a thread that ends afterwards: the
+//! kernel does not let a task that ends wait so.
 
 use std::{
     io::{self, ErrorKind, IoSliceMut},
@@ -22,30 +23,30 @@ use rustix::{
 
 use crate::signals::without_signals;
 
-/// Bytes of the stack of a thread of its own.
+/// The stack of a quarantine thread, in bytes.
 const STACK_LEN: usize = 256 << 10;
-/// As many as the kernel lets go with one message: none of a stranger's is left to it.
+/// The kernel lets so many descriptors go with one message; with room for all, it closes none of a stranger's.
 pub(crate) const FDS_OF_A_MESSAGE_MAX: usize = 253;
 
 /// Words of one set of credentials with its head.
 // SAFETY: computes a length.
 const CREDENTIALS_WORDS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize } / 8;
 
-/// What comes first out of a socket, and stays there.
+/// What comes first out of a socket, where it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// Nothing now.
+    /// There is no message now.
     Nothing,
-    /// A message alone, or with the credentials that the system adds.
+    /// A message comes first, alone or with the credentials that the kernel adds.
     Plain,
-    /// A message with descriptors.
+    /// A message with descriptors comes first.
     Descriptors,
-    /// Nothing any more.
+    /// There will be no message any more.
     Over,
 }
 
-/// Looks at what comes first out of a local socket that keeps messages apart; `credentials`: it says who sent a message. Without them
-/// an empty message is taken for the end.
+/// Peeks at what comes first out of a local socket that preserves message boundaries; `credentials`: the socket says
+/// who sent a message. Without them an empty message is taken for the end.
 pub fn first(socket: BorrowedFd<'_>, credentials: bool) -> First {
     let mut byte = 0_u8;
     let mut part = libc::iovec {
@@ -77,20 +78,20 @@ pub fn first(socket: BorrowedFd<'_>, credentials: bool) -> First {
     }
 }
 
-/// A local socket whose other end anyone may have: nobody can make it wait when it is closed.
+/// A local socket whose other end may be any program's. No program can make its closing wait.
 #[derive(Debug)]
-pub struct UntrustedSocket {
+pub struct QuarantinedSocket {
     socket: ManuallyDrop<OwnedFd>,
-    /// Whose it is: a child that is born with it closes it and no more.
+    /// The process that has it: a forked child closes its copy and does nothing more.
     process: Pid,
 }
 
-impl UntrustedSocket {
-    /// Whether descriptors are in it, after which nothing more comes in. Takes the messages before them.
+impl QuarantinedSocket {
+    /// Whether descriptors are in the socket, after which no more messages come in. Takes the messages before them.
     fn holds_descriptors(&self) -> bool {
         // Nothing is added from now on.
         let _ = shutdown(self.as_fd(), Shutdown::Read);
-        // Empty messages are told from none by their credentials.
+        // Credentials distinguish an empty message from none.
         let credentials = set_socket_passcred(self.as_fd(), true).is_ok();
         loop {
             match first(self.as_fd(), credentials) {
@@ -104,7 +105,7 @@ impl UntrustedSocket {
     }
 }
 
-impl From<OwnedFd> for UntrustedSocket {
+impl From<OwnedFd> for QuarantinedSocket {
     fn from(socket: OwnedFd) -> Self {
         Self {
             socket: ManuallyDrop::new(socket),
@@ -113,20 +114,20 @@ impl From<OwnedFd> for UntrustedSocket {
     }
 }
 
-impl AsFd for UntrustedSocket {
+impl AsFd for QuarantinedSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for UntrustedSocket {
+impl Drop for QuarantinedSocket {
     fn drop(&mut self) {
-        // The thread has it, too, until this process has closed its own.
+        // The quarantine thread has the socket, too, until this process has closed its own.
         let is_own = self.process == getpid();
         let mut elsewhere = None;
         if is_own && self.holds_descriptors() {
-            if can_be_apart() {
-                elsewhere = apart(self.as_fd(), |_| ());
+            if is_available() {
+                elsewhere = in_quarantine(self.as_fd(), |_| ());
                 if elsewhere.is_none() {
                     tracing::error!(
                         "a socket with a stranger's descriptors in it stays open: there is no thread to close it"
@@ -135,7 +136,7 @@ impl Drop for UntrustedSocket {
                 }
             } else {
                 while let First::Descriptors = first(self.as_fd(), true) {
-                    drop(receive_calmed(self.as_fd()));
+                    drop(receive_without_linger(self.as_fd()));
                     if !self.holds_descriptors() {
                         break;
                     }
@@ -148,8 +149,8 @@ impl Drop for UntrustedSocket {
     }
 }
 
-/// Whether threads may have descriptors of their own here: some containers do not allow it.
-pub(crate) fn can_be_apart() -> bool {
+/// Whether threads can have descriptors of their own here: some containers do not allow it.
+pub(crate) fn is_available() -> bool {
     static CAN_BE: OnceLock<bool> = OnceLock::new();
     *CAN_BE.get_or_init(|| {
         let allowed = || {
@@ -166,16 +167,16 @@ pub(crate) fn can_be_apart() -> bool {
     })
 }
 
-/// Sees to it that none of these sockets waits when it is closed: for where threads cannot be apart.
-pub(crate) fn calm(fds: &[OwnedFd]) {
+/// Sees to it that closing these sockets never waits: for where threads cannot have descriptors of their own.
+pub(crate) fn disable_linger(fds: &[OwnedFd]) {
     for fd in fds {
         // What is no socket, or does not wait, has no such option.
         let _ = set_socket_linger(fd, None);
     }
 }
 
-/// The descriptors of the next message, [calmed](calm).
-fn receive_calmed(socket: BorrowedFd<'_>) -> Vec<OwnedFd> {
+/// Receives the descriptors of the next message, [not lingering](disable_linger).
+fn receive_without_linger(socket: BorrowedFd<'_>) -> Vec<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(FDS_OF_A_MESSAGE_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -189,22 +190,22 @@ fn receive_calmed(socket: BorrowedFd<'_>) -> Vec<OwnedFd> {
             }
         }
     }
-    calm(&fds);
+    disable_linger(&fds);
     fds
 }
 
-/// Keeps the thread that it stands for until it is dropped.
-pub(crate) struct Apart {
+/// Keeps a quarantine thread alive until it is dropped.
+pub(crate) struct Quarantine {
     _goes_on: mpsc::Sender<()>,
 }
 
-/// Lets a thread work whose descriptors are its own: `socket`, and what it opens or receives. All that it has then is closed when it
-/// ends, which is when what comes back with the result is dropped; so nothing of a stranger's may be dropped in `work`. `None`: there
-/// can be no such thread now.
-pub(crate) fn apart<T: Send + 'static>(
+/// Runs `work` in a thread that has descriptors of its own: `socket`, and what it opens or receives. All that it has
+/// then is closed when it ends, which is when the returned [`Quarantine`] is dropped; so nothing of a stranger's may be
+/// dropped in `work`. `None`: such a thread cannot be started now.
+pub(crate) fn in_quarantine<T: Send + 'static>(
     socket: BorrowedFd<'_>,
     work: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
-) -> Option<(T, Apart)> {
+) -> Option<(T, Quarantine)> {
     let number = socket.as_raw_fd();
     let (answer, answered) = mpsc::sync_channel(1);
     let (goes_on, end) = mpsc::channel();
@@ -220,14 +221,14 @@ pub(crate) fn apart<T: Send + 'static>(
     };
     // The program's signal handlers may need its descriptors.
     let builder = thread::Builder::new()
-        .name("omx-apart".to_owned())
+        .name("omx-quarantine".to_owned())
         .stack_size(STACK_LEN);
     without_signals(|| builder.spawn(body)).ok()?;
     let answer = answered.recv().ok()?;
-    Some((answer, Apart { _goes_on: goes_on }))
+    Some((answer, Quarantine { _goes_on: goes_on }))
 }
 
-/// Gives the calling thread descriptors of its own, of which only this one is open.
+/// Gives the calling thread its own table of descriptors, in which only this one is open.
 fn has_own_descriptors_but(number: RawFd) -> bool {
     // SAFETY: changes which table this thread's descriptors are in; they stay open there.
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
@@ -236,7 +237,7 @@ fn has_own_descriptors_but(number: RawFd) -> bool {
     let number = number.cast_unsigned();
     for (first, last) in [(0, number.checked_sub(1)), (number + 1, Some(u32::MAX))] {
         if let Some(last) = last {
-            // SAFETY: closes copies that nobody else has and that this thread does not use. Where the system cannot do that they
+            // SAFETY: closes copies that only this thread has and does not use. Where the system cannot do that they
             // are open a little longer.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
@@ -290,7 +291,7 @@ mod tests {
             Self { _peer, socket }
         }
 
-        /// It is only in that socket afterwards.
+        /// Sends the connection to a socket, where alone it is afterwards.
         fn send_with(self, byte: u8, to: &OwnedFd) -> TcpStream {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -306,15 +307,15 @@ mod tests {
         for credentials in [false, true] {
             let (own, other) = pair();
             sockopt::set_socket_passcred(&own, credentials).unwrap();
-            let look = || first(own.as_fd(), credentials);
-            assert_eq!(look(), First::Nothing);
+            let peek = || first(own.as_fd(), credentials);
+            assert_eq!(peek(), First::Nothing);
             send(&other, b"plain", SendFlags::empty()).unwrap();
-            assert_eq!((look(), look()), (First::Plain, First::Plain));
+            assert_eq!((peek(), peek()), (First::Plain, First::Plain));
             let _peer = Lingering::new().send_with(1, &other);
-            assert_eq!(look(), First::Plain);
+            assert_eq!(peek(), First::Plain);
             recv(&own, &mut [0; 8], RecvFlags::DONTWAIT).unwrap();
-            assert_eq!((look(), look()), (First::Descriptors, First::Descriptors));
-            drop(UntrustedSocket::from(own));
+            assert_eq!((peek(), peek()), (First::Descriptors, First::Descriptors));
+            drop(QuarantinedSocket::from(own));
         }
         let (own, other) = pair();
         drop(other);
@@ -329,7 +330,7 @@ mod tests {
             send(&other, before, SendFlags::empty()).unwrap();
         }
         let peer = Lingering::new().send_with(1, &other);
-        drop(UntrustedSocket::from(own));
+        drop(QuarantinedSocket::from(own));
         assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
         // And it is closed: the other end learns it.
         assert!(send(&other, b"after", SendFlags::NOSIGNAL).is_err());
@@ -339,7 +340,7 @@ mod tests {
     #[test]
     fn a_child_that_closes_what_it_was_born_with_leaves_it_to_its_parent() {
         let (own, other) = pair();
-        let own = UntrustedSocket {
+        let own = QuarantinedSocket {
             socket: ManuallyDrop::new(own),
             process: Pid::INIT,
         };
@@ -356,7 +357,7 @@ mod tests {
         let peer = Lingering::new().send_with(7, &other);
         let count = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
         let here = count();
-        let (seen, apart) = apart(own.as_fd(), move |socket| {
+        let (seen, quarantine) = in_quarantine(own.as_fd(), move |socket| {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = rustix::net::RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
@@ -369,7 +370,7 @@ mod tests {
         // The socket, what it received, and the directory that is read.
         assert_eq!(seen, (7, 3));
         assert!(here > 3);
-        drop(apart);
+        drop(quarantine);
         assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
         drop(peer);
     }

@@ -1,5 +1,5 @@
-//! Messages that leave before anything is remembered of them, and acknowledgements that are acted on after the message they came
-//! with: the wire and what programs are told are the same as without.
+//! Messages that leave before they are recorded, and acknowledgements that are acted on after the message that carried
+//! them: neither changes what is on the wire or what programs are told.
 
 use mxoe::{
     engine::{HEAD_BUFFER_LEN, Lost, PartnerId, Posted, SendError, SendOptions},
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// What [`mxoe::engine::Engine::begin_immediate_send`] writes.
-fn at_once(script: &mut Script, match_info: u64, data: &[u8]) -> Option<Vec<u8>> {
+fn send_immediately(script: &mut Script, match_info: u64, data: &[u8]) -> Option<Vec<u8>> {
     let mut buffer = [0xaa; HEAD_BUFFER_LEN];
     let partner = script.partner;
     let len = script
@@ -45,7 +45,7 @@ fn a_message_that_leaves_at_once_is_the_one_that_it_would_be_later() {
     for number in 0..400_u16 {
         let data = fill(number.into(), usize::from(number * 37 % 129));
         let (mine, partner) = (now.now, now.partner);
-        let frame = at_once(&mut now, number.into(), &data).expect("nothing stands before it");
+        let frame = send_immediately(&mut now, number.into(), &data).expect("nothing stands before it");
         assert_eq!(frame[16] & 0x80, 0x80, "marked");
         assert!(matches!(
             posted(&mut now, number.into(), &data, true),
@@ -93,7 +93,7 @@ fn a_message_that_leaves_at_once_is_the_one_that_it_would_be_later() {
 #[test]
 fn a_message_that_the_port_did_not_take_is_written_again() {
     let mut script = Script::new(Preset::Native1500);
-    let frame = at_once(&mut script, 5, b"lost").expect("nothing stands before it");
+    let frame = send_immediately(&mut script, 5, b"lost").expect("nothing stands before it");
     assert!(matches!(posted(&mut script, 5, b"lost", false), Ok(Posted::Early(_))));
     assert_eq!(script.frames(), [frame]);
 }
@@ -126,7 +126,7 @@ fn nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit() {
             let pull = script.pull(30_000);
             script.put(Packet::Pull(pull));
         }),
-        ("losses on purpose", |script| {
+        ("fault injection", |script| {
             script.node.engine.set_packet_loss(Lost::Any, 2)
         }),
         ("a partner that was given up", |script| {
@@ -151,20 +151,23 @@ fn nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit() {
         config.limits.sends = 4;
         config.limits.early_completed_bytes = 100;
         let mut script = Script::with(config.clone(), None);
-        assert!(at_once(&mut script, 7, b"y").is_some(), "nothing stands before it");
+        assert!(
+            send_immediately(&mut script, 7, b"y").is_some(),
+            "nothing stands before it"
+        );
         let mut script = Script::with(config, None);
         prepare(&mut script);
-        assert_eq!(at_once(&mut script, 7, b"y"), None, "{what}");
+        assert_eq!(send_immediately(&mut script, 7, b"y"), None, "{what}");
     }
     let mut script = Script::new(Preset::Native1500);
-    assert_eq!(at_once(&mut script, 7, &[0; 129]), None, "it is not short");
+    assert_eq!(send_immediately(&mut script, 7, &[0; 129]), None, "it is not short");
     script.partner = PartnerId::default();
     let mut alone = mxoe::engine::Engine::new(config_of(0, Preset::Native1500), mxoe::engine::PeerMap::new(1, 1));
     let mut buffer = [0; HEAD_BUFFER_LEN];
     assert_eq!(
         alone.begin_immediate_send(script.partner, 7, b"y", &mut buffer),
         None,
-        "nobody is connected"
+        "no partner is connected"
     );
 }
 
