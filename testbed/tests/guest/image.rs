@@ -150,7 +150,7 @@ fn what_cannot_be_had_is_one_sentence_and_leaves_nothing() {
         .to_string();
     assert_eq!(
         error,
-        "the package no-such-package-anywhere, needed for guests, cannot be had: apt does not know it; are its lists \
+        "the package no-such-package-anywhere, needed for guests, is not available: apt does not know it; are its lists \
          fresh (apt-get update as root)?"
     );
     assert_eq!(std::fs::read_dir(cache.root().join("images")).unwrap().count(), 0);
