@@ -141,7 +141,7 @@ fn ls(options: &CommonOptions, target: Option<&str>) -> Result<()> {
     print_links(options, rows.collect())
 }
 
-/// A row of the table: one direction of a card's cable.
+/// A table row: one direction of a card's cable.
 #[derive(Serialize)]
 struct LinkRow {
     nic: String,

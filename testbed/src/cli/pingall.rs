@@ -350,7 +350,7 @@ fn failures(cells: &[Cell]) -> Vec<String> {
     said
 }
 
-/// Renders a cell such as `1.24 ms`, with the losses, or the reason why there is no time.
+/// Renders a cell such as `1.24 ms`, with the lost requests, or the reason why there is no time.
 fn shown(cell: &Cell) -> String {
     match (cell.received, cell.avg_ms) {
         _ if cell.error.is_some() => "error".to_owned(),

@@ -135,7 +135,7 @@ fn no_trunk(topology: &Topology, one: &str, other: &str) -> String {
     }
 }
 
-/// A row of the table: one direction of a trunk.
+/// A table row: one direction of a trunk.
 #[derive(Serialize)]
 struct TrunkRow {
     from: String,

@@ -138,7 +138,7 @@ fn places(topology: &Topology, top: usize) -> Vec<Place<'_>> {
     topology.nodes.iter().map(place).collect()
 }
 
-/// Draws a trunk: neighbours are joined by a straight line, others by an arc above those between them.
+/// Draws a trunk: neighbours are joined by one line, others by an arc above those between them.
 fn arc(out: &mut String, topology: &Topology, (a, b): (&str, &str), label: &str, up: bool, top: usize) {
     let (Some(one), Some(other)) = (position(topology, a), position(topology, b)) else {
         return;

@@ -219,7 +219,7 @@ mod tests {
         let state = StateDir::at(&folder.path().join("weft").join("pair"));
         let lock = state.claim().expect("free");
         assert!(state.is_alive());
-        let refusal = state.claim().expect_err("held").to_string();
+        let refusal = state.claim().expect_err("locked").to_string();
         assert_eq!(
             refusal,
             "the lab pair is running already: `weft down --lab pair` ends it"

@@ -84,7 +84,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &CoalesceArgs) -> Resul
     table::print(options.json, &rows, &columns)
 }
 
-/// Makes rows of the settings of a card, and of each queue whose settings differ.
+/// Makes table rows from the settings of a card, and of each queue whose settings differ.
 fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettings>> {
     let queues = row.settings.queues.iter().map(|queue| Named {
         nic: format!("{} queue {}", row.nic, queue.queue),

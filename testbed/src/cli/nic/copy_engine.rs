@@ -29,7 +29,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     )],
 );
 
-/// A row of the table: a card with the counters of its copy engine.
+/// A table row: a card with the counters of its copy engine.
 #[derive(Serialize)]
 struct CopyEngineRow {
     nic: String,

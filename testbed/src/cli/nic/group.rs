@@ -63,7 +63,7 @@ pub(in crate::cli) const HELP: &[VerbHelp] = &[
     ),
 ];
 
-/// A row of the table: a member of a group, with the counters of its card.
+/// A table row: a member of a group, with the counters of its card.
 #[derive(Serialize)]
 struct MemberRow {
     group: u16,

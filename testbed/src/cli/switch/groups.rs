@@ -30,7 +30,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
 /// Resolution of the remaining time: a finer one is of no use to a reader.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A row of the table: a multicast group that is wanted behind a port, or a port with a router, which gets all groups.
+/// A table row: a multicast group that is wanted behind a port, or a port with a router, which gets all groups.
 #[derive(Serialize)]
 struct GroupRow {
     switch: String,

@@ -1,4 +1,4 @@
-//! The ports of switches as rows of a table.
+//! The ports of switches as table rows.
 
 use anyhow::Result;
 use serde::Serialize;

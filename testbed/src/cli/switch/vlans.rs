@@ -25,7 +25,7 @@ pub(in crate::cli) struct VlansArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = show("switch vlans", &[("weft switch vlans", "the VLANs of all ports")]);
 
-/// A row of the table: the VLANs of a port of a switch.
+/// A table row: the VLANs of a port of a switch.
 #[derive(Serialize)]
 struct VlanRow {
     switch: String,

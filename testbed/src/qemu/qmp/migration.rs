@@ -20,7 +20,7 @@ const EVENT: &str = "MIGRATION";
 /// Name that QEMU gives the file that was passed to it.
 const FILE_NAME: &str = "state";
 
-/// The ways in which a transfer of a guest's state can end.
+/// The possible ends of a transfer of a guest's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// The whole state was transferred.

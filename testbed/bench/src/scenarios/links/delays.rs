@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-/// A row of the table: a delay at a place, with a number of connections.
+/// A table row: a delay at a place, with a number of connections.
 struct Line {
     place: Place,
     delay: Span,

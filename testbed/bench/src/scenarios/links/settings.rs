@@ -113,7 +113,7 @@ const SETTINGS: [Setting; 22] = [
     ),
     acting("loss 1 ppm", r#"{"loss_ppm":1}"#),
     acting(
-        "bursts of losses, 1 ppm",
+        "bursts of loss, 1 ppm",
         r#"{"loss_enter_ppm":1,"loss_leave_ppm":250000,"loss_in_burst_ppm":1000000}"#,
     ),
     acting("loss of every millionth", r#"{"loss_every":1000000}"#),
@@ -134,7 +134,7 @@ enum Figure {
     RoundTrip,
 }
 
-/// A row of the table: a figure of a setting.
+/// A table row: a figure of a setting.
 struct Line {
     setting: &'static Setting,
     figure: Figure,

@@ -1,4 +1,4 @@
-//! The measurements, their order, and the bars that they must meet.
+//! The measurements, their order, and the bars that they must reach.
 
 use std::collections::BTreeMap;
 
